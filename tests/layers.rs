@@ -56,7 +56,7 @@ const ALLOWED: &[(&str, &str)] = &[
 ];
 
 /// Folders that are compiled for tests only.
-const TEST_FOLDERS: &[&str] = &["model"];
+const TEST_FOLDERS: &[&str] = &["model", "tests"];
 
 /// Files that are compiled for tests only.
 const TEST_FILES: &[&str] = &["tests.rs", "oracle.rs", "test_cases.rs"];

@@ -5,6 +5,7 @@
 //! cargo run --release --example numbers -- start [OBJECTS]
 //! cargo run --release --example numbers -- added
 //! cargo run --release --example numbers -- release [OBJECTS]
+//! cargo run --release --example numbers -- collect [OBJECTS]
 //! cargo run --release --example numbers -- namespace [OBJECTS]
 //! cargo run --release --example numbers -- look [OBJECTS]
 //! ```
@@ -16,10 +17,12 @@
 mod harness;
 
 mod added;
+mod collect;
 mod crowd;
 mod lag;
 mod look;
 mod namespace;
+mod plain;
 mod policies;
 mod release;
 mod reviews;
@@ -41,7 +44,8 @@ fn main() -> ExitCode {
         (Some("lag"), None) => measured(lag::run),
         (Some("start"), objects) => measured_with(objects, 100_000, start::run),
         (Some("added"), None) => measured(added::run),
-        (Some("release"), objects) => measured_with(objects, 200, release::run),
+        (Some("release"), objects) => measured_with(objects, 2_000, release::run),
+        (Some("collect"), objects) => measured_with(objects, 1_000, collect::run),
         (Some("namespace"), objects) => measured_with(objects, 10_000, namespace::run),
         (Some("look"), objects) => measured_with(objects, 10_000, look::run),
         _ => return belay::command::main(),

@@ -26,15 +26,20 @@ pub fn run(objects: usize) -> Result<()> {
     let plane = ControlPlane::start()?;
     let installed =
         Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &program()?)?;
-    let ns = plane.namespace("large")?;
+    let (ns, bare) = (plane.namespace("large")?, plane.namespace("bare")?);
     enforce(&plane, "large", &protecting("large", &only(&ns), "configmaps", "always: {}"))?;
     let runtime = Runtime::new()?;
     let writer = runtime.block_on(Writer::of(&plane))?;
-    let run = Run { plane, installed, runtime, writer, ns };
+    let bare = Run { plane, installed, runtime, writer, ns: bare };
+    bare.create(objects)?;
+    let (without_holds, _) = bare.delete_until_gone()?;
+    println!("without holds the Namespace is gone after {without_holds:.1?}");
+    let run = Run { ns, ..bare };
     run.fill(objects)?;
     println!("before its DELETE: {}", run.memory()?);
     run.refused()?;
-    run.approved()?;
+    let with_holds = run.approved()?;
+    println!("ratio: {:.2}", with_holds.as_secs_f64() / without_holds.as_secs_f64());
     println!("after it: {}", run.memory()?);
     Ok(())
 }
@@ -63,14 +68,18 @@ impl Run {
         Ok((started.elapsed(), done))
     }
 
-    /// Creates ConfigMaps and waits until belay reports the hold on all of them.
-    /// belay adds no hold to the CA ConfigMap that each Namespace has.
-    fn fill(&self, objects: usize) -> Result<()> {
+    fn create(&self, objects: usize) -> Result<Duration> {
         let path = core(&self.ns, "configmaps");
         let maps = (0..objects).map(|number| config_map(&format!("settings-{number}"), 500));
         let started = Instant::now();
         self.runtime.block_on(crowd::create(&self.writer, &path, maps))?;
-        let took = started.elapsed();
+        Ok(started.elapsed())
+    }
+
+    /// Creates ConfigMaps and waits until belay reports the hold on all of them.
+    /// belay adds no hold to the CA ConfigMap that each Namespace has.
+    fn fill(&self, objects: usize) -> Result<()> {
+        let took = self.create(objects)?;
         eventually("all to be held", SOON, || {
             let held = self.installed.metric("belay_holds ");
             if held == objects as f64 { Ok(()) } else { Err(format!("{held} are held").into()) }
@@ -93,16 +102,27 @@ impl Run {
         Ok(())
     }
 
-    fn approved(&self) -> Result<()> {
+    /// Returns how long the Namespace takes to be deleted.
+    fn approved(&self) -> Result<Duration> {
         let uid = self.get(&self.path())?;
         let uid = uid.pointer("/metadata/uid").and_then(Value::as_str).ok_or("it has no uid")?;
         let target = json!({"resource": "namespaces", "name": self.ns, "uid": uid});
+        self.plane.apply(&approval("large", target, "Content"))?;
+        let before = Reviews::of(&self.installed)?;
+        let (gone, took) = self.delete_until_gone()?;
+        println!("DELETE of the Namespace, approved: {} ms", milliseconds(took));
+        println!("  gone {gone:.1?} after the DELETE was sent");
+        self.print(Reviews::of(&self.installed)?.since(&before));
+        let released = self.installed.metric("belay_releases_total{why=\"approved\"}");
+        println!("  belay released {released} objects because of the approval");
+        Ok(gone)
+    }
+
+    /// Returns how long the Namespace and its DELETE take.
+    fn delete_until_gone(&self) -> Result<(Duration, Duration)> {
         let watch = Watch::default();
         watch.add(&self.runtime, &self.plane, "/api/v1/namespaces")?;
         eventually("a watch", SOON, || watch.of(&self.ns).ok_or_else(|| "silent".into()))?;
-
-        self.plane.apply(&approval("large", target, "Content"))?;
-        let before = Reviews::of(&self.installed)?;
         let (started, took) = eventually("a DELETE that passes", SOON, || {
             let started = Instant::now();
             let (took, done) = self.delete()?;
@@ -111,12 +131,7 @@ impl Run {
         let gone = eventually("the end of the Namespace", LIMIT, || {
             watch.of(&self.ns).and_then(|events| events.deleted).ok_or_else(|| "it is there".into())
         })?;
-        println!("DELETE of the Namespace, approved: {} ms", milliseconds(took));
-        println!("  gone {:.1?} after the DELETE was sent", gone - started);
-        self.print(Reviews::of(&self.installed)?.since(&before));
-        let released = self.installed.metric("belay_releases_total{why=\"approved\"}");
-        println!("  belay released {released} objects because of the approval");
-        Ok(())
+        Ok((gone - started, took))
     }
 
     fn print(&self, reviews: Reviews) {

@@ -6,7 +6,8 @@
 //! holds it. Then the Pod is deleted. A plain watch of both kinds records when the
 //! Pod and the ConfigMap are deleted, and when belay starts its last pass over the
 //! ConfigMap. First each ConfigMap has its own Pod, and the Pods are deleted one by
-//! one. Then many ConfigMaps share one Pod.
+//! one. Then many ConfigMaps share one Pod, once in an empty namespace and once among 400
+//! Pods. Before and after, a plain client releases as many objects.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,21 @@ use crate::policies::{enforce, only, protecting};
 use crate::samples::Samples;
 use crate::watch::{ObjectEvents, Watch};
 use crate::writer::{Writer, config_map, core, pod};
-use crate::{crowd, program};
+use crate::{crowd, plain, program};
 
-/// The number of ConfigMaps that share a user.
-const TOGETHER: usize = 2_000;
+/// The limit of ConfigMaps with their own user.
+const OWN: usize = 200;
+
+/// The number of Pods in the crowded namespace.
+const PODS: usize = 400;
 
 /// belay checks a held object again after 1 s, 2 s, 4 s and so on. After this time
 /// at least 30 s pass between two checks, as for any object that waits long.
 const REST: Duration = Duration::from_secs(60);
+
+/// The time between a release and the next DELETE, besides none. The API server may make a
+/// consistent list wait for up to 100 ms after the previous one of the same kind.
+const GAP: Duration = Duration::from_millis(300);
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -32,21 +40,46 @@ pub fn run(objects: usize) -> Result<()> {
     let plane = ControlPlane::start()?;
     let installed =
         Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &program()?)?;
-    let ns = plane.namespace("release")?;
-    let protect = "whileUsed: {onDelete: Hold}";
-    enforce(&plane, "release", &protecting("release", &only(&ns), "configmaps", protect))?;
-
+    let [ns, crowded, plain] = ["release", "crowded", "plain"].map(|name| plane.namespace(name));
+    let (ns, crowded, plain) = (ns?, crowded?, plain?);
     // The watch has its own thread, so that it records the time at once.
     let watching = threads("watch")?;
     let watch = Watch::default();
-    for kind in ["configmaps", "pods"] {
-        watch.add(&watching, &plane, &core(&ns, kind))?;
+    for ns in [&ns, &crowded] {
+        enforce(
+            &plane,
+            ns,
+            &protecting(ns, &only(ns), "configmaps", "whileUsed: {onDelete: Hold}"),
+        )?;
+        for kind in ["configmaps", "pods"] {
+            watch.add(&watching, &plane, &core(ns, kind))?;
+        }
     }
     let runtime = threads("writer")?;
     let writer = runtime.block_on(Writer::of(&plane))?;
-    let run = Run { installed, runtime, writer, watch, ns };
-    run.one_by_one(objects)?;
-    run.together()
+    let pods =
+        (0..PODS).map(|number| pod(&format!("crowd-{number}"), &["other".to_owned()], "tls"));
+    runtime.block_on(crowd::create(&writer, &core(&crowded, "pods"), pods))?;
+    let run = Run { installed, runtime, writer, watch };
+    let own = objects.min(OWN);
+    run.one_by_one(&ns, "fast", own, Duration::ZERO)?;
+    run.one_by_one(&ns, "slow", own, GAP)?;
+    let alone = || plain::release(&run.runtime, &run.writer, &plain, objects);
+    let mut before = alone()?;
+    for (place, ns) in [("an empty namespace", &ns), ("a namespace of 400 Pods", &crowded)] {
+        let took = run.together(ns, objects)?;
+        let after = alone()?;
+        let bare = (before + after) / 2;
+        let rate = |took: Duration| objects as f64 / took.as_secs_f64();
+        println!(
+            "{place}: belay {:.0}, the plain client {:.0} releases a second: {:.2}",
+            rate(took),
+            rate(bare),
+            rate(took) / rate(bare)
+        );
+        before = after;
+    }
+    Ok(())
 }
 
 fn threads(name: &str) -> Result<Runtime> {
@@ -59,23 +92,23 @@ struct Run {
     runtime: Runtime,
     writer: Writer,
     watch: Watch,
-    ns: String,
 }
 
 impl Run {
-    fn one_by_one(&self, objects: usize) -> Result<()> {
-        let names: Vec<String> = (0..objects).map(|number| format!("own-{number}")).collect();
+    fn one_by_one(&self, ns: &str, prefix: &str, objects: usize, gap: Duration) -> Result<()> {
+        let names: Vec<String> = (0..objects).map(|number| format!("{prefix}-{number}")).collect();
         let user = |name: &String| format!("user-of-{name}");
         let pods = names.iter().map(|name| pod(&user(name), std::slice::from_ref(name), "tls"));
-        self.wait_for(&names, pods.collect())?;
+        self.wait_for(ns, &names, pods.collect())?;
 
         let (mut begun, mut pass) = (Samples::default(), Samples::default());
         let (mut released, mut sent_to_gone) = (Samples::default(), Samples::default());
-        let reads = self.installed.metric(READS);
+        let [reads, before] = [READS, UNUSED].map(|metric| self.installed.metric(metric));
         let started = Instant::now();
         for name in &names {
+            std::thread::sleep(gap);
             let sent = Instant::now();
-            self.delete_pod(&user(name))?;
+            self.delete_pod(ns, &user(name))?;
             let (user_gone, _) = self.deletion(&user(name))?;
             let (gone, events) = self.deletion(name)?;
             let at = events.pass.ok_or("belay released it without a pass")?;
@@ -85,7 +118,7 @@ impl Run {
             sent_to_gone.push(gone - sent);
         }
         let rate = (self.installed.metric(READS) - reads) / started.elapsed().as_secs_f64();
-        println!("2 replicas; {objects} ConfigMaps with a Pod each, Pods deleted one by one:");
+        println!("{objects} ConfigMaps with a Pod each; {gap:?} between release and next DELETE:");
         println!("  Pod gone → ConfigMap gone  {}", released.row());
         println!("    Pod gone → pass begun    {}", begun.row());
         println!("    pass begun → gone        {}", pass.row());
@@ -93,35 +126,35 @@ impl Run {
         println!(
             "  belay waited for {rate:.0} live reads a second, those of what still waits among them"
         );
-        self.check(objects)
+        self.check(before as usize + objects)
     }
 
-    fn together(&self) -> Result<()> {
-        let names: Vec<String> = (0..TOGETHER).map(|number| format!("shared-{number}")).collect();
-        self.wait_for(&names, vec![pod("user-of-all", &names, "tls")])?;
+    /// Returns how long it takes to release ConfigMaps that wait for one Pod.
+    fn together(&self, ns: &str, objects: usize) -> Result<Duration> {
+        let user = format!("user-in-{ns}");
+        let names: Vec<String> = (0..objects).map(|number| format!("{ns}-{number}")).collect();
+        self.wait_for(ns, &names, vec![pod(&user, &names, "tls")])?;
         let before = self.installed.metric(UNUSED);
-        self.delete_pod("user-of-all")?;
-        let (user_gone, _) = self.deletion("user-of-all")?;
+        self.delete_pod(ns, &user)?;
+        let (user_gone, _) = self.deletion(&user)?;
         let mut since = Samples::default();
         for name in &names {
             since.push(self.deletion(name)?.0.saturating_duration_since(user_gone));
         }
-        let all = since.quantile(1.0);
-        println!("{TOGETHER} ConfigMaps that all wait for one Pod, which goes:");
+        println!("{objects} ConfigMaps that all wait for one Pod, which is deleted:");
         println!("  Pod gone → ConfigMap gone  {}", since.row());
-        let rate = TOGETHER as f64 / all.as_secs_f64();
-        println!("  all gone after {all:.2?}: {rate:.0} releases a second");
-        self.check(before as usize + TOGETHER)
+        self.check(before as usize + objects)?;
+        Ok(since.quantile(1.0))
     }
 
     /// Creates ConfigMaps and the Pods that use them, deletes the ConfigMaps, and
     /// waits until belay has checked and kept each of them.
-    fn wait_for(&self, names: &[String], pods: Vec<serde_json::Value>) -> Result<()> {
-        let (writer, config_maps) = (&self.writer, core(&self.ns, "configmaps"));
+    fn wait_for(&self, ns: &str, names: &[String], pods: Vec<serde_json::Value>) -> Result<()> {
+        let (writer, config_maps) = (&self.writer, core(ns, "configmaps"));
         self.runtime.block_on(async {
             let maps = names.iter().map(|name| config_map(name, 500));
             crowd::create(writer, &config_maps, maps).await?;
-            crowd::create(writer, &core(&self.ns, "pods"), pods.into_iter()).await?;
+            crowd::create(writer, &core(ns, "pods"), pods.into_iter()).await?;
             crowd::delete(writer, &config_maps, names).await
         })?;
         let deleted = Instant::now();
@@ -140,8 +173,8 @@ impl Run {
         if waiting == names.len() { Ok(()) } else { Err("some did not wait".into()) }
     }
 
-    fn delete_pod(&self, name: &str) -> Result<()> {
-        let path = format!("{}/{name}?gracePeriodSeconds=0", core(&self.ns, "pods"));
+    fn delete_pod(&self, ns: &str, name: &str) -> Result<()> {
+        let path = format!("{}/{name}?gracePeriodSeconds=0", core(ns, "pods"));
         let done = self.runtime.block_on(self.writer.delete(&path))?;
         if done { Ok(()) } else { Err(format!("{path}: refused").into()) }
     }

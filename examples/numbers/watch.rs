@@ -42,15 +42,26 @@ impl Watch {
     }
 
     async fn listen(&self, client: kube::Client, path: &str) -> Result<()> {
-        let request = Request::get(path).body(Vec::new())?;
-        let mut lines = Box::pin(client.request_stream(request).await?);
-        let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line).await? > 0 {
-            let now = Instant::now();
-            self.take(now, &String::from_utf8_lossy(&line));
-            line.clear();
+        // The API server closes a watch that reads too slowly. The next one continues after the
+        // last event.
+        let mut version = String::new();
+        loop {
+            let path = format!("{path}&resourceVersion={version}");
+            let request = Request::get(path).body(Vec::new())?;
+            let mut lines = Box::pin(client.request_stream(request).await?);
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).await? > 0 {
+                let (now, event) = (Instant::now(), String::from_utf8_lossy(&line));
+                if event.starts_with("{\"type\":\"ERROR\"") {
+                    return Err(event.into());
+                }
+                self.take(now, &event);
+                if let Some(last) = field(&event, "\"resourceVersion\":\"") {
+                    last.clone_into(&mut version);
+                }
+                line.clear();
+            }
         }
-        Ok(())
     }
 
     fn take(&self, now: Instant, event: &str) {

@@ -30,11 +30,19 @@ impl Writer {
 
     /// Sends a merge patch.
     pub async fn merge(&self, path: &str, patch: &Value) -> Result<()> {
+        self.send_patch(path, "application/merge-patch+json", patch).await.map(drop)
+    }
+
+    /// Sends a JSON patch and returns the object.
+    pub async fn patch(&self, path: &str, patch: &Value) -> Result<String> {
+        self.send_patch(path, "application/json-patch+json", patch).await
+    }
+
+    async fn send_patch(&self, path: &str, content_type: &str, patch: &Value) -> Result<String> {
         let request = Request::patch(path)
-            .header("content-type", "application/merge-patch+json")
+            .header("content-type", content_type)
             .body(serde_json::to_vec(patch)?)?;
-        self.0.request_text(request).await?;
-        Ok(())
+        Ok(self.0.request_text(request).await?)
     }
 
     /// Deletes an object. Returns whether the API server accepted it.

@@ -9,7 +9,7 @@ mod verifier;
 
 pub use files::{CertificateFiles, Contents, PairFiles, UnreadFile, watch};
 pub use make::{CertificatePaths, MAX_DAYS, NewCertificate, make, make_pair};
-pub use pair::{CertificateAndKey, PairError, certificates, expiry, provider};
+pub use pair::{CertificateAndKey, PairError, certificates, expiry, pem, provider};
 pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
@@ -66,6 +68,13 @@ impl CertificateAndKey {
         let at = UnixTime::since_unix_epoch(at);
         verifier.verify_server_cert(leaf, intermediates, &name, &[], at).is_ok()
     }
+}
+
+/// A certificate as PEM.
+pub fn pem(certificate: &[u8]) -> String {
+    let base64 = STANDARD.encode(certificate).into_bytes();
+    let lines: Vec<_> = base64.chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 /// The certificates in a PEM text, at least one.

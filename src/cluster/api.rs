@@ -5,17 +5,22 @@
 //! `Api` serves the kinds that have a Rust type. The functions here serve all others:
 //! belay keeps a few hundred bytes of such an object, so it scans the JSON as it arrives.
 
+use std::fmt::Debug;
 use std::pin::Pin;
 
 use futures_util::{AsyncBufRead, AsyncReadExt as _, TryStreamExt as _};
 use http::Request;
 use http_body_util::BodyExt as _;
-use kube::api::{GetParams, Patch, PatchParams, PostParams, WatchParams};
+use kube::api::{
+    Api, DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions, WatchParams,
+};
 use kube::client;
 use kube::core::{Status, request};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::pace::within;
 use crate::objects::{ApiError, KindInfo};
 
 /// The field manager of belay's writes.
@@ -167,6 +172,24 @@ pub async fn object(
                 .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         )),
         Err(ApiError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes the object with this name, and this uid if there is one. Returns whether the name existed. If
+/// another object has the name now, the error is a conflict.
+pub async fn delete_exactly<K>(
+    api: &Api<K>,
+    name: &str,
+    uid: Option<String>,
+) -> Result<bool, ApiError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let same = Preconditions { uid, ..Preconditions::default() };
+    match within(api.delete(name, &DeleteParams::default().preconditions(same))).await {
+        Ok(_) => Ok(true),
+        Err(ApiError::NotFound) => Ok(false),
         Err(error) => Err(error),
     }
 }

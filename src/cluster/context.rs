@@ -74,6 +74,20 @@ pub struct Context {
     pub signals: Arc<Signals>,
 }
 
+impl Context {
+    /// An empty world, with metrics, readiness and signals of its own.
+    pub fn new(client: kube::Client, settings: Settings) -> Self {
+        Self {
+            client,
+            world: SharedWorld::default(),
+            settings: Arc::new(settings),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            signals: Arc::default(),
+        }
+    }
+}
+
 #[cfg(test)]
 impl Settings {
     /// The settings of the installation belay/belay, for tests.
@@ -97,14 +111,8 @@ impl Settings {
 impl Context {
     /// The context of the installation belay/belay with this API server, for tests.
     pub fn of_test(client: kube::Client, world: super::World, labelled: &[(&str, &str)]) -> Self {
-        Self {
-            client,
-            world: Arc::new(parking_lot::RwLock::new(world)),
-            settings: Arc::new(Settings::of_test(labelled)),
-            metrics: Metrics::default(),
-            readiness: Readiness::default(),
-            signals: Arc::default(),
-        }
+        let world = Arc::new(parking_lot::RwLock::new(world));
+        Self { world, ..Self::new(client, Settings::of_test(labelled)) }
     }
 }
 

@@ -3,9 +3,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, DeleteParams, Preconditions};
+use kube::api::Api;
 
-use super::api::post_params;
+use super::api::{delete_exactly, post_params};
 use crate::decide::{Exemption, RevokedRecord};
 use crate::objects::{ApiError, ObjectRef, short_digest};
 use crate::policy::PolicySource;
@@ -116,10 +116,8 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
         if is_sufficient(&existing, &approval, Timestamp::now()) {
             return Ok(());
         }
-        let same_object = Preconditions { uid: existing.metadata.uid, ..Preconditions::default() };
-        let options = DeleteParams { preconditions: Some(same_object), ..DeleteParams::default() };
         // If the existing approval can't be replaced, the last attempt uses another name.
-        let _ = api.delete(&name, &options).await;
+        let _ = delete_exactly(&api, &name, existing.metadata.uid).await;
     }
     let why = format!("DeletionApproval {name} is there, expires soon, and cannot be replaced");
     Err(ApiError::Other(why))
@@ -129,13 +127,10 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
 /// not permit the cascade of that deletion.
 pub async fn revoke(client: &kube::Client, record: &RevokedRecord) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
-    let same_object = Preconditions { uid: Some(record.uid.clone()), ..Preconditions::default() };
-    let options = DeleteParams { preconditions: Some(same_object), ..DeleteParams::default() };
-    match api.delete(&record.name, &options).await {
-        Ok(_) => Ok(()),
+    match delete_exactly(&api, &record.name, Some(record.uid.clone())).await {
+        Err(error) if !error.is_conflict() => Err(error),
         // It was deleted, or a newer one has its name.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(error) => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

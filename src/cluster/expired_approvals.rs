@@ -1,11 +1,11 @@
 //! Deletes expired approvals when no object that they cover is Terminating: an approval
 //! whose cascade began in time applies until the cascade ends.
 
-use kube::api::{Api, DeleteParams, Preconditions};
+use kube::api::Api;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::api;
-use super::api::Detail;
+use super::api::{Detail, delete_exactly};
 use super::context::Context;
 use super::pace::within;
 use super::world::{SharedWorld, World};
@@ -60,19 +60,11 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
         // belay replaces the approval of an exemption under the same name, so the current
         // one may be valid.
         let uid = Some(approval.own_uid.clone());
-        let same_object = Preconditions { uid, ..Preconditions::default() };
-        let options = DeleteParams { preconditions: Some(same_object), ..DeleteParams::default() };
-        let delete = async {
-            match approvals.delete(&approval.name, &options).await {
-                Ok(_) => Ok(true),
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-                Err(error) => Err(error),
-            }
-        };
-        match within(delete).await {
+        match delete_exactly(&approvals, &approval.name, uid).await {
             Ok(true) => tracing::info!(approval = approval.name, "deleted an expired approval"),
             // Another client has deleted or replaced it.
             Ok(false) => {}
+            Err(error) if error.is_conflict() => {}
             Err(error) => drop(first.get_or_insert((approval.name, error))),
         }
     }
@@ -97,11 +89,7 @@ async fn is_terminating(
     approval: &Approval,
 ) -> Result<bool, ApiError> {
     let object = &approval.object;
-    let info = {
-        let kinds = &world.read().graph.kinds;
-        let kind = kinds.find_resource(&object.group, &object.resource);
-        kind.map(|kind| kinds.info(kind).clone())
-    };
+    let info = world.read().kind_info((&object.group, &object.resource));
     let Some(info) = info else { return Ok(false) };
     let read = api::object(client, &info, &object.namespace, &object.name, Detail::Metadata);
     let Some(json) = within(read).await? else { return Ok(false) };

@@ -58,5 +58,5 @@ pub(crate) use list::{Listed, list_all};
 pub use live::{CollectedReads, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge};
 pub(crate) use live::{Confirm, confirm};
 pub(crate) use local_api::{failure, local_client};
-pub use start::{Cluster, Options, StartError, instance};
+pub use start::{Cluster, Options, StartError, instance, replica};
 pub use world::{ObjectKey, ServedVerbs, SharedWorld, World};

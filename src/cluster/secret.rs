@@ -25,6 +25,13 @@ pub(super) fn has_annotation(secret: &ObjectMeta, key: &str) -> bool {
     secret.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key))
 }
 
+/// A Secret that does not exist yet.
+pub(super) fn new(namespace: &str, name: &str) -> Secret {
+    let (namespace, name) = (Some(namespace.to_owned()), Some(name.to_owned()));
+    let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
+    Secret { metadata, ..Secret::default() }
+}
+
 /// Creates or replaces a Secret, if it has not changed since it was read. Otherwise the watch
 /// reports the change, and the next step uses it.
 pub(super) async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<(), ApiError> {

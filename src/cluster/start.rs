@@ -15,7 +15,6 @@ use super::decider::ClusterDecider;
 use super::journal::Journal;
 use super::kubeconfig::{NoCluster, find_cluster};
 use super::live::Reader;
-use super::world::SharedWorld;
 use super::{
     certificates, election, expired_approvals, feed, holds, journal, pace, paths, pause_reports,
     registration, release, rights, status,
@@ -23,7 +22,6 @@ use super::{
 use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Condition, Metrics, Readiness};
-use crate::timing::Timing;
 use crate::webhook::{AcceptedTokens, Decider};
 
 /// The number of threads of the cluster side. While the feed works on a long list, the other thread
@@ -38,26 +36,11 @@ const ENDING: Duration = Duration::from_secs(3);
 pub struct Options {
     /// A kubeconfig; `None`: the ServiceAccount of the Pod, or KUBECONFIG.
     pub kubeconfig: Option<PathBuf>,
-    /// The namespace that belay runs in; `None`: the namespace of the account.
-    pub namespace: Option<String>,
-    /// The name of the installation.
-    pub name: String,
-    /// The name of this replica; `None`: the host name.
-    pub replica: Option<String>,
-    /// The kinds whose labelled objects are watched.
-    pub labelled: Vec<(String, String)>,
     /// The user names that belay treats specially.
     pub identities: Identities,
-    /// The source of certificates. Without names, those of the installation's Service are
-    /// used.
-    pub certificates: Certificates,
-    /// The maximum number of existing objects of one kind that get a hold for one policy;
-    /// 0: unlimited.
-    pub backfill: usize,
-    /// The time-out in the installed webhook configurations.
-    pub timeout_seconds: i32,
-    /// Intervals and time-outs.
-    pub timing: Timing,
+    /// The settings. If the namespace is empty, it is that of the account. If the certificates
+    /// have no names, they have those of the Service.
+    pub settings: Settings,
 }
 
 /// Why the cluster side could not start.
@@ -109,37 +92,22 @@ impl Cluster {
             .build()
             .map_err(StartError::Threads)?;
         let config = runtime.block_on(configuration(options.kubeconfig.as_ref()))?;
-        let namespace = options.namespace.unwrap_or_else(|| config.default_namespace.clone());
+        let mut settings = options.settings;
+        if settings.namespace.is_empty() {
+            settings.namespace.clone_from(&config.default_namespace);
+        }
+        let service = service_names(&settings.name, &settings.namespace);
+        if let Certificates::Own { names, .. } = &mut settings.certificates
+            && names.is_empty()
+        {
+            *names = service;
+        }
         let client = {
             let _entered = runtime.enter();
             kube::Client::try_from(config)
                 .map_err(|error| StartError::Client(super::error_chain(&error)))?
         };
-        let certificates = match options.certificates {
-            Certificates::Own { names, days } if names.is_empty() => {
-                Certificates::Own { names: service_names(&options.name, &namespace), days }
-            }
-            other => other,
-        };
-        let settings = Settings {
-            namespace,
-            name: options.name,
-            replica: options.replica.unwrap_or_else(replica),
-            instance: instance(),
-            labelled: options.labelled,
-            certificates,
-            backfill: options.backfill,
-            timeout_seconds: options.timeout_seconds,
-            timing: options.timing,
-        };
-        let context = Context {
-            client,
-            world: SharedWorld::default(),
-            settings: Arc::new(settings),
-            metrics,
-            readiness,
-            signals: Arc::new(Signals::default()),
-        };
+        let context = Context { metrics, readiness, ..Context::new(client, settings) };
         let serving = matches!(context.settings.certificates, Certificates::Own { .. })
             .then(Arc::<Serving>::default);
         let accepted_tokens = Arc::<AcceptedTokens>::default();
@@ -308,7 +276,7 @@ pub(super) fn without_retries(mut config: kube::Config) -> kube::Config {
 
 /// A name for this process: the host name, which in a Pod is the name of the Pod, with a suffix
 /// that differs for each start.
-fn replica() -> String {
+pub fn replica() -> String {
     let machine = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let machine: String = machine
         .unwrap_or_default()

@@ -14,7 +14,7 @@ use super::patch_rights::PatchRights;
 use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::TargetState;
 use crate::objects::{
-    KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, Object, Uid, Unreadable,
+    KeyedMap, KeyedSet, KindId, KindInfo, Kinds, NumberMap, NumberSet, Object, Uid, Unreadable,
 };
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Parsed, ReadScope};
@@ -144,6 +144,12 @@ impl World {
             next.extend(owners.map(|(_, owner)| *owner).filter(|owner| found.insert(*owner)));
         }
         found
+    }
+
+    /// The properties of the kind with this group and plural name, if it is served.
+    pub fn kind_info(&self, (group, resource): (&str, &str)) -> Option<KindInfo> {
+        let kinds = &self.graph.kinds;
+        kinds.find_resource(group, resource).map(|kind| kinds.info(kind).clone())
     }
 
     /// How much of an object of this kind to request.

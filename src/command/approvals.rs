@@ -61,17 +61,15 @@ async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandErr
 /// object could not be read.
 async fn why_ineffective(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     let ObjectRef { group, resource, namespace, name, .. } = &approval.object;
-    let (kind, namespace_kind) = {
+    let kind = {
         let world = snapshot.context.world.read();
         let kinds = &world.graph.kinds;
         let naming_kind = world.policies.iter().filter(|policy| policy.names_kind(group, resource));
         // The object is read only if a policy that names its kind may not count the approval.
         Policy::ineffective(approval, naming_kind)?;
-        (kinds.find_resource(group, resource)?, kinds.find("", "Namespace"))
+        kinds.find_resource(group, resource)?
     };
-    if let Some(kind) = namespace_kind.filter(|_| !namespace.is_empty()) {
-        snapshot.look_up(kind, "", namespace).await.ok()?;
-    }
+    snapshot.look_up_namespace(namespace).await.ok()?;
     snapshot.look_up(kind, namespace, name).await.ok()?;
     let world = snapshot.context.world.read();
     let node = world.graph.object_by_ref(&approval.object)?;

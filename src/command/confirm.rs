@@ -17,10 +17,9 @@ impl ConfirmArguments {
     /// Whether the command must ask. Without a terminal, this is an error.
     pub fn must_ask(&self) -> Result<bool, CommandError> {
         if !self.yes && !std::io::stdin().is_terminal() {
-            return Err(CommandError::Usage(
+            return Err(CommandError::usage(
                 "this command asks for confirmation, and standard input is not a terminal; \
-                 nothing was changed; next: add --yes"
-                    .to_owned(),
+                 nothing was changed; next: add --yes",
             ));
         }
         Ok(!self.yes)

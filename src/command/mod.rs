@@ -182,6 +182,10 @@ enum CommandError {
 }
 
 impl CommandError {
+    fn usage(text: &str) -> Self {
+        Self::Usage(text.to_owned())
+    }
+
     /// Prints the error. Its text may come from the cluster, and belay does not color errors.
     fn print(&self) {
         eprint!("{}", Screen::pipe().clean(&error_text(&self.to_string())));

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use schemars::JsonSchema;
@@ -90,9 +90,7 @@ impl Report for PausesEnded {
 
 pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.as_deref().is_some_and(|reason| reason.trim().is_empty()) {
-        return Err(CommandError::Usage(
-            "--reason is blank; give a reason for the record".to_owned(),
-        ));
+        return Err(CommandError::usage("--reason is blank; give a reason for the record"));
     }
     block_on(pause(arguments))?
 }
@@ -122,13 +120,10 @@ async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
 
 /// The Pause object. It ends by the clock of the API server.
 fn new_pause(session: &UserSession, reason: &str, lasts: Duration) -> Pause {
-    let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-    let until = session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
-    let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
     let spec = PauseSpec {
         by: session.me.name.clone(),
         reason: reason.to_owned(),
-        expiration_time: Time(until),
+        expiration_time: Time(session.end_of(lasts)),
     };
     let mut pause = Pause::new("", spec);
     pause.metadata =

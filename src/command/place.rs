@@ -45,9 +45,8 @@ impl ClusterArguments {
     pub fn check_unused(&self) -> Result<(), CommandError> {
         match self.access.is_given() {
             false => Ok(()),
-            true => Err(CommandError::Usage(
-                "--from reads no cluster; omit --kubeconfig, --context and --as, or --from"
-                    .to_owned(),
+            true => Err(CommandError::usage(
+                "--from reads no cluster; omit --kubeconfig, --context and --as, or --from",
             )),
         }
     }

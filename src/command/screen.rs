@@ -4,41 +4,33 @@ use std::cell::Cell as Slot;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use crate::objects::text_enum;
 use terminal_size::Width;
 use unicode_width::UnicodeWidthStr as _;
 
 pub use crate::objects::without_controls;
 
-/// The meaning of a colour. The text contains the same information.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Tone {
-    /// Normal text.
-    #[default]
-    Plain,
-    /// A heading.
-    Strong,
-    /// Less important.
-    Quiet,
-    /// A good state.
-    Good,
-    /// A state that the user should check.
-    Doubtful,
-    /// Refused, broken or deleted.
-    Bad,
-}
-
-impl Tone {
-    /// The parameters of the escape sequence.
-    fn code(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Strong => "1",
-            Self::Quiet => "2",
-            Self::Good => "32",
-            Self::Doubtful => "33",
-            Self::Bad => "31",
-        }
+text_enum! {
+    /// The meaning of a colour. The text contains the same information.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum Tone {
+        /// Normal text.
+        #[default]
+        Plain = "",
+        /// A heading.
+        Strong = "1",
+        /// Less important.
+        Quiet = "2",
+        /// A good state.
+        Good = "32",
+        /// A state that the user should check.
+        Doubtful = "33",
+        /// Refused, broken or deleted.
+        Bad = "31",
     }
+
+    /// The parameters of the escape sequence.
+    fn code;
 }
 
 /// The capabilities of the output.

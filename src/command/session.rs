@@ -1,7 +1,7 @@
 //! The session of a user with a cluster, or with files instead of one.
 
 use std::fmt::Debug;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
@@ -94,6 +94,12 @@ impl UserSession {
     /// The current time of the API server.
     pub fn now(&self) -> Timestamp {
         self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now)
+    }
+
+    /// The end of what lasts this long from now, in whole seconds.
+    pub fn end_of(&self, lasts: Duration) -> Timestamp {
+        let until = self.now().saturating_add(lasts).unwrap_or(Timestamp::MAX);
+        Timestamp::from_second(until.as_second()).unwrap_or(until)
     }
 
     /// The username of belay.

@@ -14,7 +14,7 @@ use super::place::{self, ClusterArguments, SourceArguments};
 use super::session::UserSession;
 use crate::cluster::{ObjectKey, Snapshot, UnreadKind, World};
 use crate::decide::{ObjectSource, Situation};
-use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, full_name};
+use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, full_name, in_namespace};
 
 #[derive(Debug, Args)]
 pub struct TargetArguments {
@@ -116,26 +116,18 @@ fn usage(error: ObjectWordsError) -> CommandError {
 
 /// The text for an object and its namespace.
 fn text_with_namespace(object: &ObjectRef) -> String {
-    match object.namespace.as_str() {
-        "" => object.quoted(),
-        namespace => format!("{} in namespace {namespace}", object.quoted()),
-    }
+    object.quoted() + &in_namespace(&object.namespace)
 }
 
 /// Why the object could not be read, and the next step.
 fn unread_error(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandError {
     let next = match (why, object.namespace.as_str()) {
-        (ApiError::Forbidden(_), namespace) => {
-            let scope = match namespace {
-                "" => String::new(),
-                namespace => format!(" in namespace {namespace}"),
-            };
-            format!(
-                "have an administrator bind the RBAC verb get on {}{scope} to {}",
-                full_name(&object.group, &object.resource),
-                session.me.name
-            )
-        }
+        (ApiError::Forbidden(_), namespace) => format!(
+            "have an administrator bind the RBAC verb get on {}{} to {}",
+            full_name(&object.group, &object.resource),
+            in_namespace(namespace),
+            session.me.name
+        ),
         // The conversion webhook of the kind may not answer. `stuck` reads only the metadata.
         (_, "") => "if it is Terminating, kubectl belay stuck -A says why".to_owned(),
         (_, namespace) => {
@@ -216,15 +208,10 @@ pub async fn add_object(
     json: &Value,
 ) -> Option<ObjectKey> {
     let ObjectRef { group, resource, namespace, name, .. } = object_ref;
-    let (kind, namespaces) = {
-        let kinds = &snapshot.context.world.read().graph.kinds;
-        (kinds.find_resource(group, resource), kinds.find("", "Namespace"))
-    };
+    let kind = snapshot.context.world.read().graph.kinds.find_resource(group, resource);
     // A user can often read their own Namespace, but not list all of them. If it can't be read,
     // the verdict reports that its labels are unknown.
-    if let Some(kind) = namespaces.filter(|_| !namespace.is_empty()) {
-        let _ = snapshot.look_up(kind, "", namespace).await;
-    }
+    let _ = snapshot.look_up_namespace(namespace).await;
     let kind = kind?;
     snapshot.insert(kind, json);
     Some((kind, namespace.clone(), name.clone()))

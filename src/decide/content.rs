@@ -8,7 +8,7 @@ use super::situation::{Absence, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
 use crate::graph::{Fates, Graph, Node};
-use crate::objects::{KindId, KindInfo, Kinds, full_name};
+use crate::objects::{CRDS, KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
 use crate::policy::{
     AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
@@ -93,9 +93,8 @@ impl<'a> Container<'a> {
         if facts.is_namespace() {
             return Some(Self::Namespace(facts.name));
         }
-        let crd = ("apiextensions.k8s.io", "customresourcedefinitions");
         let (resource, group) = facts.name.split_once('.').unwrap_or((facts.name, ""));
-        ((facts.group, facts.resource) == crd).then_some(Self::Crd(group, resource))
+        ((facts.group, facts.resource) == CRDS).then_some(Self::Crd(group, resource))
     }
 
     /// The content in a graph.

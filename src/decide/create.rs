@@ -5,7 +5,7 @@ use super::judgement::Judgement;
 use super::list_limits::judge_long_lists;
 use super::situation::is_default_object;
 use super::{HoldChange, HoldPosition, Review, Situation, Verdict};
-use crate::objects::{Kinds, Object, is_hold};
+use crate::objects::{CRDS, Kinds, Object, is_hold, text_enum};
 use crate::policy::AppliedPolicy;
 use crate::policy::api::Action;
 
@@ -41,7 +41,7 @@ const NEVER_HELD: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "events"),
     ("events.k8s.io", "events"),
-    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    CRDS,
     ("coordination.k8s.io", "leases"),
     ("discovery.k8s.io", "endpointslices"),
     ("rbac.authorization.k8s.io", "clusterrolebindings"),
@@ -60,35 +60,25 @@ pub(crate) fn is_hold_unsafe_on_kind(group: &str, resource: &str) -> bool {
     NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io"
 }
 
-/// Why a hold on an object is unsafe or does not protect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoHoldReason {
-    /// This applies to all objects of the kind.
-    Kind,
-    /// A tool runs the object and deletes it automatically.
-    Hook,
-    /// The object is the record of a Helm release, which Helm deletes.
-    Record,
-    /// Its manifest lists finalizers.
-    Listed,
-    /// Kubernetes creates the object in every Namespace, and a hold would delay the deletion of
-    /// the Namespace.
-    Default,
-}
-
-impl NoHoldReason {
-    /// The reason as a clause for messages.
-    pub(crate) fn message(self) -> &'static str {
-        match self {
-            Self::Kind => "a hold on this kind is unsafe or does not protect",
-            Self::Hook => "it is a hook, which its tool deletes",
-            Self::Record => "it is the record of a Helm release, which Helm deletes",
-            Self::Listed => "its manifest lists finalizers, so applying it would remove the hold",
-            Self::Default => {
-                "every Namespace has it, and a hold would delay the deletion of the Namespace"
-            }
-        }
+text_enum! {
+    /// Why a hold on an object is unsafe or does not protect.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum NoHoldReason {
+        /// This applies to all objects of the kind.
+        Kind = "a hold on this kind is unsafe or does not protect",
+        /// A tool runs the object and deletes it automatically.
+        Hook = "it is a hook, which its tool deletes",
+        /// The object is the record of a Helm release, which Helm deletes.
+        Record = "it is the record of a Helm release, which Helm deletes",
+        /// Its manifest lists finalizers.
+        Listed = "its manifest lists finalizers, so applying it would remove the hold",
+        /// Kubernetes creates the object in every Namespace, and a hold would delay the deletion of
+        /// the Namespace.
+        Default = "every Namespace has it, and a hold would delay the deletion of the Namespace",
     }
+
+    /// The reason as a clause for messages.
+    pub(crate) fn message;
 }
 
 /// Whether a hold on this object is unsafe or does not protect.

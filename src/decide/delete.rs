@@ -12,7 +12,7 @@ use super::orphaning::judge_orphaning;
 use super::owners::{OwnerState, is_cascade, owner_state};
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
-use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
+use super::{Cause, ContentReason, DeleteOptions, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
@@ -441,23 +441,10 @@ fn effective_propagation(
     review: &Review<'_>,
     target: &JudgedObject<'_>,
 ) -> Propagation {
-    let kinds = &situation.graph.kinds;
-    let default = target
-        .kind
-        .map_or(DefaultPropagation::Background, |kind| kinds.info(kind).default_propagation);
-    Propagation::of_delete(
-        default,
-        target.finalizers().into_iter(),
-        review.options.propagation_policy.as_deref().and_then(propagation_policy),
-        review.options.orphan_dependents,
-    )
-}
-
-fn propagation_policy(text: &str) -> Option<Propagation> {
-    match text {
-        "Background" => Some(Propagation::Background),
-        "Foreground" => Some(Propagation::Foreground),
-        "Orphan" => Some(Propagation::Orphan),
-        _ => None,
-    }
+    let default = |kind| situation.graph.kinds.info(kind).default_propagation;
+    let default = target.kind.map_or(DefaultPropagation::Background, default);
+    let DeleteOptions { propagation_policy, orphan_dependents } = &review.options;
+    let requested = |policy: &Propagation| Some(policy.as_str()) == propagation_policy.as_deref();
+    let policy = Propagation::ALL.into_iter().find(requested);
+    Propagation::of_delete(default, target.finalizers().into_iter(), policy, *orphan_dependents)
 }

@@ -13,6 +13,8 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let (namespace, name) = (review.namespace.as_str(), review.target_name());
     let cached = situation.graph.object(kind, namespace, name);
     let live = situation.read_object(kind, namespace, name);
+    // The labels of a Pod in a stale graph may be old (H137).
+    let cached = cached.filter(|_| situation.graph.is_current(kind));
     let Some(pod) = live.unwrap_or(cached) else {
         // The absence of the Pod must be known, because an unwatched Pod may have the
         // label. The Eviction has the name and namespace of the Pod.

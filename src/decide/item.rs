@@ -153,15 +153,14 @@ impl<'a> JudgedObject<'a> {
     /// Whether only the hold decides when the object is removed: the hold is effective,
     /// and no other controller starts a clean-up.
     pub(super) fn may_be_held(&self, situation: &Situation<'_>) -> bool {
-        self.has_effective_hold(situation)
-            && self.finalizers().into_iter().all(is_waiting_finalizer)
+        self.has_effective_hold(situation) && only_wait(self.finalizers())
     }
 
     /// After how many seconds the hold may keep the object, if only the age of the hold prevents
     /// that now.
     pub(super) fn may_be_held_in(&self, situation: &Situation<'_>) -> Option<i64> {
         let seconds = self.hold().effective_in(situation.now)?;
-        self.finalizers().into_iter().all(is_waiting_finalizer).then_some(seconds)
+        only_wait(self.finalizers()).then_some(seconds)
     }
 
     pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<OwnerRef<'a>> {
@@ -214,9 +213,10 @@ impl JudgedObject<'_> {
     }
 }
 
-/// Whether the controller of a finalizer only waits.
-pub(crate) fn is_waiting_finalizer(finalizer: &str) -> bool {
-    is_hold(finalizer) || WAITING_FINALIZERS.contains(&finalizer)
+/// Whether the controllers of all these finalizers only wait.
+pub(crate) fn only_wait<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> bool {
+    let mut finalizers = finalizers.into_iter();
+    finalizers.all(|finalizer| is_hold(finalizer) || WAITING_FINALIZERS.contains(&finalizer))
 }
 
 /// An object of a graph by kind and name.

@@ -23,8 +23,6 @@ mod evict;
 mod existence;
 mod finalize;
 mod first_steps;
-#[cfg(test)]
-mod inputs;
 mod item;
 mod judgement;
 mod list_limits;
@@ -44,8 +42,6 @@ mod users;
 mod verdict;
 
 #[cfg(test)]
-mod bounds;
-#[cfg(test)]
 mod tests;
 
 // The release and the plans share these with verdicts.
@@ -57,7 +53,7 @@ pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use causes::MAX_LISTED_CAUSES;
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use existence::{Existence, target_existence};
-pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
+pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
 pub(crate) use remedy::step_to_end_use;
 pub(crate) use render::{

@@ -1,23 +1,28 @@
 //! What a user can do when belay lacks data for a decision.
 
 use crate::graph::Incomplete;
-use crate::objects::ApiError;
+use crate::objects::{ApiError, text_enum};
 
-/// What a user can do when belay lacks data for a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NextStep {
-    /// The reason is temporary.
-    Retry,
-    /// belay's account may not read the data.
-    GrantPermission,
-    /// The API server does not serve the kind.
-    ServeKind,
-    /// The API server can't convert the objects of the kind.
-    RepairConversion,
-    /// belay can't read this object.
-    ChangeObject,
-    /// belay can't resolve the owner that the object would lose.
-    KeepOwner,
+text_enum! {
+    /// What a user can do when belay lacks data for a decision.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum NextStep {
+        /// The reason is temporary.
+        Retry = "try again",
+        /// belay's account may not read the data.
+        GrantPermission = "grant belay's service account this permission, then try again",
+        /// The API server does not serve the kind.
+        ServeKind = "make sure that the API server serves this kind, then try again",
+        /// The API server can't convert the objects of the kind.
+        RepairConversion = "repair the conversion webhook of this kind, then try again",
+        /// belay can't read this object.
+        ChangeObject = "correct or delete the unreadable object, then try again",
+        /// belay can't resolve the owner that the object would lose.
+        KeepOwner = "keep the owner reference",
+    }
+
+    /// The words of a message.
+    pub(super) fn as_str;
 }
 
 impl NextStep {
@@ -37,20 +42,6 @@ impl NextStep {
             Incomplete::Unread => Some(Self::Retry),
             Incomplete::Failed(error) => Some(Self::after(error)),
             Incomplete::NotRead(_) => None,
-        }
-    }
-
-    /// The words of a message.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Retry => "try again",
-            Self::GrantPermission => {
-                "grant belay's service account this permission, then try again"
-            }
-            Self::ServeKind => "make sure that the API server serves this kind, then try again",
-            Self::RepairConversion => "repair the conversion webhook of this kind, then try again",
-            Self::ChangeObject => "correct or delete the unreadable object, then try again",
-            Self::KeepOwner => "keep the owner reference",
         }
     }
 }

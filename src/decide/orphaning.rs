@@ -28,7 +28,7 @@ pub(super) fn judge_orphaning<'a>(
         return;
     }
     dependents.retain(|node| {
-        is_orphaned_by_an_owner(&situation, *node, (target, propagation), fates)
+        is_orphaned_by_an_owner(*node, (target, propagation), fates)
             || !keeps_an_owner(&situation, *node, target, fates)
     });
     dependents.sort_by_key(|node| (node.kind(), node.namespace(), node.name()));
@@ -41,7 +41,7 @@ pub(super) fn judge_orphaning<'a>(
             judgement.set_covered_by_content_approval(false);
         }
         for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
-            let causes = vec![Cause::Owner(deleted_owner(&situation, *node, target, fates))];
+            let causes = vec![Cause::Owner(deleted_owner(*node, target, fates))];
             judgement.add_finding(applied, &item, Reason::WouldOrphan, (causes, 0));
         }
         judgement.set_covered_by_content_approval(propagation == Propagation::Orphan);
@@ -62,12 +62,10 @@ pub(super) fn judge_orphaning<'a>(
 /// Whether the garbage collector will remove the reference to a deleted owner from this
 /// dependent. It does so even if another owner remains.
 fn is_orphaned_by_an_owner(
-    situation: &Situation<'_>,
     node: Node<'_>,
     (target, propagation): (&JudgedObject<'_>, Propagation),
     fates: &Fates,
 ) -> bool {
-    let graph = situation.graph;
     let of_target = |owner_ref: &OwnerRef<'_>| owner_ref.uid == target.uid();
     let orphans = |owner: Node<'_>| {
         owner.uid() != target.uid()
@@ -75,7 +73,7 @@ fn is_orphaned_by_an_owner(
             && owner.finalizers().contains(ORPHAN)
     };
     (propagation == Propagation::Orphan && node.owner_refs().any(|owner_ref| of_target(&owner_ref)))
-        || node.owners().iter().filter_map(|owner| graph.owner(node, owner)).any(orphans)
+        || node.existing_owners().any(orphans)
 }
 
 /// Whether another solid owner remains.
@@ -99,17 +97,10 @@ fn keeps_an_owner(
 
 /// The owner that orphans the dependent: the target, or an object with the finalizer
 /// `orphan` that is deleted with the target.
-fn deleted_owner(
-    situation: &Situation<'_>,
-    node: Node<'_>,
-    target: &JudgedObject<'_>,
-    fates: &Fates,
-) -> ObjectName {
-    let graph = situation.graph;
-    let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
+fn deleted_owner(node: Node<'_>, target: &JudgedObject<'_>, fates: &Fates) -> ObjectName {
     let is_lost = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
     let is_dependent_of_target = node.owner_refs().any(|owner_ref| owner_ref.uid == target.uid());
-    match owners.into_iter().find(is_lost).filter(|_| !is_dependent_of_target) {
+    match node.existing_owners().find(is_lost).filter(|_| !is_dependent_of_target) {
         Some(owner) => object_name(owner),
         None => target.object_name(),
     }

@@ -1,9 +1,11 @@
 //! The state of owners, and which objects are certain to be deleted.
 
+use std::ops::ControlFlow;
+
 use super::item::JudgedObject;
 use super::{LiveRead, Situation};
-use crate::graph::{MAX_OWNER_LEVELS, Node, OwnerRef};
-use crate::objects::{KeyedMap, KeyedSet, Uid};
+use crate::graph::{MAX_OWNER_LEVELS, Node, OwnerRef, search_owners};
+use crate::objects::{KeyedMap, KindId, Uid};
 use crate::policy::ObjectFacts;
 
 /// The state of the owner that an owner reference names (R1 to R3).
@@ -28,12 +30,9 @@ pub(super) fn owner_state<'a>(
     owner_ref: &OwnerRef<'_>,
 ) -> OwnerState<'a> {
     let graph = situation.graph;
-    let Some(kind) = owner_ref.kind else { return OwnerState::Unresolved };
-    let is_namespaced_owner = item_namespace.is_empty() && graph.kinds.info(kind).namespaced;
-    let is_unserved = |version| !graph.kinds.serves(kind, version);
-    if owner_ref.version.is_some_and(is_unserved) || is_namespaced_owner {
-        return OwnerState::Unresolved;
-    }
+    let in_namespace = !item_namespace.is_empty();
+    let is_resolvable = |kind: &KindId| graph.can_own(*kind, owner_ref.version, in_namespace);
+    let Some(kind) = owner_ref.kind.filter(is_resolvable) else { return OwnerState::Unresolved };
     let node = match situation.read_object(kind, owner_ref.namespace, owner_ref.name) {
         Some(live) => live,
         None => {
@@ -177,39 +176,28 @@ pub(super) fn find_owner<'a>(
     is_sought: impl Fn(Node<'a>) -> bool,
     may_be_sought: impl Fn(&OwnerRef<'_>) -> bool,
 ) -> OwnerSearch<'a> {
-    let mut seen = KeyedSet::from_iter([object.uid()]);
-    let (mut level, mut unknown) = (vec![object], false);
-    for _ in 0..MAX_OWNER_LEVELS {
-        let mut next = Vec::new();
-        for node in level {
-            let steps = 1 + node.owners().len();
-            if node.has_too_many_owners()
-                || seen.len() > MAX_OWNERS
-                || !situation.work.charge(steps)
-            {
-                return OwnerSearch::Unknown;
-            }
-            for owner_ref in node.owner_refs() {
-                match owner_state(situation, node.namespace(), &owner_ref) {
-                    OwnerState::Unresolved => unknown |= may_be_sought(&owner_ref),
-                    OwnerState::Absent => {}
-                    OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
-                        if is_sought(owner) {
-                            return OwnerSearch::Found(owner);
-                        }
-                        if seen.insert(owner.uid()) {
-                            next.push(owner);
-                        }
+    let mut unknown = false;
+    let found = search_owners(object, situation.work, |node| {
+        let mut owners = Vec::new();
+        for owner_ref in node.owner_refs() {
+            match owner_state(situation, node.namespace(), &owner_ref) {
+                OwnerState::Unresolved => unknown |= may_be_sought(&owner_ref),
+                OwnerState::Absent => {}
+                OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
+                    if is_sought(owner) {
+                        return ControlFlow::Break(owner);
                     }
+                    owners.push(owner);
                 }
             }
         }
-        level = next;
-        if level.is_empty() {
-            return if unknown { OwnerSearch::Unknown } else { OwnerSearch::Absent };
-        }
+        ControlFlow::Continue(owners)
+    });
+    match found {
+        ControlFlow::Break(owner) => OwnerSearch::Found(owner),
+        ControlFlow::Continue(true) if !unknown => OwnerSearch::Absent,
+        ControlFlow::Continue(_) => OwnerSearch::Unknown,
     }
-    OwnerSearch::Unknown
 }
 
 /// The search for a direct or indirect owner that is being deleted.

@@ -1,7 +1,6 @@
 //! The first step that a denial message advises, besides an approval.
 
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedStep, Verdict};
-use crate::graph::Propagation;
 use crate::objects::{ObjectRef, more, one_line_name};
 
 /// Kinds whose references can't be changed.
@@ -47,14 +46,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         false => format!("delete {}", it()),
     };
     let to_delete = |action| Some(Remedy { goal: Some(goal()), action });
-    let passing_cascade = verdict.passing_propagation.map(|propagation| {
-        let word = match propagation {
-            Propagation::Background => "background",
-            Propagation::Foreground => "foreground",
-            Propagation::Orphan => "orphan",
-        };
-        format!("use --cascade={word}")
-    });
+    let passing_cascade = verdict
+        .passing_propagation
+        .map(|propagation| format!("use --cascade={}", propagation.as_str().to_lowercase()));
     let without_goal = |action: String| Some(Remedy { goal: None, action });
     let all_objects = || {
         let causes: Vec<&Cause> = blocker.causes.iter().collect();

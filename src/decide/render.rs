@@ -10,7 +10,7 @@ use super::remedy::{Remedy, remedy};
 use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
-use crate::objects::{HOLD, ObjectRef, and_more, one_line, one_line_name};
+use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
 use crate::policy::PolicySource;
 
 /// The limit of blockers that a message describes.
@@ -208,8 +208,8 @@ fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
 /// name it.
 fn namespace_suffix(target: &ObjectRef, object: &ObjectRef) -> String {
     match object.namespace.as_str() {
-        namespace if namespace.is_empty() || namespace == target.own_namespace() => String::new(),
-        namespace => format!(" in namespace {namespace}"),
+        namespace if namespace == target.own_namespace() => String::new(),
+        namespace => in_namespace(namespace),
     }
 }
 

@@ -5,51 +5,40 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::objects::{Object, ObjectRef, Text, is_hold, is_namespace};
+use crate::objects::{Object, ObjectRef, Text, is_hold, is_namespace, text_enum};
 use crate::policy::Person;
 
-/// The admission phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AdmissionPhase {
-    /// The mutating phase: the answer may have a patch.
-    Mutate,
-    /// The validating phase: the object is final.
-    Validate,
-}
-
-impl AdmissionPhase {
-    /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mutate => "mutate",
-            Self::Validate => "validate",
-        }
+text_enum! {
+    /// The admission phase.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum AdmissionPhase {
+        /// The mutating phase: the answer may have a patch.
+        Mutate = "mutate",
+        /// The validating phase: the object is final.
+        Validate = "validate",
     }
-}
 
-/// The operation of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// A create.
-    Create,
-    /// An update.
-    Update,
-    /// A delete.
-    Delete,
-    /// A connection to a subresource.
-    Connect,
-}
-
-impl Operation {
     /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::Connect => "connect",
-        }
+    pub fn as_str;
+}
+
+text_enum! {
+    /// The operation of the request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+    #[serde(rename_all = "UPPERCASE")]
+    pub enum Operation {
+        /// A create.
+        Create = "create",
+        /// An update.
+        Update = "update",
+        /// A delete.
+        Delete = "delete",
+        /// A connection to a subresource.
+        Connect = "connect",
     }
+
+    /// The name in metrics and logs.
+    pub fn as_str;
 }
 
 /// A resource of the API, as in a URL.
@@ -136,6 +125,28 @@ pub struct Review<'a> {
     /// Whether the webhook for labelled objects sent the review. If a policy names the
     /// kind as well, the API server sends another review for the request.
     pub labelled: bool,
+}
+
+impl<'a> Review<'a> {
+    /// A dry run of a DELETE by this user, without an object.
+    pub fn of_dry_run(user: &'a str, groups: &'a [String]) -> Self {
+        let groups = groups.iter().map(|group| group.as_str().into()).collect();
+        Self {
+            uid: "".into(),
+            phase: AdmissionPhase::Validate,
+            operation: Operation::Delete,
+            resource: Resource::default(),
+            name: "".into(),
+            namespace: "".into(),
+            user: Requester { name: user.into(), groups },
+            dry_run: true,
+            options: DeleteOptions::default(),
+            object: None,
+            old_object: None,
+            details: ReviewDetails::default(),
+            labelled: false,
+        }
+    }
 }
 
 /// Fields of the objects that only some decisions need. They are parsed in a second pass,

@@ -6,7 +6,7 @@ use super::{
     AdmissionPhase, Blocker, Cause, Decision, DenialStatus, LiveRead, NextStep, Reason, Review,
     Verdict,
 };
-use crate::objects::{ObjectRef, and_more, full_name};
+use crate::objects::{ObjectRef, and_more, full_name, in_namespace};
 
 /// The decision for unreadable reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -95,11 +95,7 @@ fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     if is_in_other_namespace(target.own_namespace(), namespace) {
         return "objects in another namespace".to_owned();
     }
-    let suffix = match namespace.as_str() {
-        "" => String::new(),
-        _ => format!(" in namespace {namespace}"),
-    };
-    format!("{}{name}{suffix}", full_name(group, resource))
+    format!("{}{name}{}", full_name(group, resource), in_namespace(namespace))
 }
 
 fn deny_without_policy(target: ObjectRef, cause: Cause) -> Verdict {

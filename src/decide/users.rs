@@ -1,7 +1,7 @@
 //! The remaining users of the object (question 5 in docs/THEORY.md).
 
 use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_namespace};
-use super::item::{JudgedObject, is_waiting_finalizer, object_name};
+use super::item::{JudgedObject, object_name, only_wait};
 use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, NextStep, Situation};
@@ -120,8 +120,8 @@ pub(super) fn find_users<'a>(
 /// controllers that only wait.
 fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
     fates.get(user.id()).is_some_and(|fate| {
-        let only_waits = fate.outcome == DeletionOutcome::Held
-            && user.finalizers().iter().all(is_waiting_finalizer);
+        let only_waits =
+            fate.outcome == DeletionOutcome::Held && only_wait(user.finalizers().iter());
         fate.certainty == Certainty::Certain
             && (fate.outcome == DeletionOutcome::Deleted || only_waits)
     })

@@ -6,38 +6,32 @@ use serde::Deserialize;
 
 use super::{LiveRead, NextStep};
 use crate::graph::Propagation;
-use crate::objects::{Object, ObjectRef, one_line_name};
+use crate::objects::{Object, ObjectRef, one_line_name, text_enum};
 use crate::policy::api::Action;
 use crate::policy::{IneffectiveReason, PolicySource};
 
-/// The result for a request, from the mildest to the strictest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-pub enum Decision {
-    /// The request passes.
-    Allow,
-    /// The request passes. belay records what action Deny would have denied.
-    Audit,
-    /// The request passes with a warning about what action Deny would have denied.
-    Warn,
-    /// The request passes with a warning: the object stays Terminating until nothing uses
-    /// it.
-    Hold,
-    /// The request is denied.
-    Deny,
+text_enum! {
+    /// The result for a request, from the mildest to the strictest.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+    pub enum Decision {
+        /// The request passes.
+        Allow = "Allow",
+        /// The request passes. belay records what action Deny would have denied.
+        Audit = "Audit",
+        /// The request passes with a warning about what action Deny would have denied.
+        Warn = "Warn",
+        /// The request passes with a warning: the object stays Terminating until nothing uses
+        /// it.
+        Hold = "Hold",
+        /// The request is denied.
+        Deny = "Deny",
+    }
+
+    /// The name in metrics, logs and audit annotations.
+    pub fn as_str;
 }
 
 impl Decision {
-    /// The name in metrics, logs and audit annotations.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "Allow",
-            Self::Audit => "Audit",
-            Self::Warn => "Warn",
-            Self::Hold => "Hold",
-            Self::Deny => "Deny",
-        }
-    }
-
     /// Whether the request passes.
     pub fn passes(self) -> bool {
         self != Self::Deny
@@ -54,39 +48,29 @@ impl From<Action> for Decision {
     }
 }
 
-/// The value of `status.reason` in a denial. Messages list equally strict blockers in
-/// this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-pub enum Reason {
-    /// A policy protects the object, also while nothing uses it.
-    Protected,
-    /// The object is in use.
-    InUse,
-    /// The Namespace or CRD has content.
-    NotEmpty,
-    /// Objects exist for which the policy keeps this one.
-    StillNeeded,
-    /// An object would lose its owner.
-    WouldOrphan,
-    /// The request removes a finalizer that the user may not remove.
-    FinalizerGuarded,
-    /// belay could not read everything that the verdict needs.
-    Unknown,
-}
-
-impl Reason {
-    /// The value in `status.reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Protected => "Protected",
-            Self::InUse => "InUse",
-            Self::NotEmpty => "NotEmpty",
-            Self::StillNeeded => "StillNeeded",
-            Self::WouldOrphan => "WouldOrphan",
-            Self::FinalizerGuarded => "FinalizerGuarded",
-            Self::Unknown => "Unknown",
-        }
+text_enum! {
+    /// The value of `status.reason` in a denial. Messages list equally strict blockers in
+    /// this order.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+    pub enum Reason {
+        /// A policy protects the object, also while nothing uses it.
+        Protected = "Protected",
+        /// The object is in use.
+        InUse = "InUse",
+        /// The Namespace or CRD has content.
+        NotEmpty = "NotEmpty",
+        /// Objects exist for which the policy keeps this one.
+        StillNeeded = "StillNeeded",
+        /// An object would lose its owner.
+        WouldOrphan = "WouldOrphan",
+        /// The request removes a finalizer that the user may not remove.
+        FinalizerGuarded = "FinalizerGuarded",
+        /// belay could not read everything that the verdict needs.
+        Unknown = "Unknown",
     }
+
+    /// The value in `status.reason`.
+    pub fn as_str;
 }
 
 /// An object by kind, namespace and name: `StatefulSet db/postgres`.

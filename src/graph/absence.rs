@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Graph;
 use super::coverage::Incomplete;
+use super::{Graph, NodeId};
 use crate::objects::{Flaw, KindId, Unreadable};
 
 impl Graph {
@@ -103,6 +103,12 @@ impl Graph {
     /// Whether an object that is not in the graph certainly does not exist.
     pub fn proves_absence(&self, kind: KindId, namespace: &str, name: &str) -> bool {
         self.is_current(kind) && !self.is_unreadable(kind, namespace, name)
+    }
+
+    /// Like [`Self::proves_absence`], for a node without an object.
+    pub(super) fn proves_node_absence(&self, id: NodeId) -> bool {
+        let (kind, namespace, name) = self.coordinates(id);
+        self.proves_absence(kind, namespace, name)
     }
 }
 

@@ -27,6 +27,7 @@ mod listing;
 mod node;
 mod node_id;
 mod nodes;
+mod owners;
 mod query;
 mod slot;
 mod steps;
@@ -44,6 +45,7 @@ pub use fates::{
 pub use listing::Listing;
 pub use node::Node;
 pub use node_id::NodeId;
+pub use owners::{NamedOwner, search_owners};
 pub use query::{ObjectUser, SelectorTarget, UserEdge};
 pub use slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, ObjectPhase, OwnerRef};
 pub use steps::{StepBudget, StepLimit};

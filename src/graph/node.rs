@@ -66,8 +66,8 @@ impl<'g> Node<'g> {
             !(group.is_empty() && ["namespaces", "nodes"].contains(&resource.as_str()))
         };
         let controller = self.owners().iter().filter(|owner| owner.controller);
-        let owners = controller.chain(self.owners());
-        owners.filter_map(|owner| self.graph.owner(self, owner)).find(manages)
+        let controllers = controller.filter_map(|owner| self.existing_owner(owner));
+        controllers.chain(self.existing_owners()).find(manages)
     }
 
     /// Its name.
@@ -144,6 +144,11 @@ impl<'g> Node<'g> {
     /// Whether it has a hold, and since when.
     pub fn hold(self) -> HoldAge {
         self.object.hold
+    }
+
+    /// Whether it has a hold.
+    pub fn is_held(self) -> bool {
+        self.hold() != HoldAge::NotHeld
     }
 
     /// Its phase.

@@ -1,6 +1,6 @@
-//! The users and owners of a node.
+//! The users of a node.
 
-use super::edges::{EdgeQualifier, OwnerEdge, SelectorEdge, Strength, UseEdge};
+use super::edges::{EdgeQualifier, SelectorEdge, Strength, UseEdge};
 use super::node::Node;
 use super::node_id::NodeId;
 use super::slot::ObjectPhase;
@@ -153,20 +153,6 @@ impl Graph {
             });
             edges.map(move |edge| ObjectUser { node, edge: UserEdge::Selector(edge) })
         })
-    }
-
-    /// The existing owner that a reference names, if it has the uid in the reference.
-    pub fn owner(&self, item: Node<'_>, owner: &OwnerEdge) -> Option<Node<'_>> {
-        let resolvable = self.is_resolvable(item, owner);
-        self.get(owner.to).filter(|node| resolvable && node.uid() == owner.uid)
-    }
-
-    /// R1: whether the kind and version of the owner are served. A cluster-scoped item can't
-    /// have a namespaced owner.
-    pub fn is_resolvable(&self, item: Node<'_>, owner: &OwnerEdge) -> bool {
-        let (kind, _, _) = self.coordinates(owner.to);
-        self.kinds.serves(kind, &owner.version)
-            && (item.namespace_node().is_some() || !self.kinds.info(kind).namespaced)
     }
 }
 

@@ -1,7 +1,5 @@
 //! The users of a held object that count, from live reads.
 
-#[cfg(test)]
-mod bounds;
 mod group;
 mod protection;
 #[cfg(test)]
@@ -34,8 +32,9 @@ static ALL_USES: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, opti
 /// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UseCheck {
-    /// These reads must be made first, in this order.
-    NeedsReads(Vec<LiveRead>),
+    /// These reads must be made first: the groups in this order, and the reads of a group at the
+    /// same time.
+    NeedsReads(Vec<Vec<LiveRead>>),
     /// These causes keep the target, up to the limit that messages list.
     InUse(Vec<Cause>),
     /// Something is unknown, which keeps the target.
@@ -182,7 +181,10 @@ pub(super) fn check_use_with(
     match result {
         Err(unknown) => UseCheck::Unknown(unknown),
         Ok(()) if !search.causes.is_empty() => UseCheck::InUse(search.causes),
-        Ok(()) if !search.needed_reads.is_empty() => UseCheck::NeedsReads(search.needed_reads),
+        Ok(()) if !search.needed_reads.is_empty() => {
+            let groups = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
+            UseCheck::NeedsReads(groups.map(<[LiveRead]>::to_vec).collect())
+        }
         Ok(()) => UseCheck::Releasable(ReleaseReason::Unused),
     }
 }
@@ -429,7 +431,7 @@ impl<'a> UseSearch<'a> {
                 continue;
             }
             match self.owner_reader.result_of(&read) {
-                None => unread.push((list_order(&info.group, &info.resource), read)),
+                None => unread.push((read_order(&read), read)),
                 Some(Ok(())) => {
                     if let Some(object) =
                         self.owner_reader.graph().describe_unreadable(user_kind, namespace)
@@ -448,18 +450,19 @@ impl<'a> UseSearch<'a> {
     }
 }
 
-/// The order of the lists. Controllers come before the objects that they create, and
-/// custom kinds before built-in kinds.
-fn list_order(group: &str, resource: &str) -> u8 {
-    match (group, resource) {
-        _ if !Kinds::is_built_in(group, resource) => 0,
+/// The order of the groups of reads. Controllers come before the objects that they create, and
+/// custom kinds before built-in kinds. Between kinds of one group, no such order is known.
+fn read_order(read: &LiveRead) -> u8 {
+    let LiveRead::List { group, resource, .. } = read else { return u8::MAX };
+    match (&**group, &**resource) {
+        (group, resource) if !Kinds::is_built_in(group, resource) => 0,
         ("batch", "cronjobs") | ("apps", "deployments") => 1,
         ("apps" | "batch" | "", "replicasets" | "jobs" | "replicationcontrollers") => 2,
         ("apps", "statefulsets" | "daemonsets") => 2,
-        ("", "pods") => 4,
-        ("", "persistentvolumeclaims") | ("resource.k8s.io", "resourceclaims") => 5,
-        ("", "persistentvolumes") => 6,
-        ("discovery.k8s.io", _) | ("storage.k8s.io", "volumeattachments") => 7,
+        ("", "persistentvolumeclaims") | ("resource.k8s.io", "resourceclaims") => 4,
+        ("", "persistentvolumes") => 5,
+        ("discovery.k8s.io", _) | ("storage.k8s.io", "volumeattachments") => 6,
+        // Pods, and kinds whose objects create no objects of the kinds above.
         _ => 3,
     }
 }

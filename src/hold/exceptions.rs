@@ -2,7 +2,7 @@
 //! pairs of objects would wait for each other forever.
 
 use super::owners::{AllOwners, OwnerReader};
-use crate::decide::is_waiting_finalizer;
+use crate::decide::only_wait;
 use crate::graph::{
     Certainty, DeletionOutcome, DeletionRequest, Fates, Node, NodeId, Propagation, RefusesDelete,
     fates,
@@ -124,12 +124,14 @@ impl<'a> HeldTarget<'a> {
 /// Whether all finalizers of an object belong to controllers that only wait for other
 /// objects.
 fn only_waits(node: Node<'_>) -> bool {
-    let mut finalizers = node.finalizers().iter().peekable();
-    finalizers.peek().is_some() && finalizers.all(is_waiting_finalizer)
+    has_finalizers(node) && only_wait(node.finalizers().iter())
 }
 
 /// Whether an object is Terminating and its hold is its only finalizer.
 pub(super) fn has_only_hold(node: Node<'_>) -> bool {
-    let mut finalizers = node.finalizers().iter().peekable();
-    node.is_terminating() && finalizers.peek().is_some() && finalizers.all(is_hold)
+    node.is_terminating() && has_finalizers(node) && node.finalizers().iter().all(is_hold)
+}
+
+fn has_finalizers(node: Node<'_>) -> bool {
+    node.finalizers().iter().next().is_some()
 }

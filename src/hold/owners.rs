@@ -1,7 +1,9 @@
 //! The owners of objects, from live reads.
 
+use std::ops::ControlFlow;
+
 use crate::decide::{LiveRead, LiveReads, Situation};
-use crate::graph::{Graph, MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, Node, NodeId, OwnerEdge};
+use crate::graph::{Graph, NamedOwner, Node, NodeId, OwnerEdge, search_owners};
 use crate::objects::{ApiError, KeyedSet, NumberSet};
 
 /// The limit of reads in one round, besides lists.
@@ -56,13 +58,11 @@ impl<'a> OwnerReader<'a> {
 
     fn owner_state(&self, object: Node<'a>, reference: &OwnerEdge) -> OwnerState<'a> {
         let graph = self.graph();
-        if !graph.is_resolvable(object, reference) {
-            return OwnerState::Unknown;
-        }
-        if let Some(node) = graph.get(reference.to) {
-            // An object with another uid is not the owner.
-            let is_owner = node.uid() == reference.uid;
-            return if is_owner { OwnerState::Exists(node) } else { OwnerState::Absent };
+        match graph.named_owner(object, reference) {
+            NamedOwner::Exists(owner) => return OwnerState::Exists(owner),
+            NamedOwner::Replaced => return OwnerState::Absent,
+            NamedOwner::Unresolvable => return OwnerState::Unknown,
+            NamedOwner::Missing => {}
         }
         let (kind, namespace, name) = graph.coordinates(reference.to);
         // The owner may have been created after its kind was listed and before the object
@@ -85,71 +85,45 @@ impl<'a> OwnerReader<'a> {
             missing_reads: Vec::new(),
             has_unknown: false,
         };
-        let (mut level, mut references) = (vec![node], 0);
-        for _ in 0..MAX_OWNER_LEVELS {
-            let mut next = Vec::new();
-            for object in level {
-                references += object.owners().len();
-                let too_many = references > MAX_LIST_ENTRIES || object.has_too_many_owners();
-                if too_many || !self.charge(1 + object.owners().len()) {
-                    all.has_unknown = true;
-                    return all;
-                }
-                for reference in object.owners() {
-                    match self.owner_state(object, reference) {
-                        OwnerState::Exists(owner) => {
-                            if owner.id() != node.id() && all.existing.insert(owner.id()) {
-                                all.oldest_creation =
-                                    all.oldest_creation.min(owner.creation_time());
-                                next.push(owner);
-                            }
-                        }
-                        OwnerState::Absent => {}
-                        OwnerState::Unread(read)
-                            if all.missing_reads.len() < MAX_READS_PER_ROUND =>
-                        {
-                            all.missing_reads.push(read);
-                        }
-                        OwnerState::Unread(_) => {}
-                        OwnerState::Unknown => all.has_unknown = true,
+        let search = search_owners(node, self.situation.work, |object| {
+            let mut owners = Vec::new();
+            for reference in object.owners() {
+                match self.owner_state(object, reference) {
+                    OwnerState::Exists(owner) if owner.id() == node.id() => {}
+                    OwnerState::Exists(owner) => {
+                        all.existing.insert(owner.id());
+                        all.oldest_creation = all.oldest_creation.min(owner.creation_time());
+                        owners.push(owner);
                     }
+                    OwnerState::Absent => {}
+                    OwnerState::Unread(read) if all.missing_reads.len() < MAX_READS_PER_ROUND => {
+                        all.missing_reads.push(read);
+                    }
+                    OwnerState::Unread(_) => {}
+                    OwnerState::Unknown => all.has_unknown = true,
                 }
             }
-            level = next;
-        }
-        all.has_unknown |= !level.is_empty();
+            ControlFlow::<(), _>::Continue(owners)
+        });
+        all.has_unknown |= search != ControlFlow::Continue(true);
         all
     }
 
     /// Whether `owner` has owned an object, directly or indirectly, since the creation of the
     /// object: each owner reference on a path to `owner` is as old as the object that has it.
     pub(super) fn is_original_owner(&self, node: Node<'a>, owner: Node<'_>) -> bool {
-        let mut seen = NumberSet::from_iter([node.id()]);
-        let mut level = vec![node];
-        for _ in 0..MAX_OWNER_LEVELS {
-            let mut next = Vec::new();
-            for object in level {
-                if !self.charge(8 * (1 + object.owners().len())) {
-                    return false;
-                }
-                if !self.has_original_owners(object) {
-                    continue;
-                }
-                for reference in object.owners() {
-                    let OwnerState::Exists(above) = self.owner_state(object, reference) else {
-                        continue;
-                    };
-                    if above.id() == owner.id() {
-                        return true;
-                    }
-                    if seen.insert(above.id()) {
-                        next.push(above);
-                    }
-                }
+        let search = search_owners(node, self.situation.work, |object| {
+            let affordable = self.charge(8 * (1 + object.owners().len()));
+            if !affordable || !self.has_original_owners(object) {
+                return ControlFlow::Continue(Vec::new());
             }
-            level = next;
-        }
-        false
+            let owners: Vec<_> = object.existing_owners().collect();
+            match owners.iter().any(|above| above.id() == owner.id()) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(owners),
+            }
+        });
+        search.is_break()
     }
 
     /// Whether an object was created with all its present owner references. The watched

@@ -71,13 +71,14 @@ pub enum Input {
     Got(RequestResult),
     /// The result of the write of the token.
     TokenWritten(RequestResult),
-    /// The read succeeded, or proved that the objects do not exist.
+    /// Each read succeeded, or proved that the objects do not exist.
     Read {
-        /// When the last page was requested; `None` if no request was necessary. Then the
-        /// start of the read counts.
+        /// When the last page was requested, of the read for which this was earliest. `None` if
+        /// no request was necessary: then the start of the reads counts.
         requested_at: Option<Duration>,
     },
-    /// The read failed: 403, 405, 5xx, a time-out or an incomplete discovery.
+    /// A read failed: 403, 405, 5xx, a time-out or an incomplete discovery. The text names its
+    /// kind.
     ReadFailed(Arc<str>),
     /// The result of the count.
     UseChecked(UseCheck),
@@ -94,8 +95,8 @@ pub enum Output {
     Get,
     /// Write the token.
     WriteToken(TokenWrite),
-    /// Read this, live and consistently: no `resourceVersion`.
-    Read(LiveRead),
+    /// Read these at the same time, live and consistently: no `resourceVersion`.
+    Read(Vec<LiveRead>),
     /// Call [`super::check_use`] with the reads of this pass as [`crate::decide::LiveReads`].
     /// `results` has every answered read; an absent kind or object is Ok. The graph has the
     /// target in the form of [`super::without_hold`].

@@ -29,8 +29,8 @@ enum State {
     Getting(Option<Arc<str>>),
     WritingToken(Arc<str>, Duration),
     CheckingUse(Pass),
-    /// The reads that remain; the first one is in progress.
-    Reading(Pass, Vec<LiveRead>),
+    /// The groups of reads that remain; the first one is in progress.
+    Reading(Pass, Vec<Vec<LiveRead>>),
     Removing(ReleaseReason),
     Ended(ReleaseEnd),
 }
@@ -132,16 +132,13 @@ impl Release {
             (State::CheckingUse(pass), Input::UseChecked(check)) => {
                 self.handle_use_check(now, pass, check)
             }
-            (State::Reading(pass, reads), Input::Read { requested_at }) => {
+            (State::Reading(pass, groups), Input::Read { requested_at }) => {
                 // The time for earlier pages of a list, or in the queue, does not count.
                 let read_at = requested_at.unwrap_or(pass.read_at);
-                let remaining = reads.into_iter().skip(1).collect();
+                let remaining = groups.into_iter().skip(1).collect();
                 self.read_next(now, Pass { read_at, ..pass }, remaining)
             }
-            (State::Reading(_, reads), Input::ReadFailed(why)) => {
-                let kind = reads.first().map(LiveRead::kind_name).unwrap_or_default();
-                self.give_up_pass(now, &format!("{kind}: {why}"))
-            }
+            (State::Reading(..), Input::ReadFailed(why)) => self.give_up_pass(now, &why),
             (State::Removing(reason), Input::Removed(answer)) => {
                 self.handle_removal(now, reason, answer)
             }
@@ -290,14 +287,14 @@ impl Release {
         }
     }
 
-    /// Starts the next read. After the last one, counts the users again.
-    fn read_next(&mut self, now: Duration, pass: Pass, reads: Vec<LiveRead>) -> Vec<Output> {
-        let Some(read) = reads.first().cloned() else {
+    /// Starts the next group of reads. After the last one, counts the users again.
+    fn read_next(&mut self, now: Duration, pass: Pass, groups: Vec<Vec<LiveRead>>) -> Vec<Output> {
+        let Some(reads) = groups.first().cloned() else {
             self.state = State::CheckingUse(pass);
             return vec![Output::CheckUse];
         };
-        self.state = State::Reading(Pass { read_at: now, ..pass }, reads);
-        vec![Output::Read(read)]
+        self.state = State::Reading(Pass { read_at: now, ..pass }, groups);
+        vec![Output::Read(reads)]
     }
 
     fn handle_removal(

@@ -113,8 +113,9 @@ fn a_whole_pass_removes_only_the_hold() {
     let mut object = target();
     object["metadata"]["annotations"] = json!({"other": "stays"});
     let mut release = counting(&mut object);
-    let reads = vec![list("apps", "deployments"), list("", "pods")];
-    let read = |read: &LiveRead| Output::Read(read.clone());
+    let reads =
+        vec![vec![list("apps", "deployments"), list("batch", "cronjobs")], vec![list("", "pods")]];
+    let read = |group: &Vec<LiveRead>| Output::Read(group.clone());
     let outputs = release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads.clone())));
     assert_eq!(outputs, [read(&reads[0])]);
     let answered = Input::Read { requested_at: None };
@@ -143,7 +144,7 @@ fn old_reads_do_not_remove_the_hold() {
     }
     // A list may take longer, because only the request of its last page counts.
     let mut release = counting(&mut target());
-    let reads = vec![list("apps", "deployments")];
+    let reads = vec![vec![list("apps", "deployments")]];
     release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
     release.step(seconds(57), Input::Read { requested_at: Some(seconds(55)) });
     let outputs =
@@ -151,7 +152,7 @@ fn old_reads_do_not_remove_the_hold() {
     assert!(matches!(outputs[..], [Output::DropReads, Output::Remove(_)]), "{outputs:?}");
     // A pass may not take longer than a minute, even if its last read is fresh.
     let mut release = counting(&mut target());
-    let reads = vec![list("apps", "deployments"), list("", "pods")];
+    let reads = vec![vec![list("apps", "deployments")], vec![list("", "pods")]];
     release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
     release.step(seconds(106), Input::Read { requested_at: None });
     release.step(seconds(106), Input::Read { requested_at: None });
@@ -264,15 +265,15 @@ fn after_a_lost_answer_the_object_shows_the_result() {
 }
 
 #[test]
-fn a_read_that_fails_keeps_the_hold_and_names_the_kind() {
+fn a_read_that_fails_keeps_the_hold() {
     let reading = |read: LiveRead| {
         let mut release = counting(&mut target());
-        release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(vec![read])));
+        release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(vec![vec![read]])));
         release
     };
     let mut release = reading(list("apps", "deployments"));
-    let outputs = release.step(seconds(46), Input::ReadFailed("403 Forbidden".into()));
-    assert_eq!(unknown_reason(&outputs), "deployments.apps: 403 Forbidden");
+    let outputs = release.step(seconds(46), Input::ReadFailed("pods: 403 Forbidden".into()));
+    assert_eq!(unknown_reason(&outputs), "pods: 403 Forbidden");
     assert!(!release.is_busy() && release.ended().is_none());
 }
 

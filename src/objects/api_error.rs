@@ -46,6 +46,11 @@ impl ApiError {
         matches!(self, Self::NotFound | Self::Forbidden(_))
     }
 
+    /// Whether the object was changed, or replaced by another one with its name.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Status { code: 409, .. })
+    }
+
     /// The user may list only the objects in these namespaces.
     pub fn forbidden_outside(namespaces: &str) -> Self {
         Self::Other(format!("forbidden for you outside of namespace {namespaces}"))

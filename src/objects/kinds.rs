@@ -243,6 +243,9 @@ pub fn is_namespace(group: &str, resource: &str) -> bool {
     (group, resource) == ("", "namespaces")
 }
 
+/// The kind of CRDs: its group and plural name.
+pub const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+
 /// The plural name of a kind, with its group after a dot.
 pub fn full_name(group: &str, resource: &str) -> String {
     let dot = if group.is_empty() { "" } else { "." };

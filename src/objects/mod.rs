@@ -11,6 +11,7 @@ mod digest;
 mod hold;
 mod hold_writes;
 mod interner;
+mod json;
 mod kinds;
 mod maps;
 mod names;
@@ -21,10 +22,12 @@ mod packed;
 mod protect_label;
 mod shallow;
 mod text;
+mod text_enum;
 mod time;
 mod turns;
 mod uid;
 mod unreadable;
+mod value_reader;
 
 pub use api_error::ApiError;
 pub use digest::{digest, short_digest};
@@ -33,8 +36,9 @@ pub use hold::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
 pub use hold::{HOLD, HoldEntry, former_holds, is_hold, parse_former_hold, set_former_holds};
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
+pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
-    DefaultPropagation, KindId, KindInfo, Kinds, full_name, is_namespace, split_api_version,
+    CRDS, DefaultPropagation, KindId, KindInfo, Kinds, full_name, is_namespace, split_api_version,
 };
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
 pub use names::{KindNames, ServedKind};
@@ -42,15 +46,18 @@ pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use object_ref::ObjectRef;
 pub use one_line::{
-    LONGEST_NAME, and_more, more, one_line, one_line_name, shell_word, without_controls,
+    LONGEST_NAME, and_more, in_namespace, is_plain_name, more, namespace_option, one_line,
+    one_line_name, shell_word, without_controls,
 };
 pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};
 pub use shallow::read_shallow;
 pub use text::Text;
+pub(crate) use text_enum::text_enum;
 pub use turns::{first_in_turns, in_turns};
 pub use uid::Uid;
 pub use unreadable::{Flaw, Unreadable};
+pub use value_reader::{ValueParts, read_parts};
 
 /// The reporter of belay's Events.
 pub const EVENT_REPORTER: &str = "belay";

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::kinds::{KindInfo, full_name, is_namespace};
-use super::one_line::{one_line_name, shell_word};
+use super::one_line::{namespace_option, one_line_name, shell_word};
 
 /// A reference to an object, by the parts of its URL.
 ///
@@ -99,16 +99,13 @@ impl ObjectRef {
 
     /// The arguments for several objects in one namespace.
     pub fn arguments_of(objects: &[Self]) -> String {
-        let namespace = match objects.first().map_or("", |object| object.namespace.as_str()) {
-            "" => String::new(),
-            namespace => format!(" -n {}", shell_word(&one_line_name(namespace))),
-        };
+        let namespace = objects.first().map_or("", |object| object.namespace.as_str());
         let words = objects.iter().map(|Self { group, resource, name, .. }| {
             let kind = full_name(group, resource);
             let object = format!("{}/{}", one_line_name(&kind), one_line_name(name));
             shell_word(&object)
         });
-        format!("{}{namespace}", words.collect::<Vec<_>>().join(" "))
+        words.collect::<Vec<_>>().join(" ") + &namespace_option(namespace)
     }
 
     fn url_parts(&self) -> [&str; 4] {

@@ -25,6 +25,12 @@ pub fn one_line_name(name: &str) -> Cow<'_, str> {
     one_line(name, LONGEST_NAME)
 }
 
+/// Whether a text has only the characters of Kubernetes' kinds and names. Other text from a client
+/// may look like a part of belay's sentence.
+pub fn is_plain_name(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || ".-:_/".contains(c))
+}
+
 /// The number of things that a list leaves out: `4 more users`.
 pub fn more(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -59,6 +65,22 @@ pub fn shell_word(word: &str) -> String {
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// The option ` -n db` of a command; empty for a cluster-scoped object.
+pub fn namespace_option(namespace: &str) -> String {
+    match namespace {
+        "" => String::new(),
+        _ => format!(" -n {}", shell_word(&one_line_name(namespace))),
+    }
+}
+
+/// ` in namespace db`; empty for a cluster-scoped object.
+pub fn in_namespace(namespace: &str) -> String {
+    match namespace {
+        "" => String::new(),
+        _ => format!(" in namespace {namespace}"),
     }
 }
 

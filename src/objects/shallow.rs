@@ -1,11 +1,9 @@
 //! Reads whole objects, except the parts that could make them unreadable.
 
-use std::fmt;
+use serde::de::Error;
+use serde_json::Value;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
-
-use super::Text;
+use super::value_reader::{ValueParts, read_parts};
 
 /// The limit of nesting. Paths of relations have fewer steps, and the JSON parser reads at most
 /// 128 levels.
@@ -14,10 +12,7 @@ const MAX_DEPTH: usize = 110;
 /// Reads an object without its managedFields. Reads values below the limit of nesting as `null`.
 /// Clients can write both freely, so neither may make an object unreadable.
 pub fn read_shallow(json: &str) -> Result<Value, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    let value = Level { depth: 0, metadata: false }.deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    Ok(value)
+    read_parts(json, Level { depth: 0, metadata: false })
 }
 
 #[derive(Clone, Copy)]
@@ -27,70 +22,19 @@ struct Level {
     metadata: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Level {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        if self.depth > MAX_DEPTH {
-            deserializer.deserialize_ignored_any(IgnoredAny)?;
-            return Ok(Value::Null);
-        }
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Level {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
+impl ValueParts for Level {
+    fn enter<E: Error>(self) -> Result<bool, E> {
+        Ok(self.depth <= MAX_DEPTH)
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn element(self) -> Option<Self> {
+        Some(Self { depth: self.depth + 1, metadata: false })
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(text.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let child = Self { depth: self.depth + 1, metadata: false };
-        let mut elements = Vec::new();
-        while let Some(element) = list.next_element_seed(child)? {
-            elements.push(element);
-        }
-        Ok(Value::Array(elements))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(key) = map.next_key::<Text<'_>>()? {
-            if self.metadata && key == "managedFields" {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let metadata = self.depth == 0 && key == "metadata";
-            let value = map.next_value_seed(Self { depth: self.depth + 1, metadata })?;
-            fields.insert(key.to_string(), value);
-        }
-        Ok(Value::Object(fields))
+    fn field(self, key: &str) -> Option<Self> {
+        let metadata = self.depth == 0 && key == "metadata";
+        let is_read = !(self.metadata && key == "managedFields");
+        is_read.then_some(Self { depth: self.depth + 1, metadata })
     }
 }
 

@@ -7,14 +7,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde::de::Error;
+use serde_json::Value;
 
 use super::path::{Path, Step};
 use super::rule::{ReferenceRule, ReferenceTarget};
-use crate::objects::Text;
+use crate::objects::{ValueParts, read_parts};
 
 /// The reader skips longer texts. They can't name an object, because Kubernetes limits names
 /// to 253 characters.
@@ -138,13 +137,11 @@ impl Fields {
         limit: usize,
     ) -> Result<Option<Value>, serde_json::Error> {
         let remaining = Cell::new(Some(limit));
-        let mut deserializer = serde_json::Deserializer::from_str(json);
         let reader = FieldReader { fields: self, remaining: &remaining };
-        let value = match reader.deserialize(&mut deserializer) {
+        let value = match read_parts(json, reader) {
             Err(_) if remaining.get().is_none() => return Ok(None),
             value => value?,
         };
-        deserializer.end()?;
         match value {
             Value::Object(_) => Ok(Some(value)),
             _ => Err(serde_json::Error::custom("expected an object")),
@@ -160,81 +157,23 @@ struct FieldReader<'f> {
     remaining: &'f Cell<Option<usize>>,
 }
 
-impl<'f> FieldReader<'f> {
-    fn with_fields(self, fields: &'f Fields) -> Self {
-        Self { fields, ..self }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for FieldReader<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+impl ValueParts for FieldReader<'_> {
+    fn enter<E: Error>(self) -> Result<bool, E> {
         self.remaining.set(self.remaining.get().and_then(|remaining| remaining.checked_sub(1)));
-        if self.remaining.get().is_none() {
-            return Err(D::Error::custom("too many values"));
-        }
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for FieldReader<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
+        self.remaining.get().map(|_| true).ok_or_else(|| E::custom("too many values"))
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn text(self, text: &str) -> Value {
+        if text.len() <= MAX_TEXT_BYTES { text.into() } else { Value::Null }
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
+    fn element(self) -> Option<Self> {
+        self.fields.each.as_deref().map(|fields| Self { fields, ..self })
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        let kept = (text.len() <= MAX_TEXT_BYTES).then(|| text.to_owned());
-        Ok(kept.map_or(Value::Null, Value::String))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let mut elements = Vec::new();
-        match self.fields.each.as_deref() {
-            Some(each) => {
-                while let Some(element) = list.next_element_seed(self.with_fields(each))? {
-                    elements.push(element);
-                }
-            }
-            None => while list.next_element::<IgnoredAny>()?.is_some() {},
-        }
-        Ok(Value::Array(elements))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(key) = map.next_key::<Text<'_>>()? {
-            match self.fields.child(&key).filter(|_| key.len() <= MAX_TEXT_BYTES) {
-                Some(child) => {
-                    let value = map.next_value_seed(self.with_fields(child))?;
-                    fields.insert(key.to_string(), value);
-                }
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(Value::Object(fields))
+    fn field(self, key: &str) -> Option<Self> {
+        let fields = self.fields.child(key).filter(|_| key.len() <= MAX_TEXT_BYTES);
+        fields.map(|fields| Self { fields, ..self })
     }
 }
 

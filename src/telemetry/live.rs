@@ -8,6 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::registering::{new, registered};
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Result {
     result: &'static str,
@@ -23,16 +25,12 @@ pub struct LiveMetrics {
 impl LiveMetrics {
     /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
-        let reads = Family::default();
-        registry.register("live_reads", "Reads that verdicts waited for", reads.clone());
-        // From 1 ms, a fast read, to 4 s, the deadline of a review.
         let duration = Histogram::new(exponential_buckets(0.001, 2.0, 13));
-        registry.register(
-            "live_read_duration_seconds",
-            "Time from the question to the answer of a live read",
-            duration.clone(),
-        );
-        Self { reads, duration }
+        let help = "Time from the question to the answer of a live read";
+        Self {
+            reads: new(registry, "live_reads", "Reads that verdicts waited for"),
+            duration: registered(registry, "live_read_duration_seconds", help, duration),
+        }
     }
 
     /// Counts one read that a verdict waited for.

@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
 use super::live::LiveMetrics;
+use super::registering::{new, registered};
 
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -64,68 +65,26 @@ pub struct Inner {
 }
 
 impl Default for Metrics {
+    #[rustfmt::skip]
     fn default() -> Self {
         let mut registry = Registry::with_prefix("belay");
-        let answered = Family::default();
-        registry.register("admission_requests", "Reviews answered", answered.clone());
+        let all = &mut registry;
         // From 50 µs to 1.6 s: a verdict takes microseconds, a live read
         // milliseconds, and the API server gives up after seconds.
-        let duration = Histogram::new(exponential_buckets(0.000_05, 2.0, 16));
-        registry.register(
-            "admission_duration_seconds",
-            "Time from the end of the request's body to the answer",
-            duration.clone(),
-        );
-        let denied = Family::default();
-        registry.register(
-            "denials",
-            "Denials by policies (action Deny), and requests that they held or would deny (Hold, Warn, Audit)",
-            denied.clone(),
-        );
-        let refused = Family::default();
-        registry.register(
-            "bad_requests",
-            "HTTP requests that were no readable review, by status code",
-            refused.clone(),
-        );
-        let certificate_expiry = Gauge::default();
-        registry.register(
-            "certificate_expiry_seconds",
-            "When the serving certificate expires, in seconds since 1970",
-            certificate_expiry.clone(),
-        );
-        let certificate_failures = Counter::default();
-        registry.register(
-            "certificate_reload_failures",
-            "How often changed certificates were unusable and the previous ones stayed in use",
-            certificate_failures.clone(),
-        );
-        let files_loaded = Counter::default();
-        registry.register(
-            "files_loaded",
-            "How often policies and objects were read from files",
-            files_loaded.clone(),
-        );
-        let files_broken = Gauge::default();
-        registry.register(
-            "files_broken",
-            "Whether a file is broken, so that the previous content stays in use (1), or not (0)",
-            files_broken.clone(),
-        );
-        let cluster = ClusterMetrics::new(&mut registry);
-        let live = LiveMetrics::new(&mut registry);
+        let buckets = exponential_buckets(0.000_05, 2.0, 16);
+        let duration = "Time from the end of the request's body to the answer";
         Self(Arc::new(Inner {
+            answered: new(all, "admission_requests", "Reviews answered"),
+            duration: registered(all, "admission_duration_seconds", duration, Histogram::new(buckets)),
+            denied: new(all, "denials", "Denials by policies (action Deny), and requests that they held or would deny (Hold, Warn, Audit)"),
+            refused: new(all, "bad_requests", "HTTP requests that were no readable review, by status code"),
+            certificate_expiry: new(all, "certificate_expiry_seconds", "When the serving certificate expires, in seconds since 1970"),
+            certificate_failures: new(all, "certificate_reload_failures", "How often changed certificates were unusable and the previous ones stayed in use"),
+            files_loaded: new(all, "files_loaded", "How often policies and objects were read from files"),
+            files_broken: new(all, "files_broken", "Whether a file is broken, so that the previous content stays in use (1), or not (0)"),
+            cluster: ClusterMetrics::new(all),
+            live: LiveMetrics::new(all),
             registry,
-            answered,
-            duration,
-            denied,
-            refused,
-            certificate_expiry,
-            certificate_failures,
-            files_loaded,
-            files_broken,
-            cluster,
-            live,
         }))
     }
 }

@@ -7,6 +7,7 @@ mod live;
 mod logs;
 mod metrics;
 mod readiness;
+mod registering;
 
 pub use cluster::FeedState;
 pub use logs::{LineLimit, LogFormat, NamespaceLines, init_logs};

@@ -20,7 +20,7 @@ use crate::decide::{
     AdmissionPhase, Blocker, Decision, FailurePolicy, Operation, Reason, Recordable, Requester,
     Verdict, causes, decide_paused, decide_unreadable,
 };
-use crate::objects::one_line_name;
+use crate::objects::{one_line, one_line_name};
 use crate::policy::PolicySource;
 use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
 
@@ -359,10 +359,10 @@ fn require_json(request: &HttpRequest) -> Result<(), HttpRejection> {
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let shortened: String = essence.chars().take(64).collect();
+    let essence = one_line(essence, wire::MAX_REPEATED);
     Err(HttpRejection::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        format!("the content type is \"{shortened}\"; expected application/json"),
+        format!("the content type is \"{essence}\"; expected application/json"),
     ))
 }
 

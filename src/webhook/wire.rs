@@ -11,7 +11,7 @@ use super::counts::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{
     AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails,
 };
-use crate::objects::{Metadata, Object, ObjectRef, Text};
+use crate::objects::{Metadata, Object, ObjectRef, Text, one_line};
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
@@ -79,7 +79,7 @@ struct EnvelopeHeader<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 struct RequestHeader<'a> {
     uid: Text<'a>,
-    operation: WireOperation,
+    operation: Operation,
     resource: GroupResource<'a>,
 }
 
@@ -97,7 +97,7 @@ struct Header<'a> {
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
 struct Request<'a, O> {
     uid: Text<'a>,
-    operation: WireOperation,
+    operation: Operation,
     #[serde(default)]
     kind: Option<WireKind<'a>>,
     resource: GroupResource<'a>,
@@ -122,26 +122,6 @@ struct Request<'a, O> {
 /// The default for a field of type `Option<O>`. Plain `serde(default)` would require `O: Default`.
 fn none<T>() -> Option<T> {
     None
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-enum WireOperation {
-    Create,
-    Update,
-    Delete,
-    Connect,
-}
-
-impl From<WireOperation> for Operation {
-    fn from(operation: WireOperation) -> Self {
-        match operation {
-            WireOperation::Create => Self::Create,
-            WireOperation::Update => Self::Update,
-            WireOperation::Delete => Self::Delete,
-            WireOperation::Connect => Self::Connect,
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -243,7 +223,7 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
     check_uid(&uid)?;
     Ok(Parsed::Unreadable {
         uid,
-        operation: operation.into(),
+        operation,
         user: UserInfo::default().into(),
         dry_run: false,
         target: ObjectRef {
@@ -260,10 +240,10 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
 /// request pass if a webhook has `failurePolicy: Ignore`.
 fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     match request.operation {
-        WireOperation::Delete if request.old_object.is_none() => {
+        Operation::Delete if request.old_object.is_none() => {
             return Some("it has no .request.oldObject".to_owned());
         }
-        WireOperation::Create if request.object.is_none() => {
+        Operation::Create if request.object.is_none() => {
             return Some("it has no .request.object".to_owned());
         }
         _ => {}
@@ -348,7 +328,7 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
             },
         },
         uid: request.uid,
-        operation: request.operation.into(),
+        operation: request.operation,
         user,
         dry_run: request.dry_run.unwrap_or_default(),
         detail,
@@ -388,6 +368,9 @@ fn malformed(body: &[u8], error: &serde_json::Error) -> HttpRejection {
     HttpRejection::new(StatusCode::BAD_REQUEST, message)
 }
 
+/// The limit of characters of a client's text that an error message repeats.
+pub(super) const MAX_REPEATED: usize = 64;
+
 fn check_version(api_version: &str, kind: &str) -> Result<(), HttpRejection> {
     if api_version == API_VERSION && kind == KIND {
         return Ok(());
@@ -397,8 +380,8 @@ fn check_version(api_version: &str, kind: &str) -> Result<(), HttpRejection> {
         format!(
             "the body has apiVersion \"{}\" and kind \"{}\"; expected \"{API_VERSION}\" and \
              \"{KIND}\"",
-            shortened(api_version),
-            shortened(kind)
+            one_line(api_version, MAX_REPEATED),
+            one_line(kind, MAX_REPEATED)
         ),
     ))
 }
@@ -456,11 +439,6 @@ pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, HttpRej
     parse_unreadable(start, why.to_owned())
 }
 
-/// The part of a client's text that an error message repeats.
-fn shortened(text: &str) -> String {
-    text.chars().take(64).collect()
-}
-
 fn review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review<'a> {
     let Request {
         uid,
@@ -479,7 +457,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review
     Review {
         uid,
         phase,
-        operation: operation.into(),
+        operation,
         resource: Resource { group, resource, subresource: sub_resource.unwrap_or_default() },
         name: name.unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),

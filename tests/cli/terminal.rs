@@ -90,7 +90,10 @@ fn protection_is_removed_only_after_a_yes() {
     for typed in ["no\n", "\n", "\u{4}"] {
         let (shown, code) = answer(plane, "admin uninstall", typed);
         assert_eq!(code, 1, "{shown}");
-        for says in ["would no longer apply: ", "Type yes to continue: ", "nothing was changed"] {
+        for line in ["would delete: ", "would no longer apply: ", "This removes belay's "] {
+            assert!(shown.contains(&format!("\n{line}")), "{line}: {shown}");
+        }
+        for says in ["Type yes to continue: ", "nothing was changed"] {
             assert!(shown.contains(says), "{says}: {shown}");
         }
         let (shown, code) = answer(plane, "pause --for 10m --reason INC-1", typed);

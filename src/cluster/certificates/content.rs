@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::ObjectMeta;
 
 use super::rotation::{CaCertificate, Content, Next, Pair};
 use crate::certs::{self, CertError, NewCertificate};
-use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation, is_own};
+use crate::cluster::secret::{self, MADE_BY, REQUESTED, has_annotation, is_own};
 
 const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 const NEXT: [&str; 3] = ["next-tls.crt", "next-tls.key", "next-ca.crt"];
@@ -66,19 +64,7 @@ pub fn parse_ca_certificates(pem: &[u8]) -> BTreeSet<CaCertificate> {
 /// The order is fixed, so that the same CA certificates always give the same text and the
 /// webhook configurations are not written again.
 pub fn bundle(authorities: &BTreeSet<CaCertificate>) -> String {
-    let mut text = String::new();
-    for authority in authorities {
-        let base64 = base64::engine::general_purpose::STANDARD.encode(authority);
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for (at, letter) in base64.chars().enumerate() {
-            if at > 0 && at % 64 == 0 {
-                text.push('\n');
-            }
-            text.push(letter);
-        }
-        text.push_str("\n-----END CERTIFICATE-----\n");
-    }
-    text
+    authorities.iter().map(|authority| certs::pem(authority)).collect()
 }
 
 /// Reads a certificate and key that clients which trust these CA certificates accept.
@@ -124,13 +110,8 @@ pub fn make(
     trusted: &BTreeSet<CaCertificate>,
 ) -> Secret {
     let mut secret = secret.unwrap_or_else(|| Secret {
-        metadata: ObjectMeta {
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
         type_: Some("kubernetes.io/tls".to_owned()),
-        ..Secret::default()
+        ..secret::new(namespace, name)
     });
     let data = secret.data.get_or_insert_default();
     set_key_pair(data, CURRENT, fresh);

@@ -1,5 +1,7 @@
 //! Tests of final verdicts, with a scripted cluster side.
 
+mod records;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
@@ -314,81 +316,6 @@ async fn nothing_is_decided_before_the_policies_are_read() {
     }
 }
 
-#[tokio::test]
-async fn an_exemption_is_written_down_before_it_counts() {
-    let carol = || Question { user: "carol", ..Question::default() };
-    let asked = carol().ask(pods).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
-    let recorded = asked.script.recorded.lock().clone();
-    let [approval] = &recorded[..] else { panic!("{recorded:?}") };
-    assert_eq!(
-        (approval.spec.approver.as_str(), &*approval.spec.exempts),
-        ("belay", &["used".to_owned()][..])
-    );
-    assert_eq!(approval.spec.target_ref.uid, "11111111-1111-4111-8111-111111111111");
-
-    let failing = Question { record: Err(ApiError::Other("no room".to_owned())), ..carol() };
-    let asked = failing.ask(pods).await;
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
-    let words = "the exemption of carol by policy used could not be recorded: no room";
-    assert!(asked.said().contains(words), "{}", asked.said());
-
-    let dry = Question { dry_run: true, ..carol() };
-    let asked = dry.ask(pods).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow);
-    assert!(asked.script.recorded.lock().is_empty());
-
-    let unnamed = carol();
-    unnamed.world.write().policies.identities.own = None;
-    let asked = unnamed.ask(pods).await;
-    assert!(asked.said().contains("does not know the name of its own account"), "{}", asked.said());
-    assert!(asked.script.recorded.lock().is_empty());
-}
-
-/// A record permits only the deletion for which it was written, and a forged review must not leave
-/// a record behind.
-#[tokio::test]
-async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_not_there() {
-    let recorded = |approver: &str| {
-        let approval = json!({
-            "metadata": {"name": "belay-exempts-1", "uid": "r",
-                "creationTimestamp": "2020-01-01T00:00:00Z"},
-            "spec": {"targetRef": {"resource": "configmaps", "namespace": "a", "name": "data",
-                "uid": "11111111-1111-4111-8111-111111111111"}, "approver": approver,
-                "reason": "x", "expirationTime": "2100-01-01T00:00:00Z", "scope": "Content",
-                "exempts": ["used"]},
-        });
-        let approval = Approval::compile(&serde_json::from_value(approval).unwrap()).unwrap();
-        let question = Question::default();
-        question.world.write().policies.approvals = Approvals::new([approval]);
-        question
-    };
-    // It has no users, so alice may delete it.
-    let asked = recorded("belay").ask(nothing).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
-    assert_eq!(*asked.script.revoked.lock(), ["belay-exempts-1"]);
-    let asked = recorded("bob").ask(nothing).await;
-    assert!(asked.script.revoked.lock().is_empty());
-    let asked = Question { dry_run: true, ..recorded("belay") }.ask(nothing).await;
-    assert!(asked.script.revoked.lock().is_empty());
-    // A denied DELETE does not change the record.
-    let asked = recorded("belay").ask(pods).await;
-    assert_eq!(asked.verdict.decision, Decision::Deny);
-    assert!(asked.script.revoked.lock().is_empty());
-    let failing =
-        Question { record: Err(ApiError::Other("no room".to_owned())), ..recorded("belay") };
-    let asked = failing.ask(nothing).await;
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
-
-    // carol is exempt, but the object of the review does not exist.
-    let absent = |read: LiveRead| {
-        let object = matches!(read, LiveRead::Object { .. });
-        if object { Some(Ok(Vec::new())) } else { pods(read) }
-    };
-    let asked = Question { user: "carol", ..Question::default() }.ask(absent).await;
-    assert!(asked.script.recorded.lock().is_empty());
-}
-
 /// H3: a caller who knows the path names an object to learn its users.
 #[tokio::test]
 async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it() {
@@ -546,83 +473,3 @@ async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not(
 }
 
 type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>>;
-
-/// H35: a caller who knows the path sends reviews of objects that don't exist, so that belay
-/// records them.
-#[tokio::test]
-async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
-    let ask = async |known: bool, phase, request: Value, answers: Scripted| {
-        let world = world();
-        let maps = world.read().graph.kinds.find("", "ConfigMap").unwrap();
-        world.write().graph.set_complete(maps, true);
-        assert!(known || world.write().graph.delete(maps, "a", "data", None));
-        let mut review = json!({"uid": "1", "userInfo": {"username": "mallory"}, "name": "data",
-            "namespace": "a", "resource": {"group": "", "version": "v1", "resource": "configmaps"}});
-        let fields = request.as_object().unwrap().clone();
-        review.as_object_mut().unwrap().extend(fields);
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": review});
-        let bytes = review.to_string().into_bytes();
-        let Parsed::Review(review) = parse_review(&bytes, phase).unwrap() else {
-            panic!("unreadable")
-        };
-        let (journal, mut entries) = Journal::new(Metrics::default());
-        let decider = ClusterDecider::new(world, Arc::new(Script::new(answers, Ok(()))), journal);
-        let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
-        assert_eq!(verdict.decision, Decision::Deny);
-        let noted = entries.try_recv().is_ok();
-        assert_eq!(noted, verdict.recordable != Recordable::No);
-        noted
-    };
-    let delete = || json!({"operation": "DELETE", "oldObject": data()});
-    let late = |_| Some(Err(ApiError::NotFound));
-    assert!(!ask(false, AdmissionPhase::Validate, delete(), late).await, "the read is late");
-    assert!(ask(false, AdmissionPhase::Validate, delete(), pods).await, "a live read has it");
-    assert!(ask(true, AdmissionPhase::Validate, delete(), late).await, "the graph has it");
-
-    let finalizers = vec!["a/b"; crate::graph::MAX_LIST_ENTRIES + 1];
-    let object = json!({"metadata": {"name": "data", "namespace": "a", "finalizers": finalizers}});
-    let create = json!({"operation": "CREATE", "object": object});
-    assert!(!ask(true, AdmissionPhase::Mutate, create, pods).await, "it doesn't exist yet");
-
-    // A label can protect objects of kinds that belay neither watches nor may read.
-    let mut old = data();
-    old["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
-    let labelled = || {
-        json!({"operation": "DELETE", "oldObject": old,
-            "resource": {"group": "", "version": "v1", "resource": "secrets"}})
-    };
-    assert!(ask(true, AdmissionPhase::Validate, labelled(), nothing).await);
-}
-
-/// For a labelled object of a kind that a policy names, the API server calls two webhooks.
-#[tokio::test]
-async fn what_is_asked_twice_is_noted_once() {
-    let review = |labelled: bool| {
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"},
-            "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
-            "namespace": "a", "oldObject": {"metadata": {"name": "data", "namespace": "a",
-                "uid": data()["metadata"]["uid"], "labels": {"belay.dev/protect": "Always"}}}}});
-        (review.to_string().into_bytes(), labelled)
-    };
-    let world = world();
-    for (named, labelled, noted) in [(true, false, true), (true, true, false), (false, true, true)]
-    {
-        if !named {
-            world.write().policies = PolicySet::default();
-        }
-        let (bytes, labelled) = review(labelled);
-        let Parsed::Review(mut review) = parse_review(&bytes, AdmissionPhase::Validate).unwrap()
-        else {
-            panic!("unreadable")
-        };
-        review.labelled = labelled;
-        let script = Script::new(nothing, Ok(()));
-        let (journal, mut entries) = Journal::new(Metrics::default());
-        let decider = ClusterDecider::new(Arc::clone(&world), Arc::new(script), journal);
-        let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
-        assert_eq!(verdict.decision, Decision::Deny);
-        assert_eq!(entries.try_recv().is_ok(), noted, "{named} {labelled}");
-    }
-}

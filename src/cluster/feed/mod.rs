@@ -48,7 +48,7 @@ use super::context::Context;
 use super::discovery::Discovery;
 use super::pace::{Backoff, within};
 use super::status::StoredPolicies;
-use crate::objects::ApiError;
+use crate::objects::{ApiError, CRDS};
 use crate::policy::Identities;
 use crate::telemetry::{Condition, FeedState, Readiness};
 use crate::timing::Retry;
@@ -190,15 +190,11 @@ impl Feed {
             unreadable_name: None,
             unserved: BTreeSet::new(),
         };
-        feed.watch_own_kinds();
+        feed.watch_own_kind(own_kinds::POLICIES);
+        feed.watch_own_kind(own_kinds::RELATIONS);
+        feed.watch_own_kind(own_kinds::APPROVALS);
+        feed.watch_own_kind(own_kinds::PAUSES);
         feed
-    }
-
-    fn watch_own_kinds(&mut self) {
-        self.watch_own_kind(own_kinds::POLICIES);
-        self.watch_own_kind(own_kinds::RELATIONS);
-        self.watch_own_kind(own_kinds::APPROVALS);
-        self.watch_own_kind(own_kinds::PAUSES);
     }
 
     fn watch_own_kind<K, T>(&mut self, own_kind: OwnKind<K, T>)
@@ -273,14 +269,7 @@ impl Feed {
 
     /// Reads the CRDs of policies and relations live.
     async fn read_own_crds(&self) -> OwnCrds {
-        let info = {
-            let world = self.context.world.read();
-            let kind = world
-                .graph
-                .kinds
-                .find_resource("apiextensions.k8s.io", "customresourcedefinitions");
-            kind.map(|kind| world.graph.kinds.info(kind).clone())
-        };
+        let info = self.context.world.read().kind_info(CRDS);
         let Some(info) = info else { return OwnCrds::Unknown };
         for name in ["deletionpolicies.belay.dev", "relations.belay.dev"] {
             let read = api::object(&self.context.client, &info, "", name, Detail::Metadata);

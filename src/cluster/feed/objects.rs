@@ -10,8 +10,8 @@ use super::waiting;
 use super::watcher::WatchSink;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
-use crate::graph::Listing;
-use crate::objects::{ApiError, HoldAge, KindId, Object, Unreadable};
+use crate::graph::{Listing, Node};
+use crate::objects::{ApiError, KindId, Object, Unreadable};
 use crate::telemetry::NamespaceLines;
 
 /// The maximum number of recorded objects that left a watch by label. Beyond it, the next full
@@ -135,9 +135,7 @@ impl ObjectSink {
         let mut world = self.world.write();
         let used = waiting::used_by(&world, self.kind, &object);
         let node = world::find(&world.graph, self.kind, &object);
-        let held = node
-            .and_then(|node| world.graph.get(node))
-            .is_some_and(|node| node.hold() != HoldAge::NotHeld);
+        let held = node.and_then(|node| world.graph.get(node)).is_some_and(Node::is_held);
         world::remove(&mut world.graph, self.kind, &object);
         let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
         let must_check = waiting::record_deleted(&mut world, self.kind, namespace, name)

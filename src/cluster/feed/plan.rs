@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::context::Settings;
 use crate::cluster::world::World;
-use crate::objects::{KindId, PROTECT_LABEL};
+use crate::objects::{CRDS, KindId, PROTECT_LABEL};
 use crate::policy::{Policy, PolicySource};
 use crate::relations::OWNED;
 
@@ -58,7 +58,7 @@ pub fn policies(world: &World) -> impl Iterator<Item = &Policy> {
 /// that exist.
 fn always(world: &World) -> impl Iterator<Item = KindId> {
     let kinds = &world.graph.kinds;
-    let crds = kinds.find_resource("apiextensions.k8s.io", "customresourcedefinitions");
+    let crds = kinds.find_resource(CRDS.0, CRDS.1);
     [kinds.find_resource("", "namespaces"), crds].into_iter().flatten()
 }
 

@@ -23,20 +23,19 @@ use super::plan::{WatchScope, plan};
 use super::watcher::WatchSink as _;
 use crate::cluster::api;
 use crate::cluster::api::Detail;
-use crate::cluster::context::{Context, Settings, Signals};
+use crate::cluster::context::{Context, Settings};
 use crate::cluster::decider::ClusterDecider;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::journal::Journal;
 use crate::cluster::list::{self, ListQuery};
 use crate::cluster::live::Reader;
-use crate::cluster::world::{self, ObjectKey, SharedWorld, World};
+use crate::cluster::world::{self, ObjectKey, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Incomplete, Listing, NodeId};
-use crate::objects::{ApiError, KindId, KindInfo, full_name};
+use crate::objects::{ApiError, CRDS, KindId, KindInfo, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
 use crate::policy::{Approval, Identities, Policy, Rules};
 use crate::relations::CustomRelation;
-use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
 
 pub use self::surroundings::{SearchScope, Surroundings};
@@ -116,14 +115,7 @@ impl Snapshot {
     }
 
     fn empty(client: kube::Client, settings: Settings, identities: Identities) -> Self {
-        let context = Context {
-            client,
-            world: SharedWorld::default(),
-            settings: Arc::new(settings),
-            metrics: Metrics::default(),
-            readiness: Readiness::default(),
-            signals: Arc::new(Signals::default()),
-        };
+        let context = Context::new(client, settings);
         let reader = Reader::new(context.clone());
         let (own_objects, unread, stale) = (Arc::default(), Mutex::default(), HashSet::new());
         let (read_namespaces, complete_kinds) = (Mutex::default(), Mutex::default());
@@ -237,6 +229,15 @@ impl Snapshot {
         true
     }
 
+    /// Reads the Namespace of this name and adds it; does nothing if the name is empty.
+    pub async fn look_up_namespace(&self, name: &str) -> Result<(), ApiError> {
+        let kind = self.context.world.read().graph.kinds.find("", "Namespace");
+        match kind.filter(|_| !name.is_empty()) {
+            Some(kind) => self.look_up(kind, "", name).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Reads one object and adds it. Returns whether it exists.
     pub async fn look_up(
         &self,
@@ -284,12 +285,7 @@ impl Snapshot {
     /// Reads the kinds that CRDs define. Without permission, discovery remains, which may be some
     /// seconds old.
     async fn crds(&self) -> BTreeMap<String, Crd> {
-        let info = {
-            let world = self.context.world.read();
-            let kinds = &world.graph.kinds;
-            let kind = kinds.find_resource("apiextensions.k8s.io", "customresourcedefinitions");
-            kind.map(|kind| kinds.info(kind).clone())
-        };
+        let info = self.context.world.read().kind_info(CRDS);
         let Some(info) = info else { return BTreeMap::new() };
         let objects = self.read_list(&info, Detail::Whole, "", "").await.unwrap_or_default();
         let read = objects.iter().filter_map(|object| crds::read(object.get()).ok());

@@ -10,7 +10,7 @@ use crate::graph::{
     StepLimit, Strength,
 };
 use crate::hold::TargetState;
-use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
+use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, read_shallow};
 
 /// The maximum number of steps for one event, because verdicts wait for the lock of the
 /// world meanwhile. A release that misses an event checks again within two minutes.
@@ -201,7 +201,7 @@ pub fn record_user_change(world: &mut World, before: &StateBeforeEvent) -> bool 
 }
 
 fn waits(node: Node<'_>) -> bool {
-    node.is_terminating() && node.hold() != HoldAge::NotHeld
+    node.is_terminating() && node.is_held()
 }
 
 /// Whether the graph contains no user that needs the object. Returns false when the step

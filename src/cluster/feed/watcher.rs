@@ -151,6 +151,10 @@ struct WatchOutage {
     answered: bool,
     /// The resource version at which the last connection was silent.
     silent_at: Option<String>,
+    /// Whether to read the next list page by page, because a streamed list ended early. The API
+    /// server can't send an object as an event, or its metadata alone, if it is nested too deeply
+    /// for JSON, but can send it in a list of whole objects (H137).
+    list_pages: bool,
 }
 
 impl WatchOutage {
@@ -164,6 +168,7 @@ impl WatchOutage {
             list_again: false,
             answered: false,
             silent_at: None,
+            list_pages: false,
         }
     }
 
@@ -242,10 +247,17 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
     // The version at which the last attempt failed.
     let mut failed_at: Option<String> = None;
     loop {
-        let started = Instant::now();
+        let (started, before) = (Instant::now(), version.clone());
         outage.answered = false;
         let result = follow(&server, &target, &mut sink, &mut version, &mut outage).await;
         let lasted = started.elapsed();
+        let result = match result {
+            // The API server ends a connection without an error at an event that it can't encode.
+            Ok(()) if lasted < timing.good && version == before => {
+                Err(ApiError::Unreachable("the API server ended the watch at once".to_owned()))
+            }
+            result => result,
+        };
         outage.handle_end(&mut sink);
         if std::mem::take(&mut outage.list_again) {
             version = None;
@@ -292,7 +304,8 @@ async fn follow(
     version: &mut Option<String>,
     outage: &mut WatchOutage,
 ) -> Result<(), ApiError> {
-    let streamed = version.is_none() && server.streams.load(Ordering::Relaxed);
+    let streams = server.streams.load(Ordering::Relaxed) && !outage.list_pages;
+    let streamed = version.is_none() && streams;
     if version.is_none() && !streamed {
         *version = Some(pages(&server.client, target, sink, outage).await?);
         outage.mark_current(sink);
@@ -316,7 +329,7 @@ async fn follow(
         Err(ApiError::Status { code: 422, .. }) if streamed => {
             server.streams.store(false, Ordering::Relaxed);
             tracing::info!("this API server does not stream lists; they are read page by page");
-            return Ok(());
+            return Box::pin(follow(server, target, sink, version, outage)).await;
         }
         Err(error) => return Err(error),
     };
@@ -337,7 +350,10 @@ async fn pages(
     outage: &mut WatchOutage,
 ) -> Result<String, ApiError> {
     let WatchTarget { info, detail, labels } = target;
-    let query = ListQuery { info, namespace: "", detail: *detail, labels };
+    // belay never reads the data of a Secret.
+    let is_secret = (&*info.group, &*info.resource) == ("", "secrets");
+    let detail = if outage.list_pages && !is_secret { Detail::Whole } else { *detail };
+    let query = ListQuery { info, namespace: "", detail, labels };
     let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
     loop {
@@ -395,9 +411,11 @@ impl<S: WatchSink> WatchReader<'_, S> {
                 }
             };
             match read {
-                Ok(0) => return Ok(()),
-                // The connection broke off in the middle of a line.
-                Ok(_) if !line.ends_with(b"\n") => return Ok(()),
+                // The connection may break off in the middle of a line.
+                Ok(_) if !line.ends_with(b"\n") => {
+                    self.outage.list_pages |= self.listing;
+                    return Ok(());
+                }
                 // The API server stores strings that are not valid UTF-8.
                 Ok(_) => self.event(&String::from_utf8_lossy(&line))?,
                 Err(error) => {

@@ -12,7 +12,7 @@ use super::plan::{self, WatchScope, plan};
 use super::watcher::{WatchServer, WatchSink, WatchTarget, watch};
 use crate::cluster::context::Context;
 use crate::cluster::world::{World, is_owner_kind};
-use crate::objects::KindId;
+use crate::objects::{CRDS, KindId};
 use crate::telemetry::FeedState;
 
 /// The number of objects between two releases of the lock, so that verdicts are not
@@ -161,8 +161,7 @@ impl Watches {
         let grace = self.context.settings.timing.feed.grace;
         let objects = ObjectSink::new(world, kind, want == WatchScope::All, signals.clone(), grace);
         let health = objects.health.clone();
-        let is_crds = target.info.resource == "customresourcedefinitions"
-            && target.info.group == "apiextensions.k8s.io";
+        let is_crds = (&*target.info.group, &*target.info.resource) == CRDS;
         let task = if is_crds {
             let crds = self.crds.clone();
             self.spawn(&target, CrdSink::new(objects, crds, signals.plan.clone()))

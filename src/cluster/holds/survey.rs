@@ -7,7 +7,7 @@ use crate::cluster::world::World;
 use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
 use crate::hold::{HoldWant, hold_want, policies_wanting_hold, wants_hold};
-use crate::objects::{HOLD, HoldAge, KindId, Uid, is_hold};
+use crate::objects::{HOLD, KindId, Uid, is_hold};
 use crate::policy::{ObjectFacts, PolicySource};
 
 /// The number of objects that are surveyed under one lock of the world.
@@ -47,7 +47,7 @@ impl Survey {
         let World { graph, policies, .. } = world;
         let situation = Situation::new(graph, policies, ObjectSource::Cluster(no_reads), now);
         for node in nodes.iter().filter_map(|id| graph.get(*id)) {
-            let held = node.hold() != HoldAge::NotHeld;
+            let held = node.is_held();
             if held {
                 self.kinds_with_holds.insert(node.kind());
                 self.object_count += 1;

@@ -100,11 +100,7 @@ fn message_text(verdict: &Verdict) -> String {
 /// Cuts a text to at limit this many bytes.
 pub(super) fn shortened(mut text: String, limit: usize) -> String {
     if text.len() > limit {
-        let mut end = limit.saturating_sub('…'.len_utf8());
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(limit.saturating_sub('…'.len_utf8())));
         text.push('…');
     }
     text

@@ -15,7 +15,7 @@ use super::memory::{ReadAccount, ReadMemory, ReservedMemory};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
-use crate::objects::{ApiError, KindId, KindInfo, Kinds, ObjectRef, Unreadable};
+use crate::objects::{ApiError, CRDS, KindId, KindInfo, Kinds, ObjectRef, Unreadable};
 use crate::relations::Catalogue;
 
 /// The memory of an object besides its JSON, in bytes.
@@ -282,7 +282,7 @@ impl ApiReads<'_> {
                     format!("CRD {name} exists, but does not serve the version that belay reads");
                 return Err(ApiError::Other(why));
             }
-            Err(failure) if failure.is_absence(CRDS, &name) => {}
+            Err(failure) if failure.is_absence(CRDS.1, &name) => {}
             Err(failure) => return Err(unknown(failure.error)),
         }
         for version in read_versions(self.client, group).await.map_err(unknown)? {
@@ -296,10 +296,8 @@ impl ApiReads<'_> {
     }
 }
 
-const CRDS: &str = "customresourcedefinitions";
-
 fn crds() -> KindInfo {
-    Kinds::custom("apiextensions.k8s.io", "v1", "CustomResourceDefinition", CRDS, false)
+    Kinds::custom(CRDS.0, "v1", "CustomResourceDefinition", CRDS.1, false)
 }
 
 /// Whether an object can have this name. Users can write any text as a name into a reference.

@@ -9,7 +9,7 @@ use super::api_reads::{ReadObjects, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
 use crate::hold::without_hold;
-use crate::objects::{ApiError, KindId, Uid};
+use crate::objects::{ApiError, KindId, Uid, text_at};
 use crate::relations::Catalogue;
 
 /// A read and its result.
@@ -73,10 +73,15 @@ impl ReleasedObject {
     /// The object of the answer to a write or a GET; `None` without metadata.
     pub fn new(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
-        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
         let json = without_hold(object).to_string();
-        let (namespace, name) = (text("namespace").to_owned(), text("name").to_owned());
-        Some(Self { namespace, name, uid: Uid::new(text("uid")), json })
+        let [namespace, name, uid] =
+            ["/namespace", "/name", "/uid"].map(|pointer| text_at(metadata, pointer));
+        Some(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: Uid::new(uid),
+            json,
+        })
     }
 
     /// The size of the JSON in bytes.

@@ -18,13 +18,13 @@ pub struct MemoryLimits {
     pub total: usize,
     /// For one group.
     pub per_group: usize,
+    /// The smallest amount that is reserved at a time.
+    pub step: usize,
 }
 
 /// The limits for the objects of live reads and the graphs that are built from them.
-pub const LIVE_READS: MemoryLimits = MemoryLimits { total: 96 << 10, per_group: 32 << 10 };
-
-/// The smallest amount that is reserved at a time, in KiB.
-const STEP: usize = 64;
+pub const LIVE_READS: MemoryLimits =
+    MemoryLimits { total: 96 << 10, per_group: 32 << 10, step: 64 };
 
 /// The number of large objects that are read at a time. Each has its own buffer.
 const LARGE_OBJECTS: usize = 2;
@@ -140,7 +140,7 @@ impl ReadAccount {
     /// Waits until this many more bytes are reserved.
     pub async fn reserve(&mut self, bytes: usize) -> Result<(), &'static str> {
         if bytes > self.unused {
-            let amount = (bytes - self.unused).div_ceil(1 << 10).max(STEP);
+            let amount = (bytes - self.unused).div_ceil(1 << 10).max(self.pool.limits.step);
             self.total += amount;
             if self.total > self.pool.limits.per_group {
                 return Err(TOO_LARGE);
@@ -176,6 +176,8 @@ impl ReadAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const STEP: usize = LIVE_READS.step;
 
     fn group_of(namespace: &str) -> ReadGroup {
         ReadGroup::Namespace(namespace.to_owned())

@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::rotation::{Content, DatedToken};
-use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation};
+use crate::cluster::secret::{self, MADE_BY, REQUESTED, has_annotation};
 use crate::webhook::PathToken;
 
 /// The key of the Secret's data.
@@ -44,14 +43,7 @@ pub fn with_tokens(
     tokens: &[DatedToken],
     answered: bool,
 ) -> Result<Secret, serde_json::Error> {
-    let mut secret = secret.unwrap_or_else(|| Secret {
-        metadata: ObjectMeta {
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..Secret::default()
-    });
+    let mut secret = secret.unwrap_or_else(|| secret::new(namespace, name));
     let stored = tokens.iter().map(|dated| StoredToken {
         token: dated.token.expose().to_owned(),
         made: Timestamp::from_second(dated.made).unwrap_or_default().to_string(),

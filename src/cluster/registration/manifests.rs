@@ -135,7 +135,7 @@ pub fn label_only(name: &str, address: &Address, bundle: &[u8]) -> WebhookConfig
             AdmissionPhase::Mutate => "CREATE",
             AdmissionPhase::Validate => "DELETE",
         };
-        let rules = Some(vec![super::rules::match_all(operation, "*")]);
+        let rules = Some(vec![super::pairs::match_all(operation, "*")]);
         let bundle = Some(ByteString(bundle.to_vec()));
         FilledFields { bundle, rules, path: Some(webhook.path()), conditions: Vec::new() }
     };

@@ -29,6 +29,7 @@ pub mod manifests;
 mod namespaces;
 mod observed;
 mod owner;
+mod pairs;
 mod patch;
 mod rules;
 

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use super::rules::{CRDS, NAMESPACES, Pairs};
+use super::pairs::{NAMESPACES, Pairs};
+use crate::objects::CRDS;
 use crate::policy::Policy;
 
 /// The name of the condition.

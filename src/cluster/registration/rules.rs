@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::namespaces::{NamespaceLimits, OwnerPair};
+use super::pairs::{NAMESPACES, Pair, Pairs};
 use crate::cluster::World;
 use crate::cluster::feed::plan;
 use crate::decide::is_hold_unsafe_on_kind;
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{CRDS, KindInfo, Kinds};
 use crate::policy::Policy;
 use crate::policy::api::Action;
 
@@ -42,9 +43,6 @@ impl Rules {
 
 /// The API server sets this label on every Namespace, and it can't be changed.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-
-pub(super) const NAMESPACES: (&str, &str) = ("", "namespaces");
-pub(super) const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 /// Computes the rules. `labelled` are the kinds whose labelled objects belay watches although no
 /// policy names the kinds. The rules include their ancestors.
@@ -163,68 +161,6 @@ fn protected_kinds(protected: &Pairs, labelled: &[(String, String)]) -> BTreeSet
 /// True for unknown kinds.
 fn is_namespaced(kinds: &Kinds, (group, resource): &Pair) -> bool {
     kinds.find_resource(group, resource).is_none_or(|kind| kinds.info(kind).namespaced)
-}
-
-/// Group and plural name; either may be `*`.
-type Pair = (String, String);
-
-/// A set of kinds.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Pairs(BTreeSet<Pair>);
-
-impl Pairs {
-    pub(super) fn from_names<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
-        Self(pairs.into_iter().map(|(g, r)| (g.to_owned(), r.to_owned())).collect())
-    }
-
-    pub(super) fn add(&mut self, (group, resource): (&str, &str)) {
-        self.0.insert((group.to_owned(), resource.to_owned()));
-    }
-
-    /// Whether the set contains a kind, by name or by `*`.
-    pub(super) fn contains(&self, group: &str, resource: &str) -> bool {
-        let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
-        named(group, resource) || named("*", resource) || named(group, "*") || named("*", "*")
-    }
-
-    /// Merges groups with equal resources into one rule. The API server accepts `*` only alone, so
-    /// kinds that `*` covers are omitted.
-    fn rules(&self, operation: &str, suffix: &str) -> Vec<RuleWithOperations> {
-        let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
-        let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for (group, resource) in &self.0 {
-            let covered = ((group != "*" || resource != "*") && named("*", "*"))
-                || (group != "*" && named("*", resource))
-                || (resource != "*" && named(group, "*"));
-            if !covered {
-                by_group.entry(group).or_default().push(format!("{resource}{suffix}"));
-            }
-        }
-        let mut by_resources: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
-        for (group, resources) in by_group {
-            by_resources.entry(resources).or_default().push(group.to_owned());
-        }
-        let rule = |(resources, groups)| RuleWithOperations {
-            api_groups: Some(groups),
-            api_versions: Some(vec!["*".to_owned()]),
-            operations: Some(vec![operation.to_owned()]),
-            resources: Some(resources),
-            scope: Some("*".to_owned()),
-        };
-        by_resources.into_iter().map(rule).collect()
-    }
-}
-
-/// The rule that matches every kind. `*` matches all objects, and `*/*` also their subresources.
-pub(super) fn match_all(operation: &str, resources: &str) -> RuleWithOperations {
-    let just = |text: &str| Some(vec![text.to_owned()]);
-    RuleWithOperations {
-        api_groups: just("*"),
-        api_versions: just("*"),
-        operations: just(operation),
-        resources: just(resources),
-        scope: Some("*".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl Confirm for CountByHand<'_> {
         let target = (self.key.0, &self.released);
         let count = check_collected(&self.context.world, &mut self.collected, target, &self.budget);
         Some(match (count, &self.missing_list) {
-            (UseCheck::NeedsReads(reads), _) => (UseCheck::NeedsReads(Vec::new()), reads),
+            (UseCheck::NeedsReads(reads), _) => (UseCheck::NeedsReads(Vec::new()), reads.concat()),
             (UseCheck::Releasable(ReleaseReason::Unused), Some(missing_list)) => {
                 (UseCheck::Unknown(missing_list.clone()), Vec::new())
             }

@@ -69,11 +69,11 @@ pub enum DriverReport {
 
 /// How much longer the turn of a pass lasts for each step of its counts. A step takes about
 /// 50 ns, so the counts of all concurrent passes use about a quarter of one CPU.
-const REST_PER_STEP: Duration = Duration::from_micros(36);
+const REST_PER_STEP: Duration = Duration::from_micros(72);
 
-/// The memory for the bodies of targets, in KiB. A small body counts as 64 KiB, so all
-/// concurrent passes of small targets take half of it.
-const BODIES: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10 };
+/// The memory for the bodies of targets, in KiB. A small body counts as 16 KiB, so all
+/// concurrent passes of small targets take a quarter of it.
+const BODIES: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10, step: 16 };
 
 /// The data that all drivers share.
 #[derive(Clone)]
@@ -282,7 +282,7 @@ impl Driver {
                 self.released &= !is_held(&answer);
                 Some(Input::TokenWritten(answer))
             }
-            Output::Read(read) => Some(match self.sweep().await.read(read).await {
+            Output::Read(reads) => Some(match self.sweep().await.read_all(reads).await {
                 Ok(sent) => {
                     let start = self.shared.start;
                     let requested_at = sent.map(|time| time.saturating_duration_since(start));
@@ -352,15 +352,22 @@ impl Driver {
         self.sweep.insert(sweep).clone()
     }
 
-    /// Counts the remaining users.
+    /// Counts the remaining users. A pass that needs no reads, for example of an approved target,
+    /// joins no sweep.
     async fn count(&mut self) -> UseCheck {
-        let sweep = self.sweep().await;
         let Some((released, _)) = &self.with_token else {
             return UseCheck::Unknown(UnknownUse::TargetUnread);
         };
-        let mut collected = sweep.collected().await;
-        let world = &self.shared.context.world;
-        check_collected(world, &mut collected, (self.key.0, released), &self.budget)
+        let (world, target) = (&self.shared.context.world, (self.key.0, released));
+        match &self.sweep {
+            Some(sweep) => {
+                check_collected(world, &mut *sweep.collected().await, target, &self.budget)
+            }
+            None => {
+                let mut nothing = CollectedReads::new(&world.read());
+                check_collected(world, &mut nothing, target, &self.budget)
+            }
+        }
     }
 }
 
@@ -501,6 +508,17 @@ mod tests {
         assert!(driver.shared.keep_body("shop", Some(object)).await.is_some());
     }
 
+    #[tokio::test]
+    async fn all_concurrent_passes_of_a_namespace_have_memory_for_small_bodies() {
+        let driver = driver(|_| failure(500, "no", ("", "")));
+        let object = json!({"metadata": {"name": "settings", "labels": {"l": "x".repeat(8_000)}}});
+        let mut kept = Vec::new();
+        for _ in 0..super::super::PASSES.per_group {
+            kept.push(driver.shared.keep_body("shop", Some(object.clone())).await);
+        }
+        assert!(kept.iter().all(Option::is_some));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_turn_of_a_pass_lasts_for_the_steps_of_its_counts() {
         let mut driver = driver(|_| failure(500, "no", ("", "")));
@@ -539,6 +557,17 @@ mod tests {
         StepLimit::new(&driver.budget).charge(PASS_STEPS);
         let UseCheck::Unknown(why) = driver.count().await else { panic!("it was released") };
         assert_eq!(why, UnknownUse::TooManySteps);
+    }
+
+    #[tokio::test]
+    async fn a_pass_that_needs_no_reads_joins_no_sweep() {
+        let mut driver = driver(|_| failure(500, "no", ("", "")));
+        driver.shared.context.world.write().policies_current = true;
+        let object = json!({"metadata": {"name": "settings", "namespace": "shop", "uid": "u",
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
+        driver.with_token = driver.shared.keep_body("shop", Some(object)).await;
+        assert_eq!(driver.count().await, UseCheck::Releasable(ReleaseReason::Unprotected));
+        assert!(driver.sweep.is_none());
     }
 
     #[tokio::test]

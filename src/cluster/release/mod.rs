@@ -42,7 +42,7 @@ use crate::webhook::fair::GroupLimits;
 
 /// The number of passes that run at once, in total and in one namespace. Passes over
 /// targets of one kind in one namespace share their reads.
-const PASSES: GroupLimits = GroupLimits { total: 192, per_group: 96 };
+const PASSES: GroupLimits = GroupLimits { total: 384, per_group: 192 };
 
 /// Releases objects without users while this replica is the leader.
 pub async fn run(context: Context, reader: Reader) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{BoxFuture, Shared, try_join_all};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OnceCell};
 use tokio::time::Instant;
@@ -89,8 +89,14 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// Carries out reads at the same time. Returns when the first of them was sent.
+    pub async fn read_all(&self, reads: Vec<LiveRead>) -> ReadResult {
+        let sent = try_join_all(reads.into_iter().map(|read| self.read(read))).await?;
+        Ok(sent.into_iter().flatten().min())
+    }
+
     /// Sends a read, or waits for the answer if another target has sent it.
-    pub async fn read(&self, read: LiveRead) -> ReadResult {
+    async fn read(&self, read: LiveRead) -> ReadResult {
         let result = self.reads.lock().entry(read.clone()).or_default().clone();
         result.get_or_init(|| self.send(read)).await.clone()
     }
@@ -100,7 +106,7 @@ impl Sweep {
         let answers = self.reader.read_all(&self.group, vec![read], deadline).await;
         let sent = match answers.first() {
             Some((_, Ok(found))) => found.sent(),
-            Some((_, Err(why))) => return Err(why.to_string().into()),
+            Some((read, Err(why))) => return Err(format!("{}: {why}", read.kind_name()).into()),
             None => return Err("the reads have ended".into()),
         };
         self.collected.lock().await.add(answers);
@@ -118,7 +124,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::context::Context;
-    use crate::cluster::local_api::local_client;
+    use crate::cluster::local_api::{concurrent_client, failure, local_client};
     use crate::cluster::world::World;
     use serde_json::json;
 
@@ -132,19 +138,54 @@ mod tests {
             counter.fetch_add(1, Ordering::Relaxed);
             Some((200, json!({"metadata": {"resourceVersion": "1"}, "items": []})))
         });
+        let (sweeps, kind) = sweeps_with(client);
+        (sweeps, kind, requests)
+    }
+
+    fn sweeps_with(client: kube::Client) -> (Sweeps, KindId) {
         let world = World::default();
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
         let context = Context::of_test(client, world, &[]);
-        (Sweeps::new(Reader::new(context.clone()), context.world), kind, requests)
+        (Sweeps::new(Reader::new(context.clone()), context.world), kind)
+    }
+
+    fn list(group: &str, resource: &str) -> LiveRead {
+        let (group, resource, namespace) = (group.into(), resource.into(), "shop".into());
+        LiveRead::List { group, resource, namespace, first: false }
     }
 
     fn pods() -> LiveRead {
-        LiveRead::List {
-            group: "".into(),
-            resource: "pods".into(),
-            namespace: "shop".into(),
-            first: false,
+        list("", "pods")
+    }
+
+    #[tokio::test]
+    async fn the_reads_of_a_group_are_sent_together_and_the_first_one_tells_their_age() {
+        // Each answer waits until both requests have arrived.
+        let arrived = Arc::new(tokio::sync::Barrier::new(2));
+        let (sweeps, kind) = sweeps_with(concurrent_client(move |_| {
+            let arrived = arrived.clone();
+            async move {
+                arrived.wait().await;
+                (200, json!({"metadata": {"resourceVersion": "1"}, "items": []}))
+            }
+        }));
+        let sweep = sweeps.join(kind, "shop").await;
+        let group = vec![pods(), list("apps", "deployments")];
+        let sent = sweep.read_all(group.clone()).await.unwrap();
+        let mut times = Vec::new();
+        for read in group {
+            times.push(sweep.read(read).await.unwrap());
         }
+        assert_eq!(sent, times.into_iter().min().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_read_that_fails_names_its_kind() {
+        let denied = |_| Some(failure(403, "no", ("", "")));
+        let (sweeps, kind) = sweeps_with(local_client(denied));
+        let sweep = sweeps.join(kind, "shop").await;
+        let why = sweep.read_all(vec![list("apps", "deployments")]).await.unwrap_err();
+        assert!(why.starts_with("deployments.apps: "), "{why}");
     }
 
     #[tokio::test]

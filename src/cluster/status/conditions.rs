@@ -12,7 +12,7 @@ use crate::cluster::journal::to_the_second;
 
 use crate::decide::NoHoldReason;
 use crate::graph::{Graph, Incomplete};
-use crate::objects::{ApiError, KindId, full_name};
+use crate::objects::{ApiError, KindId, full_name, text_enum};
 use crate::policy::api::NotHeld;
 use crate::policy::{BACKFILL, BINDS_SOME, Pause};
 
@@ -29,6 +29,14 @@ pub(super) struct PolicyCondition {
 }
 
 impl PolicyCondition {
+    fn new(
+        type_: &'static str,
+        (status, reason): (&'static str, &'static str),
+        message: impl Into<String>,
+    ) -> Self {
+        Self { type_, status, reason, message: message.into() }
+    }
+
     /// The condition Ready while the numbers of the status are incomplete.
     pub(super) fn while_counting(self) -> Self {
         self.unready("Counting", "belay reads and counts the objects of this policy")
@@ -60,11 +68,11 @@ pub(super) fn ready(
     registered: &Registered,
     pause: Option<&Pause>,
 ) -> PolicyCondition {
-    let finding =
-        |status, reason, message| PolicyCondition { type_: "Ready", status, reason, message };
+    let ready = |reason, message| PolicyCondition::new("Ready", ("True", reason), message);
+    let not_ready = |reason, message| PolicyCondition::new("Ready", ("False", reason), message);
     if !policy.problems.is_empty() {
         let texts = policy.problems.iter().map(|p| format!("{}: {}", p.field, p.message));
-        return finding("False", "Invalid", texts.collect::<Vec<_>>().join("; "));
+        return not_ready("Invalid", texts.collect::<Vec<_>>().join("; "));
     }
     if !registered.missing.is_empty() {
         let mutating = |missing: &String| missing.starts_with("Mutating");
@@ -73,8 +81,7 @@ pub(super) fn ready(
             false => "the API server sends no requests to belay",
         };
         let missing = registered.missing.join(", ");
-        return finding(
-            "False",
+        return not_ready(
             "ConfigurationMissing",
             format!(
                 "{missing} does not exist, so {effect}; install belay again, because belay never creates it"
@@ -83,8 +90,7 @@ pub(super) fn ready(
     }
     if !registered.changed.is_empty() {
         let changed = registered.changed.join(", ");
-        return finding(
-            "False",
+        return not_ready(
             "ConfigurationChanged",
             format!(
                 "{changed} differs from the installed manifest, so the API server may not send all \
@@ -95,28 +101,28 @@ pub(super) fn ready(
     }
     if registered.generation.is_none_or(|generation| generation < policy.loaded_at) {
         let message = "the webhook configurations do not contain the rules of this policy yet";
-        return finding("False", "NotRegistered", message.to_owned());
+        return not_ready("NotRegistered", message.to_owned());
     }
     if let Some(pause @ Pause { name, by, .. }) = pause {
         let until = pause.until();
         let message = format!("pause {name} by {by}: policies are not enforced until {until}");
-        return finding("True", "Paused", message);
+        return ready("Paused", message);
     }
-    finding(
-        "True",
-        "Registered",
-        "the API server sends the requests that this policy needs".to_owned(),
-    )
+    ready("Registered", "the API server sends the requests that this policy needs".to_owned())
 }
 
-/// Why the objects of a kind are incomplete. The first ones make the policy not Ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum IncompleteReason {
-    Forbidden,
-    Failed,
-    NotInstalled,
-    Unreadable,
-    Reading,
+text_enum! {
+    /// Why the objects of a kind are incomplete. The first ones make the policy not Ready.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum IncompleteReason {
+        Forbidden = "Forbidden",
+        Failed = "Failed",
+        NotInstalled = "NotInstalled",
+        Unreadable = "Unreadable",
+        Reading = "Reading",
+    }
+
+    fn reason;
 }
 
 const NOT_SERVED: Incomplete = Incomplete::Failed(ApiError::NotFound);
@@ -130,16 +136,6 @@ impl IncompleteReason {
             Incomplete::Failed(_) | Incomplete::NotRead(_) => Self::Failed,
         }
     }
-
-    fn reason(self) -> &'static str {
-        match self {
-            Self::NotInstalled => "NotInstalled",
-            Self::Forbidden => "Forbidden",
-            Self::Unreadable => "Unreadable",
-            Self::Failed => "Failed",
-            Self::Reading => "Reading",
-        }
-    }
 }
 
 /// Whether belay knows all objects that verdicts of the policy need. `needs` are the kinds to read,
@@ -149,8 +145,6 @@ pub(super) fn watching(
     needs: &BTreeSet<KindId>,
     unknown: &[String],
 ) -> PolicyCondition {
-    let finding =
-        |status, reason, message| PolicyCondition { type_: "Watching", status, reason, message };
     let mut missing: Vec<(IncompleteReason, String, String)> = unknown
         .iter()
         .map(|name| (IncompleteReason::NotInstalled, name.clone(), NOT_SERVED.to_string()))
@@ -180,24 +174,27 @@ pub(super) fn watching(
     missing.sort();
     let Some((first, ..)) = missing.first() else {
         let message = format!("all objects of {} kinds are known", needs.len());
-        return finding("True", "Synced", message);
+        return PolicyCondition::new("Watching", ("True", "Synced"), message);
     };
-    let texts = missing.iter().take(MAX_NAMED).map(|(_, name, why)| format!("{name}: {why}"));
-    let mut message = texts.collect::<Vec<_>>().join("; ");
-    if missing.len() > MAX_NAMED {
-        message.push_str(&format!("; and {} more kinds", missing.len() - MAX_NAMED));
-    }
-    finding("False", first.reason(), message)
+    let texts = missing.iter().map(|(_, name, why)| format!("{name}: {why}"));
+    PolicyCondition::new("Watching", ("False", first.reason()), first_kinds(texts, "; ", ";"))
 }
 
 /// The condition Watching of an invalid policy, which is not in force.
 pub(super) fn not_watching() -> PolicyCondition {
-    PolicyCondition {
-        type_: "Watching",
-        status: "Unknown",
-        reason: "Invalid",
-        message: "belay watches nothing for an invalid policy".to_owned(),
-    }
+    let message = "belay watches nothing for an invalid policy";
+    PolicyCondition::new("Watching", ("Unknown", "Invalid"), message)
+}
+
+/// The texts about the first kinds, and how many more there are, after `before_more`.
+fn first_kinds(
+    texts: impl ExactSizeIterator<Item = String>,
+    separator: &str,
+    before_more: &str,
+) -> String {
+    let more = texts.len().saturating_sub(MAX_NAMED);
+    let named = texts.take(MAX_NAMED).collect::<Vec<_>>().join(separator);
+    if more > 0 { format!("{named}{before_more} and {more} more kinds") } else { named }
 }
 
 /// Why a kind without the right to patch gets no hold, and how to grant the right.
@@ -210,23 +207,19 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
     if *binds_some {
         let message =
             format!("no object gets the hold: {BINDS_SOME}; admission denials protect them");
-        return PolicyCondition { type_: "Holding", status: "False", reason: "BindsSome", message };
+        return PolicyCondition::new("Holding", ("False", "BindsSome"), message);
     }
     let mut message = format!("{done} of {total} objects have the hold");
     if !none_on.is_empty() {
-        let kinds = none_on.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let more = none_on.len().saturating_sub(MAX_NAMED);
-        let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
+        let kinds = first_kinds(none_on.iter().cloned(), ", ", "");
         message.push_str(&format!(
-            "; hold Auto adds none to {kinds}{more}, where it is unsafe: admission denials \
+            "; hold Auto adds none to {kinds}, where it is unsafe: admission denials \
              protect those"
         ));
     }
     if !forbidden.is_empty() {
-        let kinds = forbidden.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let more = forbidden.len().saturating_sub(MAX_NAMED);
-        let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
-        message.push_str(&format!("; none on {kinds}{more}: {NO_RIGHT}"));
+        let kinds = first_kinds(forbidden.iter().cloned(), ", ", "");
+        message.push_str(&format!("; none on {kinds}: {NO_RIGHT}"));
     }
     let largest = stopped.iter().map(|stopped| stopped.missing).max();
     if let Some(largest) = largest {
@@ -238,34 +231,27 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
              {first}: {why}"
         ));
     }
-    let (status, reason) = match largest {
+    let finding = match largest {
         Some(_) => ("False", "TooManyObjects"),
         None if !forbidden.is_empty() => ("False", "Forbidden"),
         None if refused.is_some() => ("False", "Refused"),
         None if done >= total => ("True", "InPlace"),
         None => ("False", "Progressing"),
     };
-    PolicyCondition { type_: "Holding", status, reason, message }
+    PolicyCondition::new("Holding", finding, message)
 }
 
 /// The objects of a policy that get no hold, for programs.
 pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
     let HoldProgress { none_on, stopped, binds_some, forbidden, .. } = holding;
-    let all_kinds = binds_some.then(|| NotHeld {
-        resource: "*".to_owned(),
-        why: BINDS_SOME.to_owned(),
+    let none = |resource: &str, why: &str| NotHeld {
+        resource: resource.to_owned(),
+        why: why.to_owned(),
         objects: None,
-    });
-    let forbidden = forbidden.iter().map(|resource| NotHeld {
-        resource: resource.clone(),
-        why: NO_RIGHT.to_owned(),
-        objects: None,
-    });
-    let none_on = none_on.iter().map(|resource| NotHeld {
-        resource: resource.clone(),
-        why: NoHoldReason::Kind.message().to_owned(),
-        objects: None,
-    });
+    };
+    let all_kinds = binds_some.then(|| none("*", BINDS_SOME));
+    let forbidden = forbidden.iter().map(|resource| none(resource, NO_RIGHT));
+    let none_on = none_on.iter().map(|resource| none(resource, NoHoldReason::Kind.message()));
     let stopped = stopped.iter().map(|BackfillStop { resource, missing, limit }| NotHeld {
         resource: resource.clone(),
         why: format!("more existing objects lack it than the limit of {limit}"),
@@ -276,14 +262,12 @@ pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
 
 /// A stopped backfill, and how to continue it.
 fn too_many(policy: &str, stopped: &[BackfillStop], largest: usize) -> String {
-    let texts = stopped.iter().take(MAX_NAMED).map(|BackfillStop { resource, missing, limit }| {
+    let texts = stopped.iter().map(|BackfillStop { resource, missing, limit }| {
         format!("{missing} {resource} lack it, more than the limit of {limit}")
     });
-    let texts = texts.collect::<Vec<_>>().join(", ");
-    let more = stopped.len().saturating_sub(MAX_NAMED);
-    let more = if more > 0 { format!(", and {more} more kinds") } else { String::new() };
+    let texts = first_kinds(texts, ", ", ",");
     format!(
-        "; {texts}{more}, so only new objects get the hold. To continue, narrow the policy, or run: \
+        "; {texts}, so only new objects get the hold. To continue, narrow the policy, or run: \
          kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL}={largest}"
     )
 }

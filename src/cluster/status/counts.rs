@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::cluster::{Context, World};
 use crate::decide::{ObjectSource, Situation};
 use crate::graph::NodeId;
-use crate::objects::{HoldAge, KindId};
+use crate::objects::KindId;
 use crate::policy::api::OnDelete;
 use crate::policy::{ObjectFacts, PolicySource};
 
@@ -43,7 +43,7 @@ fn add_objects(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: 
             }
             if let Some(count) = into.get_mut(name) {
                 count.protected += 1;
-                count.held += i64::from(node.hold() != HoldAge::NotHeld);
+                count.held += i64::from(node.is_held());
                 let in_use = applied.policy.modes.while_used.as_ref();
                 let is_hold = in_use.is_some_and(|in_use| in_use.on_delete == OnDelete::Hold);
                 // belay writes to a Terminating object, whose hold then looks new.

@@ -17,7 +17,9 @@ use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{CONCURRENT_READS, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
-use crate::objects::{ApiError, ObjectRef, one_line_name};
+use crate::objects::{
+    ApiError, CRDS, ObjectRef, condition, is_plain_name, list_at, one_line_name, text_at,
+};
 
 /// The facts that explain why objects are not deleted.
 #[derive(Debug, Clone, Default)]
@@ -109,8 +111,7 @@ pub async fn evidence(
         return evidence;
     }
     let reader = ListReader { snapshot, unread: Mutex::default() };
-    evidence.more_groups =
-        reader.info("apiextensions.k8s.io", "customresourcedefinitions", "").is_none();
+    evidence.more_groups = reader.info(CRDS.0, CRDS.1, "").is_none();
     evidence.of_files = snapshot.kinds_in_files.is_some();
     let pods = found.iter().any(|found| found.object_ref.is_of(("", "pods")));
     let (broken, workloads, nodes, webhooks, conversions, events, users) = tokio::join!(
@@ -251,25 +252,42 @@ pub type ClaimUsers = HashMap<(String, String), Vec<ClaimUser>>;
 pub struct ClaimUser {
     /// The name of the Pod.
     pub pod: String,
-    /// The kind and the name of its controller.
+    /// The kind and the name of the workload to scale down or to delete.
     pub controller: Option<String>,
 }
 
+/// The kinds of workloads that create Pods, with their API versions.
+const WORKLOADS: [(&str, &str); 5] = [
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "Job"),
+    ("v1", "ReplicationController"),
+];
+
 impl ClaimUser {
     fn read(pod: &Value) -> Option<Self> {
-        let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+        let mut owners = list_at(pod, "/metadata/ownerReferences").iter();
+        let controller = owners.find(|owner| owner["controller"] == true);
         let words = controller.and_then(|owner| {
-            let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
-            Some(format!("{} {}", one_line_name(kind), one_line_name(name)))
+            let text = |field: &str| owner[field].as_str();
+            let (version, kind, name) = (text("apiVersion")?, text("kind")?, text("name")?);
+            // An editor writes owner references. The garbage collector deletes a Pod whose owner
+            // of one of these kinds does not exist.
+            if !WORKLOADS.contains(&(version, kind)) || !is_plain_name(name) {
+                return None;
+            }
+            // A Deployment names its ReplicaSets with the hash that is a label of their Pods.
+            let hash = pod.pointer("/metadata/labels/pod-template-hash").and_then(Value::as_str);
+            let deployment = hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
+            let (kind, name) = match deployment {
+                Some(deployment) if kind == "ReplicaSet" => ("Deployment", deployment),
+                _ => (kind, name),
+            };
+            Some(format!("{kind} {}", one_line_name(name)))
         });
         Some(Self { pod: name(pod)?.to_owned(), controller: words })
     }
-}
-
-/// The condition of this type.
-fn condition<'o>(object: &'o Value, kind: &str) -> Option<&'o Value> {
-    object.pointer("/status/conditions")?.as_array()?.iter().find(|c| c["type"] == kind)
 }
 
 fn is_true(object: &Value, kind: &str) -> bool {
@@ -281,17 +299,16 @@ fn broken(service: &Value) -> Option<BrokenApi> {
     if available["status"] == "True" {
         return None;
     }
-    let text = |field: &str| available.get(field).and_then(Value::as_str).unwrap_or_default();
     Some(BrokenApi {
         name: name(service)?.to_owned(),
         group: service.pointer("/spec/group")?.as_str()?.to_owned(),
-        why: format!("{}: {}", text("reason"), text("message")),
+        why: format!("{}: {}", text_at(available, "/reason"), text_at(available, "/message")),
     })
 }
 
 fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let containers = object.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    let containers = list_at(object, "/spec/template/spec/containers");
     let image = |container: &Value| {
         let image = container.get("image")?.as_str()?;
         let last = image.rsplit('/').next().unwrap_or_default();
@@ -302,7 +319,7 @@ fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
         kind,
         namespace: text("/metadata/namespace")?.to_owned(),
         name: text("/metadata/name")?.to_owned(),
-        images: containers.into_iter().flatten().filter_map(image).collect(),
+        images: containers.iter().filter_map(image).collect(),
         ready: ready_counts
             .iter()
             .find_map(|pointer| object.pointer(pointer)?.as_i64())
@@ -312,11 +329,10 @@ fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
 
 /// The PersistentVolumeClaims that a Pod uses, unless the Pod has ended.
 fn claims_of(pod: &Value) -> Vec<String> {
-    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if matches!(text_at(pod, "/status/phase"), "Succeeded" | "Failed") {
         return Vec::new();
     }
-    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let volumes = list_at(pod, "/spec/volumes").iter();
     let names = volumes.filter_map(|v| v.pointer("/persistentVolumeClaim/claimName")?.as_str());
     names.map(str::to_owned).collect()
 }

@@ -24,7 +24,7 @@ use super::api;
 use super::api::Detail;
 use super::feed::{Snapshot, UnreadKind};
 use super::list::{ListQuery, read_list};
-use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow};
+use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow, text_at};
 
 /// The number of kinds that are read at the same time.
 const CONCURRENT_READS: usize = 8;
@@ -184,10 +184,7 @@ impl Survey {
 
     /// Adds the Namespace itself.
     async fn read_namespace(&mut self, snapshot: &Snapshot, name: &str) {
-        let info = {
-            let kinds = &snapshot.context.world.read().graph.kinds;
-            kinds.find("", "Namespace").map(|kind| kinds.info(kind).clone())
-        };
+        let info = snapshot.context.world.read().kind_info(("", "namespaces"));
         let Some(info) = info else { return };
         match api::object(&snapshot.context.client, &info, "", name, Detail::Metadata).await {
             Ok(Some(json)) => {
@@ -262,9 +259,7 @@ pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
     let ObjectRef { namespace, name, .. } = object_ref;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
     match read.map(|json| json.and_then(|json| read_shallow(&json).ok())) {
-        Ok(Some(read)) if read.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid) => {
-            found.object = read;
-        }
+        Ok(Some(read)) if text_at(&read, "/metadata/uid") == uid => found.object = read,
         Ok(_) => {}
         Err(error) => found.unread = Some(error),
     }

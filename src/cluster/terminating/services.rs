@@ -11,7 +11,7 @@ use super::{CONCURRENT_READS, TerminatingObject};
 use crate::cluster::api;
 use crate::cluster::api::Detail;
 use crate::cluster::feed::UnreadKind;
-use crate::objects::read_shallow;
+use crate::objects::{CRDS, list_at, read_shallow};
 
 /// A CRD whose conversion webhook does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +41,7 @@ impl ListReader<'_> {
         let configurations =
             kinds.iter().flat_map(|(kind, all)| all.iter().map(move |c| (*kind, c)));
         let hooks = configurations.flat_map(|(kind, configuration)| {
-            let hooks = configuration.get("webhooks").and_then(Value::as_array);
-            let hooks = hooks.into_iter().flatten();
+            let hooks = list_at(configuration, "/webhooks").iter();
             hooks.map(move |hook| Webhook::read(kind, configuration, hook))
         });
         let mut hooks: Vec<Webhook> = hooks.collect();
@@ -69,7 +68,7 @@ impl ListReader<'_> {
     }
 
     pub(super) async fn conversions(&self) -> Vec<DeadConversion> {
-        let definitions = self.all("apiextensions.k8s.io", "customresourcedefinitions", "").await;
+        let definitions = self.all(CRDS.0, CRDS.1, "").await;
         let definitions = definitions.unwrap_or_default();
         let converted = definitions.iter().filter_map(|definition| {
             let at =
@@ -122,9 +121,9 @@ impl ListReader<'_> {
         let slices = self.info("discovery.k8s.io", "endpointslices", namespace)?;
         let label = format!("kubernetes.io/service-name={name}");
         let slices = self.labelled(&slices, namespace, &label).await?;
-        let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array());
+        let mut endpoints = slices.iter().flat_map(|slice| list_at(slice, "/endpoints"));
         let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready") != Some(&false.into());
-        let is_silent = !slices.is_empty() && !endpoints.flatten().any(ready);
+        let is_silent = !slices.is_empty() && !endpoints.any(ready);
         let why = format!("no Pod behind the Service {namespace}/{name} is ready");
         is_silent.then_some(ServiceProblem { missing: false, why })
     }

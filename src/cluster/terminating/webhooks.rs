@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::TerminatingObject;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, list_at, text_at, texts_at};
 use crate::policy::Labels;
 use crate::policy::api::LabelSelector;
 
@@ -101,15 +101,13 @@ pub struct Rule {
 impl Webhook {
     /// Parses a webhook of a webhook configuration.
     pub(super) fn read(kind: &str, configuration: &Value, hook: &Value) -> Self {
-        let texts = |rule: &Value, field: &str| -> Vec<String> {
-            let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
-            list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+        let texts = |rule: &Value, pointer: &str| -> Vec<String> {
+            texts_at(rule, pointer).into_iter().map(str::to_owned).collect()
         };
-        let rules = hook.get("rules").and_then(Value::as_array).into_iter().flatten();
-        let rules = rules.map(|rule| Rule {
-            groups: texts(rule, "apiGroups"),
-            resources: texts(rule, "resources"),
-            operations: texts(rule, "operations"),
+        let rules = list_at(hook, "/rules").iter().map(|rule| Rule {
+            groups: texts(rule, "/apiGroups"),
+            resources: texts(rule, "/resources"),
+            operations: texts(rule, "/operations"),
             namespaced: match rule["scope"].as_str() {
                 Some("Namespaced") => Some(true),
                 Some("Cluster") => Some(false),
@@ -121,20 +119,16 @@ impl Webhook {
             let selector = hook.get(field).cloned().unwrap_or_default();
             Labels::compile(serde_json::from_value::<LabelSelector>(selector).ok().as_ref())
         };
-        let text = |object: &Value, pointer: &str| {
-            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        let conditions = hook.get("matchConditions").and_then(Value::as_array);
         Self {
-            configuration: format!("{kind}/{}", text(configuration, "/metadata/name")),
-            name: text(hook, "/name"),
+            configuration: format!("{kind}/{}", text_at(configuration, "/metadata/name")),
+            name: text_at(hook, "/name").to_owned(),
             address: hook.get("clientConfig").map(WebhookAddress::of).unwrap_or_default(),
             problem: None,
             required: hook["failurePolicy"] != "Ignore",
             rules: rules.collect(),
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
-            has_conditions: conditions.is_some_and(|conditions| !conditions.is_empty()),
+            has_conditions: !list_at(hook, "/matchConditions").is_empty(),
         }
     }
 
@@ -185,10 +179,7 @@ impl Rule {
 /// The subresources through which clients remove the finalizers of this object: none for its
 /// metadata, and `finalize` for the spec of a Namespace.
 fn finalizer_subresources(found: &TerminatingObject) -> impl Iterator<Item = &'static str> {
-    let has = |pointer: &str| {
-        let list = found.object.pointer(pointer).and_then(Value::as_array);
-        list.is_some_and(|list| !list.is_empty())
-    };
+    let has = |pointer: &str| !list_at(&found.object, pointer).is_empty();
     let spec = found.object_ref.is_namespace() && has("/spec/finalizers");
     let metadata = has("/metadata/finalizers").then_some("");
     metadata.into_iter().chain(spec.then_some("finalize"))
@@ -202,12 +193,10 @@ mod tests {
     use crate::objects::{Kinds, ObjectRef};
 
     fn found(resource: &str, object: Value) -> TerminatingObject {
-        let text = |pointer: &str| {
-            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let [namespace, name] =
+            ["/metadata/namespace", "/metadata/name"].map(|pointer| text_at(&object, pointer));
         TerminatingObject {
-            object_ref: ObjectRef::new(("", resource), &namespace, &name),
+            object_ref: ObjectRef::new(("", resource), namespace, name),
             uid: String::new(),
             since: jiff::Timestamp::MIN,
             info: Kinds::custom("", "v1", "Any", resource, true),

@@ -9,8 +9,8 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use serde_json::Value;
 
 use super::UninstallError;
-use super::own_objects::delete;
 use super::report::Event;
+use crate::cluster::api::delete_exactly;
 use crate::cluster::context::Settings;
 use crate::cluster::pace::within;
 use crate::cluster::registration::manifests::WEBHOOKS;
@@ -136,7 +136,7 @@ impl Configurations {
             let what = format!("{} {name}", kind.kind);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
             let is_deleted = match found {
-                Some(found) => delete(&api, name, found.uid()).await,
+                Some(found) => delete_exactly(&api, name, found.uid()).await,
                 None => Ok(false),
             };
             match is_deleted {

@@ -7,13 +7,14 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::report::Event;
+use crate::cluster::api::delete_exactly;
 use crate::cluster::certificates::{is_running, replica_label};
 use crate::cluster::context::Settings;
 use crate::cluster::election::Election;
@@ -23,19 +24,6 @@ use crate::cluster::pace::within;
 use crate::cluster::secret::is_own;
 use crate::objects::ApiError;
 use crate::policy::api::DeletionApproval;
-
-/// Deletes an object by its name. Returns whether it existed.
-pub async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> Result<bool, ApiError>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    let same = Preconditions { uid, ..Preconditions::default() };
-    match within(api.delete(name, &DeleteParams::default().preconditions(same))).await {
-        Ok(_) => Ok(true),
-        Err(ApiError::NotFound) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
 
 /// The objects of one installation.
 pub struct OwnObjects<'a> {
@@ -121,7 +109,7 @@ impl OwnObjects<'_> {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        self.report_deletion(kind, name, delete(api, name, uid).await);
+        self.report_deletion(kind, name, delete_exactly(api, name, uid).await);
     }
 
     fn report_deletion(&self, kind: &str, name: &str, existed: Result<bool, ApiError>) {

@@ -53,9 +53,8 @@ pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
         }
     };
     if names.is_empty() {
-        return Err(CommandError::Usage(
-            "a certificate needs at least one name; give --name or put names into --config"
-                .to_owned(),
+        return Err(CommandError::usage(
+            "a certificate needs at least one name; give --name or put names into --config",
         ));
     }
     if let Some(path) = CertificatePaths::in_folder(&folder).existing().first().filter(|_| !force) {

@@ -7,14 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::rbac::{ExtraKinds, parse_kind};
 use super::yaml;
+use crate::certs;
 use crate::cluster::registration::manifests::{
     Address, WebhookConfigurations, label_only, skeleton,
 };
@@ -72,7 +71,7 @@ pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
             let ca_file = ca_file.unwrap_or_else(|| PathBuf::from("certs/ca.crt"));
             standalone_manifests(&parse_url(url)?, &ca_file)?
         }
-        (None, None, _) => return Err(CommandError::Usage("give --url or --service".to_owned())),
+        (None, None, _) => return Err(CommandError::usage("give --url or --service")),
     };
     print(&documents.join("---\n"))
 }
@@ -105,12 +104,7 @@ fn ca_bundle(path: &Path) -> Result<Vec<u8>, CommandError> {
         let certificate = certificate.map_err(|e| error(format!("holds broken PEM: {e}")))?;
         x509_parser::parse_x509_certificate(&certificate)
             .map_err(|e| error(format!("holds a certificate that cannot be read: {e}")))?;
-        bundle.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in STANDARD.encode(&certificate).as_bytes().chunks(64) {
-            bundle.push_str(&String::from_utf8_lossy(line));
-            bundle.push('\n');
-        }
-        bundle.push_str("-----END CERTIFICATE-----\n");
+        bundle.push_str(&certs::pem(&certificate));
     }
     if bundle.is_empty() {
         return Err(error("holds no PEM certificate; belay admin certs makes one".to_owned()));

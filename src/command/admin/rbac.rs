@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::yaml;
 use crate::command::CommandError;
 use crate::command::serve::{LABELLED_KINDS, parse_kinds};
+use crate::objects::CRDS;
 use crate::policy::api::GROUP;
 use crate::relations::related_kinds;
 
@@ -150,7 +151,7 @@ const HELD_BY_CHART: [(&str, &str); 5] = [
 /// The kinds that belay always reads: containers, APIs and owners.
 const ALWAYS_READ: [(&str, &str); 8] = [
     ("", "namespaces"),
-    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    CRDS,
     ("apiregistration.k8s.io", "apiservices"),
     ("apps", "controllerrevisions"),
     ("apps", "daemonsets"),

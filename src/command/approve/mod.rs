@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ObjectMeta, PostParams};
 use schemars::JsonSchema;
@@ -102,8 +101,8 @@ enum ScopeArgument {
 
 pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.trim().is_empty() {
-        return Err(CommandError::Usage(
-            "--reason is blank: state why, for those who read the record later".to_owned(),
+        return Err(CommandError::usage(
+            "--reason is blank: state why, for those who read the record later",
         ));
     }
     block_on(approve(arguments))?
@@ -196,14 +195,11 @@ impl<'a> Request<'a> {
     async fn create(&self, dry_run: bool) -> Result<DeletionApproval, CommandError> {
         let Self { target, reason, content, lifetime, .. } = *self;
         let object = &target.object_ref;
-        let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
-        let until = target.session.me.now.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
-        let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
         let spec = DeletionApprovalSpec {
             target_ref: TargetRef::new(object, target.uid()),
             approver: target.session.me.name.clone(),
             reason: reason.to_owned(),
-            expiration_time: Time(until),
+            expiration_time: Time(target.session.end_of(lifetime)),
             scope: if content { Scope::Content } else { Scope::Object },
             exempts: Vec::new(),
         };

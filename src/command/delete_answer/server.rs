@@ -12,7 +12,9 @@ use serde::de::value::Error;
 use crate::cluster::{Caller, DryRunAnswer, UserIdentity, shortened};
 use crate::command::diagnosis::is_refusal;
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command};
-use crate::objects::{KindInfo, LABEL_VALUES, ObjectRef, full_name, without_controls};
+use crate::objects::{
+    KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, without_controls,
+};
 use crate::policy::PolicySource;
 
 /// The answer of the API server.
@@ -121,10 +123,7 @@ impl ServerAnswer {
 /// The sentence for a user without the right to delete the object.
 fn missing_right_text(object: &ObjectRef, user: &str) -> String {
     let kind = full_name(&object.group, &object.resource);
-    let scope = match object.namespace.as_str() {
-        "" => String::new(),
-        namespace => format!(" in namespace {namespace}"),
-    };
+    let scope = in_namespace(&object.namespace);
     format!(
         "you may not delete it; next: have an administrator bind the RBAC verb delete on \
          {kind}{scope} to {user}"

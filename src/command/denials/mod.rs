@@ -1,6 +1,8 @@
 //! `kubectl belay denials`: lists recent denials, from the status of the policies and
 //! from Events.
 
+mod events;
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -10,33 +12,24 @@ use std::time::Duration;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, ListParams};
-use schemars::JsonSchema;
-use serde::Serialize;
 
+use self::events::{all_events, events, is_denial, of_event};
+use self::report::PolicyCounts;
+pub use self::report::{Denial, Denials};
 use super::document::{FailedRead, Object};
-use super::duration::{format_age, parse_duration};
+use super::duration::parse_duration;
 use super::place::{ClusterArguments, ListScopeArguments};
-use super::report::{ListArguments, Report, View, WatchArguments, name_lines};
-use super::screen::{Field, Progress, Table, Tone};
+use super::report::{ListArguments, WatchArguments};
+use super::screen::Progress;
 use super::session::UserSession;
 use super::{CommandError, block_on};
-use crate::cluster::{list_all, read_names};
-use crate::objects::{ApiError, EVENT_REPORTER, KindInfo, Kinds, ObjectRef, split_api_version};
+use crate::cluster::read_names;
+use crate::objects::{ApiError, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
 use crate::timing::Timing;
 
-/// The number of rows without --all.
-const SHOWN: usize = 30;
-
 /// How long a policy keeps its recent denials.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-
-/// The namespace of Events about cluster-scoped objects.
-const OUTSIDE: &str = "default";
-
-/// How far the clock of a replica may be ahead of the API server's clock, in seconds.
-const CLOCK_SKEW: i64 = 60;
 
 /// An Event and a status entry about the same denial differ by less than this.
 const SAME: i64 = 700;
@@ -143,33 +136,6 @@ fn delay() -> u64 {
     all.iter().sum::<Duration>().as_secs() + 1
 }
 
-/// The Events that belay has written.
-const OURS: &str = "reportingComponent=belay";
-
-/// All of them, or those in one namespace if the user may not list all, and whether they are
-/// all.
-async fn all_events(client: &kube::Client, near: &str) -> Result<(Vec<Event>, bool), ApiError> {
-    let params = ListParams::default().fields(OURS);
-    let (api, near) = (Api::all(client.clone()), Api::namespaced(client.clone(), near));
-    match list_all(api, params.clone()).await {
-        Ok(listed) => Ok((listed.objects, true)),
-        Err(ApiError::Forbidden(_)) => Ok((list_all(near, params).await?.objects, false)),
-        Err(error) => Err(error),
-    }
-}
-
-/// The Events of one object, which are in its namespace.
-async fn events(
-    client: &kube::Client,
-    target: &ObjectRef,
-    uid: &str,
-) -> Result<Vec<Event>, ApiError> {
-    let namespace = if target.namespace.is_empty() { OUTSIDE } else { &target.namespace };
-    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let params = ListParams::default().fields(&format!("{OURS},involvedObject.uid={uid}"));
-    Ok(list_all(api, params).await?.objects)
-}
-
 /// The denials of one object in the last day and since `since`, newest first, from policies
 /// and Events, and whether all could be read. A denial in a status may have no uid, so `since`
 /// excludes those of an earlier object of the same name.
@@ -214,75 +180,6 @@ impl DenialFilter {
     fn ago(self, time: Timestamp) -> i64 {
         self.now.as_second().saturating_sub(time.as_second())
     }
-}
-
-/// One thing that was refused, or would have been.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Denial {
-    /// The time of the last request.
-    #[schemars(with = "String")]
-    time: Timestamp,
-    /// How many seconds ago that was.
-    #[serde(skip)]
-    ago: i64,
-    /// The target of the request.
-    object: Object,
-    /// The same, as the status of a policy has it.
-    #[serde(skip)]
-    target: String,
-    /// `Deny`, `Warn` or `Audit`.
-    verdict: String,
-    /// The reason, such as `InUse`. Absent if an older version of belay recorded the denial.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    /// The user. Absent if only an Event is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subject: Option<String>,
-    /// The policies that decide. Empty if only an Event is known, whose message names them.
-    policies: Vec<String>,
-    /// The message of the refusal.
-    message: String,
-    /// The number of requests of all users. Absent if no Event counts them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    count: Option<i32>,
-}
-
-/// The verdicts of one policy in a day.
-#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct PolicyCounts {
-    /// The name.
-    name: String,
-    /// The number of refused requests.
-    denied_last_24h: i64,
-    /// The number of accepted requests that action Deny would have refused.
-    would_deny_last_24h: i64,
-    /// The number of held objects.
-    held_last_24h: i64,
-}
-
-/// The report.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Denials {
-    /// The requests that belay refused or would have refused, newest first.
-    items: Vec<Denial>,
-    /// The counts of the last 24 hours in the whole cluster, for each policy with a count.
-    policies: Vec<PolicyCounts>,
-    /// How many seconds old the list can be: it contains all requests before that. Absent without
-    /// `--would`, because a replica writes Events of denials at once, and without a leader,
-    /// because the list then contains no newer requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    age_seconds: Option<u64>,
-    /// Failed reads. The list may be incomplete.
-    not_read: Vec<FailedRead>,
-    /// Whether it is about what went through.
-    #[serde(skip)]
-    would: bool,
-    /// Whether belay has no leader, which writes the statuses.
-    #[serde(skip)]
-    unled: bool,
 }
 
 /// The matching denials, newest first.
@@ -379,66 +276,6 @@ fn is_same(status: &str, event: &str) -> bool {
         && status.resource.starts_with(stem)
 }
 
-fn is_denial(event: &Event) -> bool {
-    event.type_.as_deref() == Some("Warning")
-        && event.reporting_component.as_deref() == Some(EVENT_REPORTER)
-}
-
-/// Whether the Event is in the namespace where belay writes Events about such objects. Users
-/// who may create Events in one namespace could otherwise report objects of another.
-fn is_in_its_namespace(event: &Event, kind: Option<&KindInfo>) -> bool {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let [place, involved] = [&event.metadata.namespace, &event.involved_object.namespace].map(text);
-    let (outside, inside) = (involved.is_empty() && place == OUTSIDE, involved == place);
-    match kind {
-        Some(kind) if kind.namespaced => inside,
-        Some(_) => outside,
-        None => outside || inside,
-    }
-}
-
-/// The denial that an Event reports, or `None` if belay does not write such Events.
-fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Option<Denial> {
-    let involved = &event.involved_object;
-    let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?.0;
-    if asked.ago(time) < -CLOCK_SKEW || event.count.is_some_and(|count| count < 1) {
-        return None;
-    }
-    let message = event.message.clone().unwrap_or_default();
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (kind, namespace) = (text(&involved.kind), text(&involved.namespace));
-    let name = text(&involved.name);
-    let group = split_api_version(involved.api_version.as_deref().unwrap_or_default()).0;
-    let info = kinds.find(group, &kind).map(|kind| kinds.info(kind));
-    if !is_in_its_namespace(event, info) {
-        return None;
-    }
-    let (target, object) = match info {
-        Some(info) => {
-            (ObjectRef::of_kind(info, &namespace, &name), Object::of_kind(info, &namespace, &name))
-        }
-        // The plural is unknown. kubectl and belay accept the kind in lower case as well.
-        None => {
-            let target = ObjectRef::new((group, &kind.to_lowercase()), &namespace, &name);
-            let object = Object::of_unknown(&kind, &namespace, &name);
-            let typed = target.arguments();
-            (target, Object { typed, ..object })
-        }
-    };
-    Some(Denial {
-        time,
-        ago: asked.ago(time),
-        object: object.with_uid(&text(&involved.uid)),
-        target: target.to_string(),
-        verdict: "Deny".to_owned(),
-        reason: event.reason.clone(),
-        subject: None,
-        policies: Vec::new(),
-        message,
-        count: event.count,
-    })
-}
-
 fn policy_counts(policies: &[DeletionPolicy]) -> Vec<PolicyCounts> {
     let sums = policies.iter().filter_map(|policy| {
         let day = policy.status.as_ref()?.last_24h;
@@ -452,115 +289,4 @@ fn policy_counts(policies: &[DeletionPolicy]) -> Vec<PolicyCounts> {
         (day.denied + day.would_deny + day.held > 0).then_some(sum)
     });
     sums.collect()
-}
-
-impl Report for Denials {
-    const KIND: &'static str = "DenialList";
-
-    /// 1 if a request was refused, 3 if that is unknown, 0 if none was.
-    fn exit_code(&self) -> u8 {
-        match (self.items.is_empty(), self.is_certain()) {
-            (false, _) => 1,
-            (true, false) => 3,
-            (true, true) => 0,
-        }
-    }
-
-    fn names(&self) -> Option<String> {
-        Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
-    }
-
-    fn unread(&self) -> &[FailedRead] {
-        &self.not_read
-    }
-
-    fn text(&self, view: View) -> String {
-        let mut text = String::new();
-        if self.items.is_empty() {
-            text.push_str(match (self.would, self.is_certain()) {
-                (true, _) => "no allowed request would have been denied\n",
-                (false, true) => "no denials\n",
-                (false, false) => "no denials found, but some reads failed\n",
-            });
-        } else {
-            let heading = ["AGE", "VERDICT", "OBJECT", "USER"];
-            let heading = view.columns(heading, ["TIME", "POLICIES"], "MESSAGE");
-            let list = (&*self.items, SHOWN, "denials");
-            let row = |table: &mut Table, item: &Denial| table.row(item.row(view));
-            text.push_str(&view.table_in_turns(&heading, list, Denial::namespace, row));
-        }
-        for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
-            &self.policies
-        {
-            let line = format!(
-                "policy {name}, whole cluster, last 24h: {denied_last_24h} denied, \
-                 {would_deny_last_24h} would be denied, {held_last_24h} held"
-            );
-            text.push_str(&view.screen.paragraph(0, &line));
-        }
-        // A replica writes Events of denials at once.
-        let stale = match (self.unled, self.age_seconds) {
-            (true, _) => Some(
-                "belay has no leader, so no policy reports newer requests; check that the belay \
-                 Pods run"
-                    .to_owned(),
-            ),
-            (false, Some(age)) => Some(format!(
-                "under load, policies report a request after up to {age} s; the newest may be \
-                 missing"
-            )),
-            (false, None) => None,
-        };
-        text.extend(stale.map(|stale| view.screen.paragraph(0, &stale)));
-        text + &view.not_read(&self.not_read)
-    }
-}
-
-impl Denials {
-    /// Whether everything was read. Events do not contain requests that were allowed.
-    fn is_certain(&self) -> bool {
-        self.would || self.not_read.is_empty()
-    }
-}
-
-impl Denial {
-    fn namespace(&self) -> &str {
-        &self.object.namespace
-    }
-
-    /// Whether it is about a Namespace or something in it.
-    fn is_in(&self, namespace: &str) -> bool {
-        let Object { group, kind, namespace: place, name, .. } = &self.object;
-        let itself = group.is_empty() && kind == "Namespace" && name == namespace;
-        place == namespace || itself
-    }
-
-    /// In one line, below the object that it is about.
-    pub fn line(&self) -> String {
-        let ago = format_age(self.ago);
-        let by = self.subject.as_ref().map_or_else(String::new, |user| format!(", {user}"));
-        format!("{ago} ago{by}: {}", self.message)
-    }
-
-    fn row(&self, view: View) -> Vec<Field> {
-        let (tone, verdict) = match self.verdict.as_str() {
-            "Deny" => (Tone::Bad, "denied".to_owned()),
-            other => (Tone::Doubtful, other.to_lowercase()),
-        };
-        let times = self.count.filter(|count| *count > 1);
-        let times = times.map_or(String::new(), |count| format!(" ({count} times by all users)"));
-        let first = [
-            format_age(self.ago).into(),
-            Field::toned(tone, verdict),
-            self.target.as_str().into(),
-            self.subject.as_deref().unwrap_or("-").into(),
-        ];
-        // Only the message of an Event names the policies.
-        let policies = match self.policies.as_slice() {
-            [] => "-".to_owned(),
-            names => names.join(","),
-        };
-        let wide = [self.time.to_string().into(), policies.into()];
-        view.columns(first, wide, format!("{}{times}", self.message).into())
-    }
 }

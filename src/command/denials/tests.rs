@@ -1,8 +1,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
+use super::report::SHOWN;
 use super::*;
-use crate::command::report::Format;
+use crate::command::report::{Format, Report, View};
 use crate::command::screen::Screen;
 
 const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };

@@ -5,7 +5,7 @@ use crate::cluster::{Snapshot, World};
 use crate::command::target::situation;
 use crate::decide::{JudgedObject, RequiredApprovals, required_approvals};
 use crate::hold::release_policies;
-use crate::objects::{ApiError, ObjectRef, full_name};
+use crate::objects::{ApiError, ObjectRef, full_name, in_namespace};
 use crate::policy::api::GROUP;
 use crate::policy::{ObjectFacts, Policy};
 
@@ -18,8 +18,7 @@ pub fn right_to_approve(target: &ObjectRef, content: bool) -> String {
     };
     let scope = match (target.own_namespace(), content) {
         ("", true) => " everywhere".to_owned(),
-        ("", false) => String::new(),
-        (namespace, _) => format!(" in namespace {namespace}"),
+        (namespace, _) => in_namespace(namespace),
     };
     format!("the RBAC verb approve-deletion on {kind}{scope}")
 }

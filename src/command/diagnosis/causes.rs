@@ -9,7 +9,7 @@ use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
-use crate::objects::{FOREGROUND, and_more, is_hold};
+use crate::objects::{CRDS, FOREGROUND, and_more, is_hold, namespace_option, text_at};
 
 /// The causes why an object stays, the most likely first.
 pub fn find_causes(
@@ -58,10 +58,7 @@ pub fn find_causes(
 fn unread_object(found: &TerminatingObject) -> Option<Finding> {
     let why = found.unread.as_ref()?;
     let says = "only its metadata could be read, so other causes are unknown";
-    let option = match found.object_ref.namespace.as_str() {
-        "" => String::new(),
-        namespace => format!(" -n {namespace}"),
-    };
+    let option = namespace_option(&found.object_ref.namespace);
     let kind = found.info.full_name();
     let next = format!("ask for the right: kubectl auth can-i get {kind}{option}");
     Some(Finding::new(Cause::Unknown, says, next).with([why.to_string()]))
@@ -69,8 +66,6 @@ fn unread_object(found: &TerminatingObject) -> Option<Finding> {
 
 /// The finalizer that the API server removes from a CRD.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
     let dependents = survey.dependents.get(&found.uid).map_or(&[][..], Vec::as_slice);
@@ -109,11 +104,10 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
 
 /// The finding that a CRD waits for the objects of its kind.
 fn content_of_kind(found: &TerminatingObject, survey: &Survey) -> Finding {
-    let text = |pointer: &str| found.object.pointer(pointer).and_then(Value::as_str);
+    let text = |pointer: &str| text_at(&found.object, pointer);
     let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
-    let of_kind = |other: &&TerminatingObject| {
-        Some(other.info.group.as_str()) == group && Some(other.info.resource.as_str()) == plural
-    };
+    let of_kind =
+        |other: &&TerminatingObject| other.info.group == group && other.info.resource == plural;
     let stuck: Vec<&TerminatingObject> = survey.objects.iter().filter(of_kind).collect();
     let message = message(&found.object, "Terminating");
     let examples = stuck
@@ -165,16 +159,16 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
 }
 
 fn bound_volume(found: &TerminatingObject) -> Finding {
-    let text = |pointer: &str| found.object.pointer(pointer).and_then(Value::as_str);
-    let claim = text("/spec/claimRef/namespace").zip(text("/spec/claimRef/name"));
-    match claim.filter(|_| text("/status/phase") == Some("Bound")) {
-        Some((namespace, name)) => Finding::new(
+    let text = |pointer: &str| text_at(&found.object, pointer);
+    let (namespace, name) = (text("/spec/claimRef/namespace"), text("/spec/claimRef/name"));
+    match text("/status/phase") {
+        "Bound" if !name.is_empty() => Finding::new(
             Cause::InUse,
             format!("the claim {namespace}/{name} is bound to it"),
             format!("kubectl describe pvc/{name} -n {namespace}"),
         )
         .with(["spec.claimRef names it, and status.phase is Bound".to_owned()]),
-        None => kubernetes_finalizer(
+        _ => kubernetes_finalizer(
             found,
             "kubernetes.io/pv-protection",
             "the PV protection controller",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::terminating::{Evidence, TerminatingObject};
 use crate::decide::approve_command;
-use crate::objects::{HOLD, ObjectRef, is_hold, shell_word};
+use crate::objects::{HOLD, ObjectRef, is_hold, shell_word, texts_at};
 
 /// The components that remove well-known finalizers.
 const REMOVERS: &[(&str, &str)] = &[
@@ -48,15 +48,9 @@ pub fn writer(finalizer: &str, object: &Value) -> Option<String> {
     managers.iter().find(wrote)?.get("manager")?.as_str().map(str::to_owned)
 }
 
-/// The strings of the list at a pointer.
-pub fn strings_at<'v>(object: &'v Value, pointer: &str) -> Vec<&'v str> {
-    let list = object.pointer(pointer).and_then(Value::as_array);
-    list.into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
 /// The finalizers of an object, in their order.
 pub fn finalizers_of(object: &Value) -> Vec<&str> {
-    strings_at(object, "/metadata/finalizers")
+    texts_at(object, "/metadata/finalizers")
 }
 
 /// One finalizer.
@@ -86,7 +80,7 @@ impl BlockingFinalizer {
             Self { by_hand, ..Self::new(name, object) }
         });
         let spec = match reference.is_namespace() {
-            true => strings_at(object, "/spec/finalizers"),
+            true => texts_at(object, "/spec/finalizers"),
             false => Vec::new(),
         };
         metadata.chain(spec.into_iter().map(|name| Self::new(name, object))).collect()

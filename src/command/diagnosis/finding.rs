@@ -1,56 +1,42 @@
 //! One cause why an object stays Terminating.
 
+use crate::objects::text_enum;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The kinds of causes, in the order of reports: an earlier kind is more likely to be the cause
-/// that the others wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
-pub enum Cause {
-    /// An admission webhook or policy refuses a request that the deletion needs.
-    Refused,
-    /// An aggregated API does not answer.
-    BrokenApi,
-    /// The conversion webhook of a kind does not answer.
-    ConversionWebhook,
-    /// The controller that removes a finalizer no longer exists.
-    OwnerGone,
-    /// The controller that removes a finalizer does not run.
-    OwnerDown,
-    /// The node of the Pod no longer exists, or is not ready.
-    NodeGone,
-    /// belay holds the object.
-    HeldByBelay,
-    /// A foreground deletion waits for dependents.
-    Foreground,
-    /// The Namespace or CRD has content.
-    Content,
-    /// The object is in use.
-    InUse,
-    /// The controller that removes a finalizer runs, and has not removed it.
-    Owner,
-    /// Unknown.
-    Unknown,
-}
-
-impl Cause {
-    /// The text in a table.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused at admission",
-            Self::BrokenApi => "an API does not answer",
-            Self::ConversionWebhook => "a conversion webhook does not answer",
-            Self::OwnerGone => "a finalizer without a controller",
-            Self::OwnerDown => "a finalizer whose controller does not run",
-            Self::NodeGone => "its node is gone",
-            Self::HeldByBelay => "held by belay",
-            Self::Foreground => "waits for its dependents",
-            Self::Content => "it is not empty",
-            Self::InUse => "still in use",
-            Self::Owner => "a finalizer that was not removed yet",
-            Self::Unknown => "not known",
-        }
+text_enum! {
+    /// The kinds of causes, in the order of reports: an earlier kind is more likely to be the cause
+    /// that the others wait for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+    pub enum Cause {
+        /// An admission webhook or policy refuses a request that the deletion needs.
+        Refused = "refused at admission",
+        /// An aggregated API does not answer.
+        BrokenApi = "an API does not answer",
+        /// The conversion webhook of a kind does not answer.
+        ConversionWebhook = "a conversion webhook does not answer",
+        /// The controller that removes a finalizer no longer exists.
+        OwnerGone = "a finalizer without a controller",
+        /// The controller that removes a finalizer does not run.
+        OwnerDown = "a finalizer whose controller does not run",
+        /// The node of the Pod no longer exists, or is not ready.
+        NodeGone = "its node is gone",
+        /// belay holds the object.
+        HeldByBelay = "held by belay",
+        /// A foreground deletion waits for dependents.
+        Foreground = "waits for its dependents",
+        /// The Namespace or CRD has content.
+        Content = "it is not empty",
+        /// The object is in use.
+        InUse = "still in use",
+        /// The controller that removes a finalizer runs, and has not removed it.
+        Owner = "a finalizer that was not removed yet",
+        /// Unknown.
+        Unknown = "not known",
     }
+
+    /// The text in a table.
+    pub fn as_str;
 }
 
 /// One cause why an object stays Terminating.

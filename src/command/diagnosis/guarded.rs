@@ -30,10 +30,7 @@ pub async fn guarded_finalizers(
     let ObjectRef { group, resource, namespace, name, .. } = &found.object_ref;
     // Policies select objects by the labels of the Namespace. If the labels are unknown, a policy
     // may apply.
-    let namespaces = snapshot.context.world.read().graph.kinds.find("", "Namespace");
-    if let Some(kind) = namespaces.filter(|_| !namespace.is_empty()) {
-        let _ = snapshot.look_up(kind, "", namespace).await;
-    }
+    let _ = snapshot.look_up_namespace(namespace).await;
     let groups: Vec<Text<'_>> = session.me.groups.iter().map(|group| (&**group).into()).collect();
     let person = Person { name: &session.me.name, groups: &groups };
     let world = snapshot.context.world.read();

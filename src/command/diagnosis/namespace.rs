@@ -3,15 +3,14 @@
 use serde_json::Value;
 
 use super::admission::ask_who_refuses;
-use super::finalizers::strings_at;
 use super::finding::{Cause, Finding};
 use super::refusal::{is_refusal, policy_message};
 use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
+use crate::objects::{condition, texts_at};
 
 /// The message of a condition with status True.
 pub fn message(object: &Value, kind: &str) -> Option<String> {
-    let conditions = object.pointer("/status/conditions")?.as_array()?;
-    let condition = conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")?;
+    let condition = condition(object, kind).filter(|condition| condition["status"] == "True")?;
     condition.get("message")?.as_str().map(str::to_owned)
 }
 
@@ -90,7 +89,7 @@ pub fn why_namespace_stays(
 
 /// The finalizers in `spec.finalizers` that the namespace controller does not remove.
 fn foreign_finalizers(found: &TerminatingObject) -> Option<Finding> {
-    let names = strings_at(&found.object, "/spec/finalizers");
+    let names = texts_at(&found.object, "/spec/finalizers");
     let names: Vec<&str> = names.into_iter().filter(|name| *name != "kubernetes").collect();
     let says = format!("spec.finalizers has {}, which belay does not know", names.join(", "));
     let next = format!(

@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use crate::cluster::Snapshot;
 use crate::command::CommandError;
 use crate::command::target::TargetObject;
-use crate::decide::{
-    AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails, Verdict,
-};
+use crate::decide::{Resource, Review, ReviewDetails, Verdict};
 use crate::objects::Object;
 
 /// The time limit of the live reads of a verdict.
@@ -27,9 +25,6 @@ pub async fn verdict_on_delete(
     let me = &target.session.me;
     let raw = serde_json::value::to_raw_value(&target.json).ok();
     let review = Review {
-        uid: "".into(),
-        phase: AdmissionPhase::Validate,
-        operation: Operation::Delete,
         resource: Resource {
             group: object_ref.group.as_str().into(),
             resource: object_ref.resource.as_str().into(),
@@ -38,16 +33,9 @@ pub async fn verdict_on_delete(
         name: object_ref.name.as_str().into(),
         // In a request about a Namespace, the namespace is the name of the Namespace.
         namespace: object_ref.own_namespace().into(),
-        user: Requester {
-            name: me.name.as_str().into(),
-            groups: me.groups.iter().map(|group| group.as_str().into()).collect(),
-        },
-        dry_run: true,
-        options: DeleteOptions::default(),
-        object: None,
         old_object: Some(object),
         details: ReviewDetails::read(raw.as_deref(), None),
-        labelled: false,
+        ..Review::of_dry_run(&me.name, &me.groups)
     };
     Ok(snapshot.decide(&review, Instant::now() + READ_LIMIT).await)
 }

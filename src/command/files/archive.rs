@@ -13,7 +13,7 @@ use super::{World, read_names, read_nonempty};
 use crate::cluster::{KindsInFiles, failure, local_client};
 use crate::command::CommandError;
 use crate::command::selector::{self, SelectorError};
-use crate::objects::{KindInfo, KindNames, Kinds};
+use crate::objects::{KindInfo, KindNames, Kinds, text_at};
 use crate::policy::Identities;
 use crate::policy::api::GROUP;
 
@@ -194,12 +194,8 @@ impl Selection {
 
     fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
-        let text_at = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         self.labels.iter().all(|label| label.is_satisfied_by(|key| labels.get(key)?.as_str()))
-            && self
-                .fields
-                .iter()
-                .all(|(pointer, value)| text_at(pointer).unwrap_or_default() == value)
+            && self.fields.iter().all(|(pointer, value)| text_at(object, pointer) == value)
     }
 }
 

@@ -9,7 +9,7 @@ use super::own::BelayObjects;
 use super::tree::Node;
 use super::{FileError, Folders};
 use crate::command::CommandError;
-use crate::objects::{KindNames, Kinds, full_name};
+use crate::objects::{KindNames, Kinds, full_name, namespace_option};
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
 use crate::relations::CustomRelation;
@@ -36,7 +36,7 @@ impl Manifest {
     /// The object as a user would type it. The kind is not served, so its plural is unknown.
     pub fn as_typed(&self) -> String {
         let Self { group, kind, namespace, name, .. } = self;
-        let option = namespace.as_ref().map_or(String::new(), |name| format!(" -n {name}"));
+        let option = namespace_option(namespace.as_deref().unwrap_or_default());
         format!("{}/{name}{option}", full_name(group, &kind.to_lowercase()))
     }
 }
@@ -107,8 +107,8 @@ pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<()
     let stdin = paths.into_iter().filter(|path| is_stdin(path));
     match stdin.count() {
         0 | 1 => Ok(()),
-        _ => Err(CommandError::Usage(
-            "standard input can be read only once; name a file for the other option".to_owned(),
+        _ => Err(CommandError::usage(
+            "standard input can be read only once; name a file for the other option",
         )),
     }
 }

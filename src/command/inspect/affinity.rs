@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::objects::{list_at, text_at, texts_at};
+
 /// The terms of `spec.nodeAffinity.required`, one of which must match a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAffinity {
@@ -22,14 +24,10 @@ impl NodeAffinity {
     pub fn of_volume(volume: &Value) -> Option<Self> {
         let terms = volume.pointer("/spec/nodeAffinity/required/nodeSelectorTerms")?.as_array()?;
         let term = |term: &Value| {
-            let list = |name: &str| {
-                let list = term.get(name).and_then(Value::as_array);
-                list.map(Vec::as_slice).unwrap_or_default().to_vec()
-            };
-            let labels = list("matchExpressions");
-            let labels = labels.iter().map(|one| Expression::read(one, true));
-            let fields = list("matchFields");
-            labels.chain(fields.iter().map(|one| Expression::read(one, false))).collect()
+            let labels = list_at(term, "/matchExpressions").iter();
+            let fields = list_at(term, "/matchFields").iter();
+            let labels = labels.map(|one| Expression::read(one, true));
+            labels.chain(fields.map(|one| Expression::read(one, false))).collect()
         };
         Some(Self { terms: terms.iter().map(term).collect() })
     }
@@ -47,13 +45,10 @@ impl NodeAffinity {
 
 impl Expression {
     fn read(expression: &Value, is_label: bool) -> Self {
-        let text = |name: &str| {
-            expression.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-        let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
+        let text = |pointer: &str| text_at(expression, pointer).to_owned();
+        let values = texts_at(expression, "/values").into_iter().map(str::to_owned).collect();
         // Kubernetes allows no other field than metadata.name.
-        Self { label: is_label.then(|| text("key")), operator: text("operator"), values }
+        Self { label: is_label.then(|| text("/key")), operator: text("/operator"), values }
     }
 
     fn matches(&self, value: Option<&str>) -> bool {

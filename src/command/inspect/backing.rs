@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::affinity::NodeAffinity;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, list_at, text_at};
 
 /// The kinds that are read as complete objects, because the graph omits the fields that this
 /// module needs: group, plural name.
@@ -69,9 +69,7 @@ pub struct VolumeSnapshot {
 impl BackingResources {
     /// Records the resources that an object describes.
     pub fn record(&mut self, info: &KindInfo, object: &Value) {
-        let text = |pointer: &str| {
-            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
+        let text = |pointer: &str| text_at(object, pointer).to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
         match (info.group.as_str(), info.resource.as_str()) {
             ("", "persistentvolumes") => {
@@ -91,9 +89,8 @@ impl BackingResources {
                 }
             }
             ("", "services") => {
-                let ingress =
-                    object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
-                let addresses = ingress.into_iter().flatten().filter_map(|entry| {
+                let ingress = list_at(object, "/status/loadBalancer/ingress").iter();
+                let addresses = ingress.filter_map(|entry| {
                     let text = |field| entry.get(field).and_then(Value::as_str);
                     text("ip").or_else(|| text("hostname")).map(str::to_owned)
                 });

@@ -23,6 +23,7 @@ use crate::policy::{Identities, PolicySet};
 const FORBIDDEN_NAMESPACES: &[&str] = &["default", "kube-public", "kube-system"];
 
 /// The data of `impact` and `used-by`.
+#[derive(Default)]
 pub struct Inspection {
     /// The objects.
     pub graph: Graph,
@@ -51,24 +52,6 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// An inspection without targets.
-    pub fn empty() -> Self {
-        Self {
-            graph: Graph::default(),
-            policies: PolicySet::default(),
-            policy_state: PolicyState::Known,
-            rules_not_read: Vec::new(),
-            backing: BackingResources::default(),
-            targets: Vec::new(),
-            missing: Vec::new(),
-            unread_targets: Vec::new(),
-            not_read: Vec::new(),
-            caller: None,
-            complete_in_namespace: HashSet::new(),
-            stale: HashSet::new(),
-        }
-    }
-
     /// The targets that the API server never deletes.
     pub fn forbidden_targets(&self) -> Vec<NodeId> {
         self.targets.iter().copied().filter(|id| self.is_forbidden(*id)).collect()
@@ -95,9 +78,10 @@ impl Inspection {
 }
 
 /// Whether belay's own objects, such as policies, are known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PolicyState {
     /// They are known.
+    #[default]
     Known,
     /// There are none: belay is not installed, or the files have no policy.
     None,
@@ -174,15 +158,12 @@ fn read_files(
         graph,
         policies,
         policy_state,
-        rules_not_read: Vec::new(),
         backing,
         targets,
         missing,
         unread_targets: unserved.unread_targets.iter().map(|(typed, _)| typed.clone()).collect(),
         not_read: unserved.unread_targets.into_iter().map(unread_kind).collect(),
-        caller: None,
-        complete_in_namespace: HashSet::new(),
-        stale: HashSet::new(),
+        ..Inspection::default()
     })
 }
 

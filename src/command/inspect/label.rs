@@ -2,7 +2,7 @@
 
 use crate::command::document::Object;
 use crate::graph::Node;
-use crate::objects::Kinds;
+use crate::objects::{Kinds, namespace_option};
 
 /// Kinds with a well-known short name.
 const SHORT: &[(&str, &str)] = &[
@@ -18,9 +18,8 @@ impl Object {
     /// namespace `omitted`.
     pub fn label(&self, omitted: &str) -> String {
         let option = match self.namespace.as_str() {
-            "" => String::new(),
             namespace if namespace == omitted => String::new(),
-            namespace => format!(" -n {namespace}"),
+            namespace => namespace_option(namespace),
         };
         format!("{}/{}{option}", self.kind_word(), self.name)
     }

@@ -13,7 +13,7 @@ use crate::command::place::{self, ClusterArguments, SourceArguments};
 use crate::command::selector;
 use crate::command::target::unserved;
 use crate::graph::{Graph, NodeId, Requirement};
-use crate::objects::{KindInfo, KindNames, is_namespace};
+use crate::objects::{KindInfo, KindNames, is_namespace, namespace_option};
 
 /// Where to search for objects.
 #[derive(Debug, Clone, Args)]
@@ -267,11 +267,7 @@ impl ResolvedTarget {
 
     /// The object as the user typed it.
     pub fn as_typed(&self) -> String {
-        let option = match self.namespace.as_deref() {
-            None => " -A".to_owned(),
-            Some("") => String::new(),
-            Some(namespace) => format!(" -n {namespace}"),
-        };
+        let option = self.namespace.as_deref().map_or(" -A".to_owned(), namespace_option);
         let name = self.name.as_ref().map_or(String::new(), |name| format!("/{name}"));
         format!("{}{name}{option}", self.info.full_name())
     }

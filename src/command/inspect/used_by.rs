@@ -128,7 +128,9 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
         reverse,
         all: output.all,
         max_depth: depth,
-        ..Walk::new(&inspection)
+        seen: HashSet::new(),
+        uses: Vec::new(),
+        weaker: 0,
     };
     let Some(target) = inspection.targets.first().copied() else {
         return Ok(ExitCode::from(3));
@@ -168,19 +170,7 @@ struct Walk<'s> {
     weaker: usize,
 }
 
-impl<'s> Walk<'s> {
-    fn new(inspection: &'s Inspection) -> Self {
-        Self {
-            inspection,
-            reverse: false,
-            all: false,
-            max_depth: 1,
-            seen: HashSet::new(),
-            uses: Vec::new(),
-            weaker: 0,
-        }
-    }
-
+impl Walk<'_> {
     /// The tree with the target at its root.
     fn tree(&mut self, target: NodeId) -> TreeLine {
         self.seen.insert(target);
@@ -306,9 +296,9 @@ fn used(graph: &Graph, user: NodeId, depth: u8) -> Vec<Use> {
 /// The number of objects that a deletion cascades to: the content of a Namespace, the
 /// objects of a CRD, and dependents without another owner.
 fn count_cascaded(graph: &Graph, target: NodeId) -> usize {
-    let deletion = graph.get(target).map(|node| {
-        (target, Propagation::effective(graph, node, Some(Propagation::Background), None))
-    });
+    let deletion = graph
+        .get(target)
+        .map(|node| (target, Propagation::effective(node, Some(Propagation::Background))));
     let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
     let fates = fates(graph, &DeletionRequest::new(&targets));
     fates.iter().filter(|(id, _)| *id != target && fates.may_be_lost(*id)).count()

@@ -5,8 +5,8 @@ use crate::cluster::{Confirm, confirm};
 use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
 use crate::decide::{
-    AdmissionPhase, Decision, DeleteOptions, LiveRead, LiveReads, ObjectSource, Operation,
-    Requester, Resource, Review, ReviewDetails, Situation, Verdict, decide_together,
+    Decision, DeleteOptions, LiveRead, LiveReads, ObjectSource, Review, ReviewDetails, Situation,
+    Verdict, decide_together,
 };
 use crate::graph::{Node, NodeId, Propagation};
 use crate::objects::{ApiError, Kinds};
@@ -64,32 +64,17 @@ async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagatio
         Some((_, me)) => (me.name.as_str(), me.groups.as_slice()),
         None => ("", &[][..]),
     };
-    let policy = match cascade {
-        Propagation::Background => "Background",
-        Propagation::Foreground => "Foreground",
-        Propagation::Orphan => "Orphan",
-    };
     let review = Review {
-        uid: "".into(),
-        phase: AdmissionPhase::Validate,
-        operation: Operation::Delete,
-        resource: Resource::default(),
-        name: "".into(),
-        namespace: "".into(),
-        user: Requester {
-            name: name.into(),
-            groups: groups.iter().map(|group| group.as_str().into()).collect(),
+        options: DeleteOptions {
+            propagation_policy: Some(cascade.as_str().into()),
+            orphan_dependents: None,
         },
-        dry_run: true,
-        options: DeleteOptions { propagation_policy: Some(policy.into()), orphan_dependents: None },
-        object: None,
-        old_object: None,
         // A Namespace that is Terminating still has the finalizer that every Namespace has.
         details: ReviewDetails {
             old_spec_finalizers: vec!["kubernetes".to_owned()],
             ..ReviewDetails::default()
         },
-        labelled: false,
+        ..Review::of_dry_run(name, groups)
     };
     let now = inspection.now();
     let decide = |live: ObjectSource<'_>| {
@@ -171,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_kind_of_a_server_that_does_not_answer_is_no_absence() {
-        let mut inspection = Inspection::empty();
+        let mut inspection = Inspection::default();
         inspection.stale.insert("silent.example.com".to_owned());
         let list = |group: &str| LiveRead::List {
             group: group.to_owned(),

@@ -1,6 +1,7 @@
 //! Errors in a test case, or in the request that it describes.
 
 use super::verb::Verb;
+use crate::objects::namespace_option;
 
 /// An error in a test case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +30,11 @@ pub enum CaseError {
          CustomResourceDefinition among the objects"
     )]
     UnknownKind(String),
-    #[error("there is no {object}{} among the objects; {}", option(namespace), elsewhere(other))]
+    #[error(
+        "there is no {object}{} among the objects; {}",
+        namespace_option(namespace),
+        elsewhere(other)
+    )]
     NoObject { object: String, namespace: String, other: Option<String> },
     #[error("only Pods are evicted, and this is of {0}")]
     EvictsOther(String),
@@ -67,10 +72,6 @@ fn nearest(near: &[String]) -> String {
         [] => "put its CustomResourceDefinition among the objects".to_owned(),
         near => format!("nearest: {}", near.join(", ")),
     }
-}
-
-fn option(namespace: &str) -> String {
-    if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") }
 }
 
 fn elsewhere(other: &Option<String>) -> String {

@@ -12,7 +12,7 @@ use crate::command::files::{
     Content, Document, File, FileError, World, inline, parse_all, read_texts, short_names,
 };
 use crate::command::object_words::parse_type_and_name;
-use crate::objects::{KindInfo, KindNames, ObjectRef};
+use crate::objects::{KindInfo, KindNames, ObjectRef, text_at};
 use crate::policy::api::GROUP;
 
 /// A test, ready to run.
@@ -51,11 +51,9 @@ impl Fixture {
         let short = short_names(&documents);
         let mut bodies = BTreeMap::new();
         let world = World::from_documents(documents, true, &mut |info, object| {
-            let text = |pointer: &str| {
-                object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-            };
-            let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-            bodies.insert(ObjectRef::of_kind(info, &namespace, &name), object.clone());
+            let [namespace, name] =
+                ["/metadata/namespace", "/metadata/name"].map(|pointer| text_at(object, pointer));
+            bodies.insert(ObjectRef::of_kind(info, namespace, name), object.clone());
         })?;
         let names = KindNames::of_kinds(&world.graph.kinds, &short);
         Ok(Self { world, names, bodies })

@@ -7,7 +7,7 @@ use super::fixture::{Fixture, read_named};
 use super::test_file::{Case, RequestSpec, Test};
 use super::verb::Verb;
 use crate::command::files::{FileError, parse_all};
-use crate::objects::{KindInfo, is_namespace, split_api_version};
+use crate::objects::{KindInfo, is_namespace, split_api_version, text_at};
 
 /// The default user. No policy names it.
 const DEFAULT_USER: &str = "a-user";
@@ -163,8 +163,7 @@ fn create<'k>(
     mut object: Value,
 ) -> Result<Request<'k>, CaseError> {
     let text = |pointer: &str| {
-        let text = object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
-        text.map(str::to_owned)
+        Some(text_at(&object, pointer)).filter(|text| !text.is_empty()).map(str::to_owned)
     };
     let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
         return Err(CaseError::NoKind);
@@ -202,15 +201,12 @@ fn update_options() -> Value {
 
 impl<'k> Request<'k> {
     fn new(operation: &'static str, info: &'k KindInfo, object: &Value, options: Value) -> Self {
-        let text = |pointer: &str| {
-            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
         Self {
             operation,
             info,
             subresource: "",
-            namespace: text("/metadata/namespace"),
-            name: text("/metadata/name"),
+            namespace: text_at(object, "/metadata/namespace").to_owned(),
+            name: text_at(object, "/metadata/name").to_owned(),
             old: None,
             new: None,
             options,

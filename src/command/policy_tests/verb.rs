@@ -1,32 +1,25 @@
 //! The request of a case.
 
-/// The kinds of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// Deletes an object.
-    Delete,
-    /// Changes an object.
-    Update,
-    /// Removes the finalizer `kubernetes` of a Namespace.
-    Finalize,
-    /// Evicts a Pod, as a drain does.
-    Evict,
-    /// Creates an object.
-    Create,
-    /// A complete AdmissionReview.
-    Review,
-}
+use crate::objects::text_enum;
 
-impl Verb {
-    /// The field with this verb.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Delete => "delete",
-            Self::Update => "update",
-            Self::Finalize => "finalize",
-            Self::Evict => "evict",
-            Self::Create => "create",
-            Self::Review => "review",
-        }
+text_enum! {
+    /// The kinds of requests.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Verb {
+        /// Deletes an object.
+        Delete = "delete",
+        /// Changes an object.
+        Update = "update",
+        /// Removes the finalizer `kubernetes` of a Namespace.
+        Finalize = "finalize",
+        /// Evicts a Pod, as a drain does.
+        Evict = "evict",
+        /// Creates an object.
+        Create = "create",
+        /// A complete AdmissionReview.
+        Review = "review",
     }
+
+    /// The field with this verb.
+    pub fn as_str;
 }

@@ -62,24 +62,10 @@ pub enum ReleaseState {
     NotHeld,
 }
 
-/// The result of a release, without the object.
-pub struct Answer {
-    state: ReleaseState,
-    waits_for: Vec<String>,
-    finalizers: Vec<String>,
-    acted_as: Option<String>,
-    lines: Vec<String>,
-}
-
-impl Answer {
-    pub fn new(state: ReleaseState, sentence: String) -> Self {
-        Self {
-            state,
-            waits_for: Vec::new(),
-            finalizers: Vec::new(),
-            acted_as: None,
-            lines: vec![sentence],
-        }
+impl ReleaseOutput {
+    pub fn new(object: Object, state: ReleaseState, sentence: String) -> Self {
+        let (waits_for, finalizers) = Default::default();
+        Self { object, state, waits_for, finalizers, acted_as: None, lines: vec![sentence] }
     }
 
     /// Sets the users of the object.
@@ -100,17 +86,15 @@ impl Answer {
     }
 
     /// Prints the result. In the table format, a failure is an error on standard error.
-    pub fn print(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
-        let Self { state, waits_for, finalizers, acted_as, lines } = self;
-        let released = ReleaseOutput { object, state, waits_for, finalizers, acted_as, lines };
-        match (format, state) {
-            (Format::Table, ReleaseState::Held | ReleaseState::NotHeld) => {
-                Err(CommandError::Refused(released.lines.join("\n")))
-            }
-            (Format::Table, ReleaseState::Unknown) => {
-                Err(CommandError::Remote(released.lines.join("\n")))
-            }
-            _ => released.print(format),
+    pub fn print_or_fail(self, format: Format) -> Result<ExitCode, CommandError> {
+        let failed: fn(String) -> CommandError = match self.exit_code() {
+            1 => CommandError::Refused,
+            3 => CommandError::Remote,
+            _ => return self.print(format),
+        };
+        match format {
+            Format::Table => Err(failed(self.lines.join("\n"))),
+            _ => self.print(format),
         }
     }
 }
@@ -121,8 +105,12 @@ mod tests {
 
     #[test]
     fn a_no_is_an_error_for_people_and_an_answer_for_programs() {
-        let exits = |state, format| match Answer::new(state, "so it is".to_owned())
-            .print(Object::default(), format)
+        let exits = |state, format| match ReleaseOutput::new(
+            Object::default(),
+            state,
+            "so it is".to_owned(),
+        )
+        .print_or_fail(format)
         {
             Ok(code) => (format!("{code:?}"), None),
             Err(error) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::ReleaseOptions;
-use super::answer::{Answer, ReleaseState};
+use super::answer::{ReleaseOutput, ReleaseState};
 use crate::cluster::election::LeaderInfo;
 use crate::cluster::release::by_hand::{self, ReleaseOutcome};
 use crate::cluster::{Context, ObjectKey, Snapshot};
@@ -22,7 +22,7 @@ use crate::command::target::{
 };
 use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
 use crate::hold::{TargetState, UseCheck, WaitReason};
-use crate::objects::{ApiError, is_hold};
+use crate::objects::{ApiError, is_hold, text_at};
 
 /// The interval between two checks whether belay's Lease has expired.
 const LEASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,19 +44,18 @@ pub async fn release(
             object_ref.name
         )));
     }
-    let object = target.document();
-    let answer = match why_not_held(&target) {
-        Some(why) => Answer::new(ReleaseState::NotHeld, why),
+    let result = match why_not_held(&target) {
+        Some(why) => ReleaseOutput::new(target.document(), ReleaseState::NotHeld, why),
         None => release_held(target, &options).await?,
     };
-    answer.print(object, output)
+    result.print_or_fail(output)
 }
 
 /// Releases a held object, or reports why it stays. An error means that belay could not be asked.
 async fn release_held(
     target: TargetObject,
     options: &ReleaseOptions,
-) -> Result<Answer, CommandError> {
+) -> Result<ReleaseOutput, CommandError> {
     let Some(observed) = TargetState::read(&target.json) else {
         return Err(CommandError::Remote(
             "the answer of the API server is not an object".to_owned(),
@@ -110,7 +109,7 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
 }
 
 /// The answer if the hold was removed, or would be removed for the reason `dry_run`.
-fn removed_answer(target: &TargetObject, object: &Value, dry_run: Option<&str>) -> Answer {
+fn removed_answer(target: &TargetObject, object: &Value, dry_run: Option<&str>) -> ReleaseOutput {
     let (what, typed) = (target.object_ref.quoted(), target.object_ref.arguments());
     let mut remaining = finalizers_of(object);
     remaining.retain(|finalizer| !is_hold(finalizer));
@@ -129,7 +128,7 @@ fn removed_answer(target: &TargetObject, object: &Value, dry_run: Option<&str>) 
             other_finalizers_text(target, object)
         ),
     };
-    Answer::new(state, sentence).with_finalizers(&remaining)
+    ReleaseOutput::new(target.document(), state, sentence).with_finalizers(&remaining)
 }
 
 /// The finalizers of other controllers that keep an object, each with the controller that
@@ -153,7 +152,7 @@ struct Release {
 
 impl Release {
     /// Asks the leader to release the object, and waits for the result.
-    async fn ask_leader(&self) -> Result<Answer, CommandError> {
+    async fn ask_leader(&self) -> Result<ReleaseOutput, CommandError> {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let UserSession { caller, me, .. } = &**session;
         let what = object_ref.quoted();
@@ -189,13 +188,13 @@ impl Release {
         let (_, namespace, name) = &self.key;
         let object = caller.object(info, namespace, name).await;
         let object = object.map_err(|error| unread(&what, &error))?;
-        let Some(object) = object else { return Ok(deleted_answer(&what)) };
+        let Some(object) = object else { return Ok(self.deleted_answer()) };
         Ok(self.held_answer(HoldState::count(&self.snapshot, &self.key, &object).await))
     }
 
     /// Waits because the leader did not respond to the request. If the leader has just stopped,
     /// its Lease expires soon, and then this command releases the object.
-    async fn wait_for_lease_expiry(&self, why: &str) -> Result<Answer, CommandError> {
+    async fn wait_for_lease_expiry(&self, why: &str) -> Result<ReleaseOutput, CommandError> {
         eprintln!("belay does not answer; if it is dead, its Lease expires within seconds");
         let deadline = Instant::now() + self.limit;
         loop {
@@ -220,7 +219,7 @@ impl Release {
     }
 
     /// Releases the object without a leader: the command runs the code of the leader itself.
-    async fn release_without_leader(&self) -> Result<Answer, CommandError> {
+    async fn release_without_leader(&self) -> Result<ReleaseOutput, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().policies_current {
             return Err(CommandError::Remote(format!(
@@ -240,7 +239,7 @@ impl Release {
             ReleaseOutcome::Waits(Some(WaitReason::InUse(causes))) => Ok(self.held_answer(
                 HoldState::new(&self.target.object_ref, UseCheck::InUse(causes), true),
             )),
-            ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(held_without_users(format!(
+            ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(self.answer(ReleaseState::Held, format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \
                  written; next: re-create the Namespace",
                 self.target.object_ref.quoted()
@@ -275,7 +274,7 @@ impl Release {
     }
 
     /// Whether the object would be released now.
-    async fn preview(&self) -> Answer {
+    async fn preview(&self) -> ReleaseOutput {
         let hold = HoldState::count(&self.snapshot, &self.key, &self.target.json).await;
         // The leader releases holds only on some kinds. Without a leader, this command releases
         // holds on all kinds.
@@ -291,7 +290,7 @@ impl Release {
     }
 
     /// Removes the hold with `--force`, if the object has enough approvals.
-    async fn force(&self, dry_run: bool) -> Result<Answer, CommandError> {
+    async fn force(&self, dry_run: bool) -> Result<ReleaseOutput, CommandError> {
         let what = self.target.object_ref.quoted();
         if !self.snapshot.context.world.read().policies_current {
             let why = unknown_policies_text(&self.target.session, &self.snapshot);
@@ -306,10 +305,13 @@ impl Release {
             )));
         }
         if let Err(why) = self.check_approvals() {
-            return Ok(held_without_users(format!(
-                "{what} cannot be released by force: {why}; next: {}",
-                approve_command(&self.target.object_ref, false)
-            )));
+            return Ok(self.answer(
+                ReleaseState::Held,
+                format!(
+                    "{what} cannot be released by force: {why}; next: {}",
+                    approve_command(&self.target.object_ref, false)
+                ),
+            ));
         }
         if dry_run {
             let why = Some("enough users have approved");
@@ -359,7 +361,7 @@ impl Release {
     }
 
     /// Reads the object again. `None`: it still has the hold.
-    async fn read_result(&self) -> Result<Option<Answer>, CommandError> {
+    async fn read_result(&self) -> Result<Option<ReleaseOutput>, CommandError> {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let what = object_ref.quoted();
         let object = session
@@ -367,16 +369,24 @@ impl Release {
             .object(info, &object_ref.namespace, &object_ref.name)
             .await
             .map_err(|error| unread(&what, &error))?;
-        let object = object.filter(|object| {
-            object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.observed.uid)
-        });
-        let Some(object) = object else { return Ok(Some(deleted_answer(&what))) };
+        let object =
+            object.filter(|object| text_at(object, "/metadata/uid") == &*self.observed.uid);
+        let Some(object) = object else { return Ok(Some(self.deleted_answer())) };
         let is_held = finalizers_of(&object).iter().any(|finalizer| is_hold(finalizer));
         Ok((!is_held).then(|| removed_answer(&self.target, &object, None)))
     }
 
+    fn answer(&self, state: ReleaseState, sentence: String) -> ReleaseOutput {
+        ReleaseOutput::new(self.target.document(), state, sentence)
+    }
+
+    fn deleted_answer(&self) -> ReleaseOutput {
+        let sentence = format!("{} is gone", self.target.object_ref.quoted());
+        self.answer(ReleaseState::Gone, sentence)
+    }
+
     /// The answer for an object that still has the hold.
-    fn held_answer(&self, hold: HoldState) -> Answer {
+    fn held_answer(&self, hold: HoldState) -> ReleaseOutput {
         let (what, typed) = (self.target.object_ref.quoted(), self.target.object_ref.arguments());
         let next = match hold.free {
             true => {
@@ -392,15 +402,15 @@ impl Release {
         let sentence = format!("{what} is Terminating: {hold}; {next}");
         match hold {
             HoldState { free: false, known: true, r#for, .. } => {
-                held_without_users(sentence).with_users(r#for)
+                self.answer(ReleaseState::Held, sentence).with_users(r#for)
             }
-            HoldState { known: true, .. } => held_without_users(sentence),
-            HoldState { .. } => Answer::new(ReleaseState::Unknown, sentence),
+            HoldState { known: true, .. } => self.answer(ReleaseState::Held, sentence),
+            HoldState { .. } => self.answer(ReleaseState::Unknown, sentence),
         }
     }
 
     /// The answer if it is unknown whether the object is in use.
-    fn unknown_answer(&self, why: &str) -> Answer {
+    fn unknown_answer(&self, why: &str) -> ReleaseOutput {
         self.held_answer(HoldState::unknown(why))
     }
 }
@@ -442,12 +452,4 @@ impl Actor {
 
 fn unread(what: &str, error: &ApiError) -> CommandError {
     CommandError::Remote(format!("cannot read {what}: {error}"))
-}
-
-fn deleted_answer(what: &str) -> Answer {
-    Answer::new(ReleaseState::Gone, format!("{what} is gone"))
-}
-
-fn held_without_users(sentence: String) -> Answer {
-    Answer::new(ReleaseState::Held, sentence)
 }

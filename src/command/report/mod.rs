@@ -31,6 +31,16 @@ pub fn name_lines<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     names.map(|name| format!("{name}\n")).collect()
 }
 
+/// The exit code of a command that looks for something: 1 if it was found, 3 if that is unknown because
+/// reads failed, and 0 otherwise.
+pub fn exit_code_of(is_found: bool, is_certain: bool) -> u8 {
+    match (is_found, is_certain) {
+        (true, _) => 1,
+        (false, false) => 3,
+        (false, true) => 0,
+    }
+}
+
 /// The output of a command.
 pub trait Report: Serialize + JsonSchema {
     /// The kind of its document.

@@ -38,7 +38,7 @@ impl WatchArguments {
         }
         if from_files {
             let text = "--watch reads a cluster; omit --watch, or the options that name files";
-            return Err(CommandError::Usage(text.to_owned()));
+            return Err(CommandError::usage(text));
         }
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         let (mut last, mut code, mut failure) = (None, 0, String::new());

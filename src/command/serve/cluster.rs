@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::seconds::seconds;
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
-use crate::cluster::{Certificates, Cluster, Options, StartError};
+use crate::cluster::{Certificates, Cluster, Options, Settings, StartError, instance, replica};
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
 use crate::timing::Timing;
@@ -119,7 +119,6 @@ impl ClusterArguments {
         if !self.control_plane.is_empty() {
             identities.control_plane = self.control_plane;
         }
-        let labelled = parse_kinds(self.labelled_kinds.iter().map(String::as_str));
         let certificates = match self.certificates {
             Source::Own => Certificates::Own {
                 // The names depend on the namespace, which `Cluster::start` reads.
@@ -128,18 +127,18 @@ impl ClusterArguments {
             },
             Source::Files => Certificates::Files { authorities: Some(authorities.to_owned()) },
         };
-        let options = Options {
-            kubeconfig: self.kubeconfig,
-            namespace: self.namespace,
+        let settings = Settings {
+            namespace: self.namespace.unwrap_or_default(),
             name: self.name,
-            replica: None,
-            labelled,
-            identities,
+            replica: replica(),
+            instance: instance(),
+            labelled: parse_kinds(self.labelled_kinds.iter().map(String::as_str)),
             certificates,
             backfill: self.backfill_max_objects,
             timeout_seconds: self.webhook_timeout,
             timing,
         };
+        let options = Options { kubeconfig: self.kubeconfig, identities, settings };
         Cluster::start(options, metrics, readiness)
     }
 }

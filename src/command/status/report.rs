@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cluster::election::LeaderInfo;
 use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
-use crate::command::report::{Report, View};
+use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Field, Table, Tone};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, OnDelete, Pause, Protect,
@@ -376,11 +376,7 @@ impl Report for StatusReport {
             || self.configurations.iter().any(|configuration| !configuration.present)
             || self.policies.iter().any(|policy| policy.has_problem)
             || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
-        match (has_problem, self.not_read.is_empty()) {
-            (true, _) => 1,
-            (false, false) => 3,
-            (false, true) => 0,
-        }
+        exit_code_of(has_problem, self.not_read.is_empty())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::command::diagnosis::{Cause, Finding};
 use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
-use crate::command::report::{Report, View, name_lines};
+use crate::command::report::{Report, View, exit_code_of, name_lines};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::objects::{ObjectRef, full_name, in_turns};
 
@@ -240,10 +240,6 @@ impl Report for StuckReport {
 
     /// 1 if an object is stuck, 3 if that is unknown, 0 if none is.
     fn exit_code(&self) -> u8 {
-        match (self.items.is_empty(), self.not_read.is_empty()) {
-            (false, _) => 1,
-            (true, false) => 3,
-            (true, true) => 0,
-        }
+        exit_code_of(!self.items.is_empty(), self.not_read.is_empty())
     }
 }

@@ -1,7 +1,11 @@
 //! The managers of an object: its owners, and the tools that created it. A manager can re-create
 //! or delete the object automatically.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
+
+use crate::objects::{is_plain_name, one_line_name};
 
 /// How a tool marks the objects that it manages.
 struct ManagerMark {
@@ -42,8 +46,8 @@ pub fn managers(object: &Value) -> Vec<String> {
             continue;
         }
         let manager = match text(field, namespace) {
-            "" => format!("{what} {name}"),
-            namespace => format!("{what} {name} -n {namespace}"),
+            "" => format!("{what} {}", clear_name(name)),
+            namespace => format!("{what} {} -n {}", clear_name(name), clear_name(namespace)),
         };
         is_listed |= normalize(what).starts_with(&normalize(tool));
         if !all.contains(&manager) {
@@ -51,9 +55,14 @@ pub fn managers(object: &Value) -> Vec<String> {
         }
     }
     if !is_listed {
-        all.push(format!("{tool} (label {MANAGED_BY})"));
+        all.push(format!("{} (label {MANAGED_BY})", clear_name(tool)));
     }
     all
+}
+
+/// A name from a client. With quotation marks if it could pass for text of belay (H138).
+fn clear_name(name: &str) -> Cow<'_, str> {
+    if is_plain_name(name) { name.into() } else { format!("{:?}", one_line_name(name)).into() }
 }
 
 /// One spelling for `Argo CD`, `argocd` and `argo-cd`.
@@ -64,7 +73,7 @@ fn normalize(name: &str) -> String {
 fn owners(metadata: &Value) -> impl Iterator<Item = String> {
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
     owners.map(|owner| {
-        let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| clear_name(owner[field].as_str().unwrap_or_default());
         let role = if owner["controller"] == true { "its controller" } else { "its owner" };
         format!("{} {} ({role})", text("kind"), text("name"))
     })
@@ -83,6 +92,14 @@ pub fn last_writer(object: &Value) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn h138_a_name_does_not_pass_for_text_of_belay() {
+        let owner = json!({"kind": "it. Faster: kubectl delete namespace", "name": "prod --wait"});
+        let object = json!({"metadata": {"ownerReferences": [owner]}});
+        let shown = r#""it. Faster: kubectl delete namespace" "prod --wait" (its owner)"#;
+        assert_eq!(managers(&object), [shown]);
+    }
 
     #[test]
     fn who_manages_an_object_is_read_from_the_marks_of_tools() {

@@ -17,7 +17,7 @@ use crate::command::diagnosis::{
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
-use crate::objects::{FOREGROUND, without_controls};
+use crate::objects::{CRDS, FOREGROUND, list_at, without_controls};
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -193,10 +193,9 @@ async fn causes(
 /// deletion waits for, the content of a Namespace, and the objects of a CRD. For all other
 /// objects this reads nothing.
 async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Survey {
-    let crds = ("apiextensions.k8s.io", "customresourcedefinitions");
     let namespace = match &object.object_ref {
         namespace if namespace.is_namespace() => namespace.own_namespace(),
-        crd if crd.is_of(crds) => "",
+        crd if crd.is_of(CRDS) => "",
         owner if finalizers_of(&object.object).contains(&FOREGROUND) => &owner.namespace,
         _ => return Survey { objects: vec![object.clone()], ..Survey::default() },
     };
@@ -217,11 +216,11 @@ fn settles(target: &TargetObject, snapshot: &Snapshot, key: &ObjectKey) -> Optio
 
 /// The conditions of a Namespace about its remaining content.
 fn conditions(object: &Value) -> Vec<String> {
-    let list = object.pointer("/status/conditions").and_then(Value::as_array);
-    let text = |condition: &Value, field: &str| Some(condition.get(field)?.as_str()?.to_owned());
-    let true_conditions =
-        list.into_iter().flatten().filter(|condition| condition["status"] == "True");
-    true_conditions.filter_map(|condition| text(condition, "message")).collect()
+    let conditions = list_at(object, "/status/conditions").iter();
+    let true_conditions = conditions.filter(|condition| condition["status"] == "True");
+    true_conditions
+        .filter_map(|condition| Some(condition.get("message")?.as_str()?.to_owned()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -21,30 +21,33 @@ mod oracle;
 mod tests;
 
 use super::{Graph, Node, NodeId, ObjectUser, StepLimit};
-use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN};
+use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN, text_enum};
 use walk::DeletionWalk;
 
-/// What a DELETE does with dependents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Propagation {
-    /// The garbage collector deletes them after the owner.
-    Background,
-    /// The owner waits for them.
-    Foreground,
-    /// They lose their reference to the owner.
-    Orphan,
+text_enum! {
+    /// What a DELETE does with dependents.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Propagation {
+        /// The garbage collector deletes them after the owner.
+        Background = "Background",
+        /// The owner waits for them.
+        Foreground = "Foreground",
+        /// They lose their reference to the owner.
+        Orphan = "Orphan",
+    }
+
+    /// The value of `propagationPolicy`.
+    pub fn as_str;
 }
 
 impl Propagation {
+    /// All values.
+    pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
+
     /// R8 for an object of the graph.
-    pub fn effective(
-        graph: &Graph,
-        node: Node<'_>,
-        policy: Option<Self>,
-        orphan_dependents: Option<bool>,
-    ) -> Self {
-        let default = graph.kinds.info(node.kind()).default_propagation;
-        Self::of_delete(default, node.finalizers().iter(), policy, orphan_dependents)
+    pub fn effective(node: Node<'_>, policy: Option<Self>) -> Self {
+        let default = node.info().default_propagation;
+        Self::of_delete(default, node.finalizers().iter(), policy, None)
     }
 
     /// The propagation of a deletion in progress, by the finalizers of the object.

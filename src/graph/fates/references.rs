@@ -3,7 +3,7 @@
 
 use super::mode::{DeletionMode, OwnerReferenceState};
 use super::walk::DeletionWalk;
-use crate::graph::{Node, OwnerEdge};
+use crate::graph::{NamedOwner, Node, OwnerEdge};
 
 impl DeletionWalk<'_> {
     /// R6 and R7: the mode in which the garbage collector deletes an object.
@@ -39,19 +39,15 @@ impl DeletionWalk<'_> {
 
     /// R1 to R3: the state of a reference in this walk.
     pub(super) fn resolve(&self, item: Node<'_>, reference: &OwnerEdge) -> OwnerReferenceState {
-        if !self.graph.is_resolvable(item, reference) {
-            return OwnerReferenceState::Unresolved;
-        }
-        let (kind, namespace, name) = self.graph.coordinates(reference.to);
-        let owner = match self.graph.get(reference.to) {
-            Some(owner) if owner.uid() == reference.uid => owner,
-            // Another object has this name.
-            Some(_) => return OwnerReferenceState::Absent,
-            None if self.graph.proves_absence(kind, namespace, name) => {
+        let owner = match self.graph.named_owner(item, reference) {
+            NamedOwner::Exists(owner) => owner,
+            NamedOwner::Replaced => return OwnerReferenceState::Absent,
+            NamedOwner::Missing if self.graph.proves_node_absence(reference.to) => {
                 return OwnerReferenceState::Absent;
             }
-            // It is not in the graph, but may exist in the cluster.
-            None => return OwnerReferenceState::Unresolved,
+            NamedOwner::Unresolvable | NamedOwner::Missing => {
+                return OwnerReferenceState::Unresolved;
+            }
         };
         if self.is_certain() && self.unresolvable.contains(&reference.to) {
             return OwnerReferenceState::Unresolved;

@@ -121,7 +121,7 @@ impl<'g> DeletionWalk<'g> {
             if self.blocks_owner_forever(node) {
                 let keeps = |o: &&OwnerEdge| {
                     o.blocking
-                        && graph.owner(node, o).is_some()
+                        && node.existing_owner(o).is_some()
                         && self.mode(o.to) == Some(DeletionMode::Foreground)
                 };
                 next.extend(node.owners().iter().filter(keeps).map(|o| o.to));

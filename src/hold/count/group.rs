@@ -37,8 +37,7 @@ impl<'a> UseSearch<'a> {
             if !self.owner_reader.charge(1 + node.owners().len()) {
                 break;
             }
-            let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
-            next.extend(owners.filter(|owner| deleted.contains(&owner.id())));
+            next.extend(node.existing_owners().filter(|owner| deleted.contains(&owner.id())));
         }
         Ok(ReleaseGroup::new(self.owner_reader, members, &denied))
     }

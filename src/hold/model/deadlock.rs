@@ -191,9 +191,9 @@ impl DeadlockModel {
                         let observed = TargetState::read(&stored).unwrap();
                         inputs.push(Input::Removed(RequestResult::Object(observed)));
                     }
-                    Output::Read(read) => {
-                        objects.extend(self.read(state, &read));
-                        reads_done.insert(read);
+                    Output::Read(reads) => {
+                        objects.extend(reads.iter().flat_map(|read| self.read(state, read)));
+                        reads_done.extend(reads);
                         inputs.push(Input::Read { requested_at: None });
                     }
                     Output::CheckUse => {

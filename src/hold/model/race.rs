@@ -35,6 +35,8 @@ pub(super) struct Guards {
     pub(super) live: bool,
     /// A leader lists owners before their dependents.
     pub(super) owners_first: bool,
+    /// A leader waits for a group of lists before it sends the next one.
+    pub(super) groups: bool,
     /// The `test` operations of the patches.
     pub(super) tests: PatchTests,
     /// A leader removes no hold after an old read.
@@ -71,6 +73,7 @@ impl RaceModel {
             settle: true,
             live: true,
             owners_first: true,
+            groups: true,
             tests: PatchTests { uid: true, token: true, deleted: true },
             fresh: true,
         },
@@ -126,8 +129,8 @@ pub(super) type Users = [UserState; 3];
 pub(super) enum Request {
     Get,
     Write(Write),
-    /// A list of the kind with this index in [`USER_KINDS`].
-    List(usize),
+    /// Lists of the kinds with these indices in [`USER_KINDS`], in any order.
+    Lists(Vec<usize>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -191,6 +194,8 @@ pub(super) enum Action {
     StartPass(usize),
     /// The API server executes the request of this leader.
     Execute(usize),
+    /// The API server executes this list of the request of this leader.
+    ExecuteList(usize, usize),
     /// This leader uses a delayed answer.
     UseAnswer(usize),
     /// This leader gets no answer to its request.
@@ -311,7 +316,12 @@ impl Model for RaceModel {
                 }
                 None => {}
                 Some(request) => {
-                    actions.push(Action::Execute(l));
+                    match request {
+                        Request::Lists(kinds) => {
+                            actions.extend(kinds.iter().map(|kind| Action::ExecuteList(l, *kind)));
+                        }
+                        Request::Get | Request::Write(_) => actions.push(Action::Execute(l)),
+                    }
                     let mut may_lose = state.lost_answers_left > 0;
                     if let Request::Write(write) = request {
                         may_tick &= !is_overdue(write.sent);
@@ -384,6 +394,7 @@ impl Model for RaceModel {
                 self.give_input(&mut next, l, Input::StartPass);
             }
             Action::Execute(l) => self.execute_request(&mut next, l)?,
+            Action::ExecuteList(l, kind) => self.execute_list(&mut next, l, kind)?,
             Action::UseAnswer(l) => {
                 next.leaders[l].has_unused_answer = false;
                 self.give_input(&mut next, l, Input::Read { requested_at: None });
@@ -392,7 +403,7 @@ impl Model for RaceModel {
                 next.lost_answers_left -= 1;
                 let input = match next.leaders[l].request.take()? {
                     Request::Get => Input::Got(RequestResult::NoAnswer),
-                    Request::List(_) => Input::ReadFailed("no answer".into()),
+                    Request::Lists(_) => Input::ReadFailed("no answer".into()),
                     Request::Write(write) => {
                         let answer = match write.list_times {
                             None => Input::TokenWritten(RequestResult::NoAnswer),

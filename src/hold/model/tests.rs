@@ -137,6 +137,12 @@ fn with_owners_last_an_object_created_between_two_lists_is_missed() {
 }
 
 #[test]
+fn with_all_lists_at_the_same_time_an_object_created_between_two_lists_is_missed() {
+    let race = without(promise_one(), |g| g.groups = false);
+    assert_violates("all lists at once", race, Violation::PromiseOne);
+}
+
+#[test]
 fn without_the_token_a_paused_leader_overrules_a_newer_pass() {
     // Without lost answers, only a second leader can cause this.
     let race = without(RaceModel { lost_answers: 0, ..promise_one() }, |g| g.tests.token = false);

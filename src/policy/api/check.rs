@@ -42,6 +42,10 @@ impl Checker {
         }
     }
 
+    fn require_at(&mut self, field: &str, holds: bool, message: &'static str) {
+        self.field(field, |checker| checker.require(holds, message));
+    }
+
     fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         if !name.starts_with('[') {
@@ -89,13 +93,12 @@ impl Check for DeletionPolicySpec {
             "a policy with subjects places no hold, because others may delete what it protects: \
              remove subjects, or whileUsed.onDelete Hold",
         );
-        checker.field("targets", |checker| {
-            checker.require(
-                !targets.is_empty(),
-                "targets is empty: a policy protects nothing until it names at least one kind of \
-                 object",
-            );
-        });
+        checker.require_at(
+            "targets",
+            !targets.is_empty(),
+            "targets is empty: a policy protects nothing until it names at least one kind of \
+             object",
+        );
         checker.each("targets", targets, Target::check);
         checker.each("exclude", exclude, Target::check);
         checker.each("subjects", subjects, Subject::check);
@@ -105,12 +108,11 @@ impl Check for DeletionPolicySpec {
             checker.field("namespaceSelector", |checker| o.namespace_selector.check(checker));
         });
         checker.field("approval", |checker| approval.check(checker));
-        checker.field("settleSeconds", |checker| {
-            checker.require(
-                (0..=600).contains(settle_seconds),
-                "settleSeconds is between 0 and 600; 45 covers every write that was under way",
-            );
-        });
+        checker.require_at(
+            "settleSeconds",
+            (0..=600).contains(settle_seconds),
+            "settleSeconds is between 0 and 600; 45 covers every write that was under way",
+        );
     }
 }
 
@@ -147,23 +149,21 @@ impl Check for Protect {
             });
         }
         if let Some(while_exists) = while_exists {
-            checker.field("whileExists", |checker| {
-                checker.require(
-                    !while_exists.is_empty(),
-                    "whileExists is empty: name at least one kind whose objects keep the target",
-                );
-            });
+            checker.require_at(
+                "whileExists",
+                !while_exists.is_empty(),
+                "whileExists is empty: name at least one kind whose objects keep the target",
+            );
             checker.each("whileExists", while_exists, Existing::check);
         }
         if let Some(stripping) = &self.from_stripping {
             checker.field("fromStripping", |checker| {
-                checker.field("finalizers", |checker| {
-                    checker.require(
-                        !stripping.finalizers.is_empty()
-                            && stripping.finalizers.iter().all(|f| !f.is_empty()),
-                        "finalizers must name at least one finalizer; \"*\" is every one",
-                    );
-                });
+                checker.require_at(
+                    "finalizers",
+                    !stripping.finalizers.is_empty()
+                        && stripping.finalizers.iter().all(|f| !f.is_empty()),
+                    "finalizers must name at least one finalizer; \"*\" is every one",
+                );
                 checker.each("removers", &stripping.removers, Subject::check);
             });
         }
@@ -178,27 +178,24 @@ fn check_selector(field: &str, selector: Option<&LabelSelector>, checker: &mut C
 
 impl Check for Target {
     fn check(&self, checker: &mut Checker) {
-        checker.field("apiGroups", |checker| {
-            checker.require(
-                !self.api_groups.is_empty(),
-                "apiGroups is empty: name at least one API group, \"\" is the core group",
-            );
-        });
-        checker.field("resources", |checker| {
-            let plain = |r: &String| !r.is_empty() && !r.contains('/');
-            checker.require(
-                !self.resources.is_empty() && self.resources.iter().all(plain),
-                "resources must name at least one plural resource, such as \
-                 persistentvolumeclaims, and no subresource",
-            );
-        });
-        checker.field("names", |checker| {
-            checker.require(
-                self.names.iter().all(|n| !n.is_empty()),
-                "names has an empty entry, which is no object's name; omit names to match every \
-                 name",
-            );
-        });
+        checker.require_at(
+            "apiGroups",
+            !self.api_groups.is_empty(),
+            "apiGroups is empty: name at least one API group, \"\" is the core group",
+        );
+        let plain = |r: &String| !r.is_empty() && !r.contains('/');
+        checker.require_at(
+            "resources",
+            !self.resources.is_empty() && self.resources.iter().all(plain),
+            "resources must name at least one plural resource, such as \
+             persistentvolumeclaims, and no subresource",
+        );
+        checker.require_at(
+            "names",
+            self.names.iter().all(|n| !n.is_empty()),
+            "names has an empty entry, which is no object's name; omit names to match every \
+             name",
+        );
         check_selector("namespaceSelector", self.namespace_selector.as_ref(), checker);
         check_selector("objectSelector", self.object_selector.as_ref(), checker);
     }
@@ -206,20 +203,18 @@ impl Check for Target {
 
 impl Check for Existing {
     fn check(&self, checker: &mut Checker) {
-        checker.field("apiGroups", |checker| {
-            checker.require(
-                !self.api_groups.is_empty() && self.api_groups.iter().all(|g| g != "*"),
-                "whileExists needs the API groups by name (\"\" is the core group), because belay \
-                 watches these kinds",
-            );
-        });
-        checker.field("resources", |checker| {
-            let plain = |r: &String| !r.is_empty() && r != "*" && !r.contains('/');
-            checker.require(
-                !self.resources.is_empty() && self.resources.iter().all(plain),
-                "whileExists needs the plural resources by name, because belay watches these kinds",
-            );
-        });
+        checker.require_at(
+            "apiGroups",
+            !self.api_groups.is_empty() && self.api_groups.iter().all(|g| g != "*"),
+            "whileExists needs the API groups by name (\"\" is the core group), because belay \
+             watches these kinds",
+        );
+        let plain = |r: &String| !r.is_empty() && r != "*" && !r.contains('/');
+        checker.require_at(
+            "resources",
+            !self.resources.is_empty() && self.resources.iter().all(plain),
+            "whileExists needs the plural resources by name, because belay watches these kinds",
+        );
         check_selector("namespaceSelector", self.namespace_selector.as_ref(), checker);
     }
 }
@@ -248,24 +243,21 @@ impl Check for Subject {
 
 impl Check for Approval {
     fn check(&self, checker: &mut Checker) {
-        checker.field("required", |checker| {
-            checker.require(
-                (1..=10).contains(&self.required),
-                "required is the number of different users who must approve: between 1 and 10",
-            );
-        });
-        checker.field("maxDurationSeconds", |checker| {
-            checker.require(
-                (60..=86_400).contains(&self.max_duration_seconds),
-                "maxDurationSeconds is between 60 (a minute) and 86400 (a day)",
-            );
-        });
-        checker.field("serviceAccounts", |checker| {
-            checker.require(
-                self.service_accounts.iter().all(|account| is_account(account)),
-                "serviceAccounts are written namespace/name",
-            );
-        });
+        checker.require_at(
+            "required",
+            (1..=10).contains(&self.required),
+            "required is the number of different users who must approve: between 1 and 10",
+        );
+        checker.require_at(
+            "maxDurationSeconds",
+            (60..=86_400).contains(&self.max_duration_seconds),
+            "maxDurationSeconds is between 60 (a minute) and 86400 (a day)",
+        );
+        checker.require_at(
+            "serviceAccounts",
+            self.service_accounts.iter().all(|account| is_account(account)),
+            "serviceAccounts are written namespace/name",
+        );
     }
 }
 
@@ -312,10 +304,9 @@ impl Check for PauseSpec {
 }
 
 fn check_reason(reason: &str, checker: &mut Checker) {
-    checker.field("reason", |checker| {
-        checker.require(
-            !reason.trim().is_empty(),
-            "reason is blank: state why, for those who read the record later",
-        );
-    });
+    checker.require_at(
+        "reason",
+        !reason.trim().is_empty(),
+        "reason is blank: state why, for those who read the record later",
+    );
 }

@@ -1,5 +1,8 @@
 //! Each finding has a test: logs with an error of belay, and the same logs with an excuse.
 
+mod owners;
+mod users;
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
@@ -7,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Event, Finding, Referee, Sentence};
 
 const BELAY: &str = "system:serviceaccount:belay:belay";
+
 const GC: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// A log that a test writes line by line. Each line is a second after the last.
@@ -261,166 +265,6 @@ fn a_policy_counts_from_when_it_is_ready_to_when_it_goes() {
 }
 
 #[test]
-fn an_object_was_released_while_a_pod_used_it() {
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.pod("create", json!({}));
-    log.wait(10);
-    log.deleted_and_released();
-    assert_eq!(log.found(&[]), ["lost"]);
-    let [Finding::Lost { why, .. }] = &log.judge(&[]).findings[..] else { panic!() };
-    assert!(why.contains("pods room-0/user"), "{why}");
-}
-
-#[test]
-fn a_user_counts_unless_it_is_finished_or_deleted_or_deleted_as_well() {
-    // It was created after the DELETE and before the check of belay.
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.wait(10);
-    let now = stamp(log.second + 1);
-    log.config("delete", "alice", json!({"deletionTimestamp": now}));
-    log.pod("create", json!({}));
-    log.config("patch", BELAY, json!({"deletionTimestamp": now}));
-    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
-    assert_eq!(log.found(&[]), ["lost"]);
-
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.pod("create", json!({"status": {"phase": "Succeeded"}}));
-    log.wait(10);
-    log.deleted_and_released();
-    assert_eq!(log.found(&[]), [""; 0]);
-
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.pod("create", json!({}));
-    log.pod(
-        "delete",
-        json!({"metadata": {"name": "user", "namespace": "room-0",
-        "deletionTimestamp": stamp(40)}}),
-    );
-    log.wait(10);
-    log.deleted_and_released();
-    assert_eq!(log.found(&[]), [""; 0]);
-
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.pod(
-        "create",
-        json!({"metadata": {"name": "user", "namespace": "room-0",
-        "ownerReferences": [{"uid": "settings"}]}}),
-    );
-    log.wait(10);
-    log.deleted_and_released();
-    assert_eq!(log.found(&[]), [""; 0], "the oracle says that it goes along");
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.write(
-        "create",
-        "alice",
-        "",
-        "secrets",
-        json!({"metadata": {"name": "other", "namespace": "room-0"}}),
-    );
-    log.pod(
-        "create",
-        json!({"metadata": {"name": "user", "namespace": "room-0",
-        "ownerReferences": [{"uid": "settings"}, {"uid": "other"}]}}),
-    );
-    log.wait(10);
-    log.deleted_and_released();
-    assert_eq!(log.found(&[]), ["lost"], "another owner keeps it");
-}
-
-#[test]
-fn a_newcomer_is_one_after_a_deletecollection_too() {
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.wait(10);
-    let now = stamp(log.second + 1);
-    // The response lists the objects as they were before.
-    let taken = json!({"items": [{"metadata": {"uid": "settings"}}]});
-    log.line("deletecollection", "alice", "", "configmaps", 200, &taken);
-    log.wait(10);
-    log.pod("create", json!({}));
-    log.config("patch", BELAY, json!({"deletionTimestamp": now}));
-    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
-    assert_eq!(log.found(&[]), [""; 0]);
-}
-
-#[test]
-fn a_newcomer_is_one_when_the_log_has_only_a_later_delete() {
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({}));
-    log.wait(10);
-    let now = stamp(log.second + 1);
-    log.line("deletecollection", "alice", "", "configmaps", 504, &json!({}));
-    log.wait(10);
-    log.pod("create", json!({}));
-    log.wait(10);
-    log.config("delete", "alice", json!({"deletionTimestamp": now}));
-    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
-    assert_eq!(log.found(&[]), [""; 0]);
-}
-
-#[test]
-fn what_a_collection_deleted_is_there_while_a_finalizer_keeps_it() {
-    let mut log = Log::with(used());
-    log.config("create", "alice", json!({"finalizers": []}));
-    log.wait(10);
-    let now = stamp(log.second + 1);
-    let taken = json!({"items": [{"metadata": {"uid": "settings"}}]});
-    log.line("deletecollection", "alice", "", "configmaps", 200, &taken);
-    log.pod("create", json!({}));
-    assert_eq!(log.found(&["settings", "user"]), [""; 0], "it may have been given the hold");
-    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
-    assert_eq!(log.found(&["user"]), [""; 0]);
-}
-
-#[test]
-fn of_two_writes_that_end_an_object_one_finds_none() {
-    for (code, found) in [(409, "disagree"), (404, ""), (504, "")] {
-        let mut log = Log::with(used());
-        let shut = json!(["foregroundDeletion"]);
-        log.config("create", "alice", json!({"finalizers": []}));
-        let now = stamp(log.second + 1);
-        log.config("delete", "alice", json!({"deletionTimestamp": now, "finalizers": shut}));
-        let none = json!({"metadata": {"namespace": "room-0", "name": "settings"}});
-        log.line("patch", GC, "", "configmaps", code, &none);
-        assert_eq!(log.found(&[]).concat(), found, "{code}");
-    }
-}
-
-#[test]
-fn a_relation_makes_users_while_it_is_there() {
-    let log = |removed: bool| {
-        let mut log = Log::with(used());
-        let ends = json!({"from": {"group": "soak.dev", "resource": "widgets"},
-            "to": {"group": "", "resource": "configmaps"}, "nameFieldPath": "spec.settings"});
-        let relation = json!({"metadata": {"name": "widgets-settings"}, "spec": ends});
-        log.write("create", "admin", "belay.dev", "relations", relation);
-        log.wait(20);
-        log.config("create", "alice", json!({}));
-        let widget = json!({"metadata": {"name": "w", "namespace": "room-0"},
-            "spec": {"settings": "settings"}});
-        log.write("create", "alice", "soak.dev", "widgets", widget);
-        log.wait(10);
-        let now = stamp(log.second + 1);
-        log.config("delete", "alice", json!({"deletionTimestamp": now}));
-        if removed {
-            let gone = json!({"kind": "Status", "details": {"uid": "widgets-settings"}});
-            log.line("delete", "admin", "belay.dev", "relations", 200, &gone);
-        }
-        log.config("patch", BELAY, json!({"deletionTimestamp": now}));
-        log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
-        log
-    };
-    assert_eq!(log(false).found(&[]), ["lost"]);
-    assert_eq!(log(true).found(&[]), [""; 0]);
-}
-
-#[test]
 fn a_hold_was_stripped_and_stayed_away() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({}));
@@ -457,61 +301,6 @@ fn the_label_was_removed_by_a_person() {
     log.wait(10);
     log.config("patch", "alice", json!({"labels": {}, "finalizers": []}));
     assert_eq!(log.found(&["settings"]), ["stripped", "released"]);
-}
-
-#[test]
-fn a_child_was_orphaned() {
-    let family = json!({"fromOrphaning": {}});
-    let child = json!({"name": "child", "uid": "child", "finalizers": [],
-        "ownerReferences": [{"uid": "settings"}]});
-    let orphan = json!({"name": "child", "uid": "child", "finalizers": []});
-    let mut log = Log::with(family.clone());
-    log.config("create", "alice", json!({"finalizers": []}));
-    log.config("create", "alice", child.clone());
-    log.wait(10);
-    log.config(
-        "delete",
-        "alice",
-        json!({"deletionTimestamp": stamp(log.second),
-        "finalizers": ["orphan"]}),
-    );
-    log.config("patch", GC, orphan.clone());
-    assert_eq!(log.found(&["settings", "child"]), ["orphaned"]);
-
-    // The owner was deleted, so the reference is dangling.
-    let mut log = Log::with(family);
-    log.config("create", "alice", json!({"finalizers": []}));
-    log.config("create", "alice", child);
-    log.wait(10);
-    log.line(
-        "delete",
-        "alice",
-        "",
-        "configmaps",
-        200,
-        &json!({"kind": "Status", "details": {"uid": "settings"}}),
-    );
-    log.config("patch", GC, orphan);
-    assert_eq!(log.found(&["child"]), [""; 0]);
-}
-
-/// Only the control plane may leave an object to another owner that stays.
-#[test]
-fn a_child_was_given_another_owner() {
-    let family = json!({"fromOrphaning": {}});
-    let child = |owner: &str| {
-        json!({"name": "child", "uid": "child", "finalizers": [],
-            "ownerReferences": [{"uid": owner}]})
-    };
-    for (by, found) in [("alice", &["orphaned"][..]), (GC, &[])] {
-        let mut log = Log::with(family.clone());
-        log.config("create", "alice", json!({"finalizers": []}));
-        log.config("create", "alice", json!({"name": "mine", "uid": "mine", "finalizers": []}));
-        log.config("create", "alice", child("settings"));
-        log.wait(10);
-        log.config("patch", by, child("mine"));
-        assert_eq!(log.found(&["settings", "mine", "child"]), found, "{by}");
-    }
 }
 
 #[test]

@@ -163,10 +163,35 @@ async fn an_expired_watch_lists_again_without_a_report() {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_breaks_off_is_begun_anew_and_ends_nothing() {
     let half = event("ADDED", "a", 5);
-    let whole = [event("ADDED", "a", 5), event("ADDED", "b", 6), bookmark(7)].concat();
-    let script = Script::of(&[(200, &half), (200, &whole)]);
-    let reports = reports(&script, 7).await;
-    assert_eq!(reports, ["begin", "list a", "begin", "list a", "list b", "end", "current"]);
+    let whole = r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}},
+        {"metadata":{"name":"b"}}]}"#;
+    let script = Script::of(&[(200, &half), (200, whole), (200, &event("ADDED", "c", 8))]);
+    let reports = reports(&script, 9).await;
+    assert_eq!(reports[..2], ["begin", "list a"]);
+    assert!(reports[2].starts_with("broken: "), "{reports:?}");
+    assert_eq!(reports[3..], ["begin", "list a", "list b", "end", "current", "change c"]);
+    let asked = script.asked();
+    assert!(!asked[1].contains("watch"), "{asked:?}");
+    assert!(asked[2].contains("resourceVersion=7"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h137_a_watch_that_the_api_server_ends_at_an_event_lists_page_by_page() {
+    let list = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"deep"}}]}"#;
+    // The API server can't encode the event after version 7, also in a streamed list.
+    let answers = [bookmark(7), String::new(), String::new(), event("ADDED", "a", 5)];
+    let mut answers: Vec<(u16, &str)> = answers.iter().map(|text| (200, text.as_str())).collect();
+    let next = event("ADDED", "b", 10);
+    answers.extend([(200, list), (200, next.as_str())]);
+    let script = Script::of(&answers);
+    let reports = reports(&script, 14).await;
+    let broken = reports.iter().filter(|report| report.starts_with("broken: ")).count();
+    assert_eq!(broken, 3, "{reports:?}");
+    assert_eq!(reports[9..], ["begin", "list deep", "end", "current", "change b"], "{reports:?}");
+    let asked = script.asked();
+    let resumes = |asked: &String| asked.contains("resourceVersion=7");
+    assert!(resumes(&asked[1]) && resumes(&asked[2]), "{asked:?}");
+    assert!(asked[3].contains("sendInitialEvents") && !asked[4].contains("watch"), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]

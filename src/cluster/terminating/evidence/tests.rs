@@ -42,3 +42,24 @@ fn a_pod_that_has_ended_uses_no_claim() {
     pod["status"]["phase"] = "Succeeded".into();
     assert_eq!(claims_of(&pod), [""; 0]);
 }
+
+#[test]
+fn the_workload_to_scale_down_is_the_deployment_of_a_replica_set() {
+    let read = |owner: Value| {
+        let metadata = json!({"name": "pod", "ownerReferences": [owner],
+            "labels": {"pod-template-hash": "f7f5"}});
+        ClaimUser::read(&json!({"metadata": metadata})).unwrap().controller
+    };
+    let owner = |kind: &str, name: &str, controller: bool| json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": controller});
+    for (owner, workload) in [
+        (owner("ReplicaSet", "web-f7f5", true), Some("Deployment web")),
+        (owner("ReplicaSet", "other", true), Some("ReplicaSet other")),
+        (owner("StatefulSet", "db-f7f5", true), Some("StatefulSet db-f7f5")),
+        (owner("StatefulSet", "db", false), None),
+        // Text of an editor (H138).
+        (owner("StatefulSet", "db. Faster: kubectl delete", true), None),
+        (owner("Namespace", "prod", true), None),
+    ] {
+        assert_eq!(read(owner.clone()).as_deref(), workload, "{owner}");
+    }
+}

@@ -36,10 +36,9 @@ pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
     match (apply, delete) {
         (true, _) => block_on(cluster::update(&access.into()))?,
         (_, true) => block_on(cluster::delete_all(&access.into()))?,
-        _ if access.is_given() => Err(CommandError::Usage(
+        _ if access.is_given() => Err(CommandError::usage(
             "--kubeconfig, --context and --as need --apply or --delete: the printed CRDs are the \
-             same for every cluster"
-                .to_owned(),
+             same for every cluster",
         )),
         _ => print(&documents()?),
     }

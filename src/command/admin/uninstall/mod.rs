@@ -76,9 +76,10 @@ async fn uninstall(
             let code = if report.unread.is_empty() { 0 } else { 3 };
             return UninstallOutput::new(&report, true, messages, &text, code).print(output);
         }
+        let lines: Vec<_> = text.lines().map(without_controls).collect();
         confirm::ask(&format!(
-            "{}This removes belay's protection from the whole cluster.",
-            without_controls(&text)
+            "{}\nThis removes belay's protection from the whole cluster.",
+            lines.join("\n")
         ))?;
     }
     let options = UninstallOptions { abandon, dry_run: false, limit };

@@ -113,7 +113,7 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
     let query = set.query()?;
     let nothing_removed = query.change().and_then(Change::nothing_removed);
     let inspection = match nothing_removed {
-        Some(_) => Inspection::empty(),
+        Some(_) => Inspection::default(),
         None => inspection::read(&query, set.search, false).await?,
     };
     let targets = inspection.deletable_targets();

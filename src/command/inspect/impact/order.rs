@@ -11,7 +11,7 @@ use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::verdict;
 use crate::decide::Decision;
 use crate::graph::{DeletionRequest, Graph, NodeId, Propagation, fates};
-use crate::objects::{ObjectRef, is_hold};
+use crate::objects::ObjectRef;
 
 /// An order in which the objects can be deleted.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -75,7 +75,7 @@ fn required_order(
     let mut lost: Vec<(NodeId, Vec<NodeId>)> = Vec::new();
     for target in targets {
         let Some(node) = graph.get(*target) else { continue };
-        let propagation = Propagation::effective(graph, node, Some(cascade), None);
+        let propagation = Propagation::effective(node, Some(cascade));
         let fates = fates(graph, &DeletionRequest::new(&[(*target, propagation)]));
         let all: Vec<NodeId> =
             fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id)).collect();
@@ -157,7 +157,7 @@ fn steps(
     let namespace = |id: NodeId| graph.coordinates(id).1;
     let mut steps: Vec<Vec<NodeId>> = Vec::new();
     for target in order {
-        let is_held = graph.get(*target).is_some_and(|node| node.finalizers().iter().any(is_hold));
+        let is_held = graph.get(*target).is_some_and(|node| node.is_held());
         let waits = |id: &NodeId| {
             !is_held && predecessors.get(target).is_some_and(|earlier| earlier.contains(id))
         };

@@ -50,8 +50,7 @@ impl<'s> ImpactOutcomes<'s> {
         let graph = &inspection.graph;
         let targets = inspection.deletable_targets().into_iter();
         let targets = targets.filter_map(|id| graph.get(id));
-        let targets = targets
-            .map(|node| (node.id(), Propagation::effective(graph, node, Some(cascade), None)));
+        let targets = targets.map(|node| (node.id(), Propagation::effective(node, Some(cascade))));
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
         let on_nodes = pods_on_nodes(inspection);
         targets.extend(on_nodes.keys().map(|pod| (*pod, Propagation::Background)));
@@ -253,7 +252,7 @@ fn forecasts(inspection: &Inspection, reached: &Deletion<'_>) -> HashMap<NodeId,
     let policies_known = inspection.policy_state == PolicyState::Known;
     let lost = reached.fates.iter().map(|(id, _)| id).filter(|id| reached.fates.may_be_lost(*id));
     let nodes = lost.filter_map(|id| graph.get(id));
-    let held = nodes.filter(|node| node.finalizers().iter().any(is_hold));
+    let held = nodes.filter(|node| node.is_held());
     held.map(|node| (node.id(), forecast(&situation, policies_known, node))).collect()
 }
 

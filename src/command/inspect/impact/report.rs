@@ -375,7 +375,7 @@ fn parent(
 ) -> Option<(NodeId, &'static str)> {
     let graph = &inspection.graph;
     let node = graph.get(id)?;
-    let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
+    let owners = node.existing_owners();
     let is_affected = |other: NodeId| other != id && outcomes.get(other).is_some();
     let owner = owners.map(|owner| owner.id()).find(|owner| is_affected(*owner));
     // This includes the owner that an orphaned object loses.

@@ -59,7 +59,7 @@ pub async fn read(
     let rules = files::read_rules(&files)?;
     if rules.specs.is_empty() {
         let text = "-f names no DeletionPolicy; name the files or folders that have one";
-        return Err(CommandError::Usage(text.to_owned()));
+        return Err(CommandError::usage(text));
     }
     match from.is_empty() {
         true => plan_for_cluster(rules, cluster).await,

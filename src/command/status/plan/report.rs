@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::tally::{KindTally, PlanCounts, PolicyCount};
 use crate::command::document::FailedRead;
-use crate::command::report::{Report, View};
+use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
 use crate::command::status::report::{MAX_POLICIES, modes, policy_lines};
@@ -96,11 +96,7 @@ impl Report for PlanReport {
     fn exit_code(&self) -> u8 {
         let has_problem =
             |policy: &PolicyPlan| !policy.unknown_kinds.is_empty() || !policy.notes.is_empty();
-        match (self.policies.iter().any(has_problem), self.not_read.is_empty()) {
-            (true, _) => 1,
-            (false, false) => 3,
-            (false, true) => 0,
-        }
+        exit_code_of(self.policies.iter().any(has_problem), self.not_read.is_empty())
     }
 }
 

@@ -53,18 +53,18 @@ impl RaceModel {
                 match &state.leaders[*l].request {
                     Some(Request::Get) => "reads Secret s".into(),
                     Some(Request::Write(w)) => write(w.is_removal(), w.token()),
-                    Some(Request::List(i)) => {
-                        let found = match self.visible_users(state, *l)[*i] {
-                            UserState::Exists(user) if user.uses => "one that uses Secret s",
-                            UserState::Exists(_) => "one that does not use it",
-                            _ => "none",
-                        };
-                        let lists = if self.guards.live { "lists" } else { "reads from its cache" };
-                        format!("{lists} {}s: {found}", kind(*i))
-                    }
-                    None => String::new(),
+                    Some(Request::Lists(_)) | None => String::new(),
                 },
             ),
+            Action::ExecuteList(l, i) => {
+                let found = match self.visible_users(state, *l)[*i] {
+                    UserState::Exists(user) if user.uses => "one that uses Secret s",
+                    UserState::Exists(_) => "one that does not use it",
+                    _ => "none",
+                };
+                let lists = if self.guards.live { "lists" } else { "reads from its cache" };
+                (LEADERS[*l], format!("{lists} {}s: {found}", kind(*i)))
+            }
             Action::UseAnswer(l) => (LEADERS[*l], "uses the answer".into()),
             Action::LoseAnswer(l) => (
                 LEADERS[*l],

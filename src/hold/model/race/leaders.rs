@@ -46,29 +46,35 @@ impl RaceModel {
                         let write = Write::of_removal(removal.patch(), state.now, list_times);
                         leader.request = Some(Request::Write(write));
                     }
-                    Output::Read(read) => {
-                        let resource = manifests::resource(&read);
-                        match USER_KINDS.iter().position(|(r, _)| *r == resource) {
-                            Some(kind) => leader.request = Some(Request::List(kind)),
-                            // Other kinds have no objects.
-                            None => {
-                                leader.other_reads |= 1 << read_number(&read);
-                                leader.last_list = state.now;
-                                // After the Pods, an answer may be delayed.
-                                if self.delayed_answers && leader.listed[2].is_some() {
-                                    leader.has_unused_answer = true;
-                                } else {
-                                    next.push(Input::Read { requested_at: None });
-                                }
+                    Output::Read(reads) => {
+                        let mut kinds = Vec::new();
+                        for read in reads {
+                            let resource = manifests::resource(&read);
+                            match USER_KINDS.iter().position(|(r, _)| *r == resource) {
+                                Some(kind) => kinds.push(kind),
+                                // Other kinds have no objects.
+                                None => leader.other_reads |= 1 << read_number(&read),
                             }
+                        }
+                        leader.last_list = state.now;
+                        if !kinds.is_empty() {
+                            leader.request = Some(Request::Lists(kinds));
+                        // After the Pods, an answer may be delayed.
+                        } else if self.delayed_answers && leader.listed[2].is_some() {
+                            leader.has_unused_answer = true;
+                        } else {
+                            next.push(Input::Read { requested_at: None });
                         }
                     }
                     Output::CheckUse => {
                         let mut check = check_use(&leader.listed, leader.other_reads);
-                        if let (UseCheck::NeedsReads(reads), false) =
-                            (&mut check, self.guards.owners_first)
-                        {
-                            reads.reverse();
+                        if let UseCheck::NeedsReads(groups) = &mut check {
+                            if !self.guards.owners_first {
+                                groups.reverse();
+                            }
+                            if !self.guards.groups {
+                                *groups = vec![groups.concat()];
+                            }
                         }
                         next.push(Input::UseChecked(check));
                     }
@@ -198,22 +204,33 @@ impl RaceModel {
                     Some(_) => Input::Removed(answer),
                 }
             }
-            Request::List(kind) => {
-                let users = *self.visible_users(next, l);
-                let leader = &mut next.leaders[l];
-                if leader.listed.iter().all(Option::is_none) {
-                    leader.first_list = next.now;
-                }
-                leader.last_list = next.now;
-                leader.listed[kind] = Some(users[kind]);
-                if self.delayed_answers {
-                    leader.has_unused_answer = true;
-                    return Some(());
-                }
-                Input::Read { requested_at: None }
-            }
+            Request::Lists(_) => return None,
         };
         self.give_input(next, l, input);
+        Some(())
+    }
+
+    /// The API server executes one list. The leader gets the answers of a group together.
+    pub(super) fn execute_list(&self, next: &mut State, l: usize, kind: usize) -> Option<()> {
+        let users = *self.visible_users(next, l);
+        let leader = &mut next.leaders[l];
+        let Some(Request::Lists(kinds)) = &mut leader.request else { return None };
+        kinds.retain(|other| *other != kind);
+        let is_last = kinds.is_empty();
+        if leader.listed.iter().all(Option::is_none) {
+            leader.first_list = next.now;
+        }
+        leader.last_list = next.now;
+        leader.listed[kind] = Some(users[kind]);
+        if !is_last {
+            return Some(());
+        }
+        leader.request = None;
+        if self.delayed_answers {
+            leader.has_unused_answer = true;
+        } else {
+            self.give_input(next, l, Input::Read { requested_at: None });
+        }
         Some(())
     }
 }

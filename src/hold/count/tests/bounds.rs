@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::*;
 use crate::graph::{Graph, StepBudget, StepLimit, Strength};
+use crate::hold::count::*;
 use crate::objects::HOLD;
 use crate::policy::{Policy, PolicySet};
 use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
@@ -126,7 +126,7 @@ fn count_within(parts: &[Part], while_used: &Value, budget: usize) -> (UseCheck,
         &reads,
         target,
     ) {
-        UseCheck::NeedsReads(lists) => lists,
+        UseCheck::NeedsReads(lists) => lists.concat(),
         other => panic!("{other:?}"),
     };
     for read in lists {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{DeleteOptions, Requester, Resource, Review, ReviewDetails, Situation};
+use crate::decide::{DeleteOptions, Requester, Resource, Review, ReviewDetails, Situation};
 use crate::objects::{Metadata, Object, OwnerReference};
 use crate::policy::Approval;
 
@@ -79,7 +79,7 @@ fn inputs() -> BTreeSet<String> {
 
 #[test]
 fn every_input_of_a_decision_has_a_row_about_its_writers() {
-    let page = include_str!("../../docs/THREATS.md");
+    let page = include_str!("../../../docs/THREATS.md");
     let (_, table) = page.split_once("## Who may write what a decision reads").unwrap();
     let table = table.split("\n## ").next().unwrap();
     let mut rows = BTreeSet::new();

@@ -1,0 +1,189 @@
+//! The report of the command.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::command::document::{FailedRead, Object};
+use crate::command::duration::format_age;
+use crate::command::report::{Report, View, exit_code_of, name_lines};
+use crate::command::screen::{Field, Table, Tone};
+
+/// The number of rows without --all.
+pub(super) const SHOWN: usize = 30;
+
+/// One thing that was refused, or would have been.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Denial {
+    /// The time of the last request.
+    #[schemars(with = "String")]
+    pub(super) time: Timestamp,
+    /// How many seconds ago that was.
+    #[serde(skip)]
+    pub(super) ago: i64,
+    /// The target of the request.
+    pub(super) object: Object,
+    /// The same, as the status of a policy has it.
+    #[serde(skip)]
+    pub(super) target: String,
+    /// `Deny`, `Warn` or `Audit`.
+    pub(super) verdict: String,
+    /// The reason, such as `InUse`. Absent if an older version of belay recorded the denial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// The user. Absent if only an Event is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject: Option<String>,
+    /// The policies that decide. Empty if only an Event is known, whose message names them.
+    pub(super) policies: Vec<String>,
+    /// The message of the refusal.
+    pub(super) message: String,
+    /// The number of requests of all users. Absent if no Event counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) count: Option<i32>,
+}
+
+/// The verdicts of one policy in a day.
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PolicyCounts {
+    /// The name.
+    pub(super) name: String,
+    /// The number of refused requests.
+    pub(super) denied_last_24h: i64,
+    /// The number of accepted requests that action Deny would have refused.
+    pub(super) would_deny_last_24h: i64,
+    /// The number of held objects.
+    pub(super) held_last_24h: i64,
+}
+
+/// The report.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Denials {
+    /// The requests that belay refused or would have refused, newest first.
+    pub(super) items: Vec<Denial>,
+    /// The counts of the last 24 hours in the whole cluster, for each policy with a count.
+    pub(super) policies: Vec<PolicyCounts>,
+    /// How many seconds old the list can be: it contains all requests before that. Absent without
+    /// `--would`, because a replica writes Events of denials at once, and without a leader,
+    /// because the list then contains no newer requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) age_seconds: Option<u64>,
+    /// Failed reads. The list may be incomplete.
+    pub(super) not_read: Vec<FailedRead>,
+    /// Whether it is about what went through.
+    #[serde(skip)]
+    pub(super) would: bool,
+    /// Whether belay has no leader, which writes the statuses.
+    #[serde(skip)]
+    pub(super) unled: bool,
+}
+
+impl Report for Denials {
+    const KIND: &'static str = "DenialList";
+
+    /// 1 if a request was refused, 3 if that is unknown, 0 if none was.
+    fn exit_code(&self) -> u8 {
+        exit_code_of(!self.items.is_empty(), self.is_certain())
+    }
+
+    fn names(&self) -> Option<String> {
+        Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
+    }
+
+    fn unread(&self) -> &[FailedRead] {
+        &self.not_read
+    }
+
+    fn text(&self, view: View) -> String {
+        let mut text = String::new();
+        if self.items.is_empty() {
+            text.push_str(match (self.would, self.is_certain()) {
+                (true, _) => "no allowed request would have been denied\n",
+                (false, true) => "no denials\n",
+                (false, false) => "no denials found, but some reads failed\n",
+            });
+        } else {
+            let heading = ["AGE", "VERDICT", "OBJECT", "USER"];
+            let heading = view.columns(heading, ["TIME", "POLICIES"], "MESSAGE");
+            let list = (&*self.items, SHOWN, "denials");
+            let row = |table: &mut Table, item: &Denial| table.row(item.row(view));
+            text.push_str(&view.table_in_turns(&heading, list, Denial::namespace, row));
+        }
+        for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
+            &self.policies
+        {
+            let line = format!(
+                "policy {name}, whole cluster, last 24h: {denied_last_24h} denied, \
+                 {would_deny_last_24h} would be denied, {held_last_24h} held"
+            );
+            text.push_str(&view.screen.paragraph(0, &line));
+        }
+        // A replica writes Events of denials at once.
+        let stale = match (self.unled, self.age_seconds) {
+            (true, _) => Some(
+                "belay has no leader, so no policy reports newer requests; check that the belay \
+                 Pods run"
+                    .to_owned(),
+            ),
+            (false, Some(age)) => Some(format!(
+                "under load, policies report a request after up to {age} s; the newest may be \
+                 missing"
+            )),
+            (false, None) => None,
+        };
+        text.extend(stale.map(|stale| view.screen.paragraph(0, &stale)));
+        text + &view.not_read(&self.not_read)
+    }
+}
+
+impl Denials {
+    /// Whether everything was read. Events do not contain requests that were allowed.
+    fn is_certain(&self) -> bool {
+        self.would || self.not_read.is_empty()
+    }
+}
+
+impl Denial {
+    fn namespace(&self) -> &str {
+        &self.object.namespace
+    }
+
+    /// Whether it is about a Namespace or something in it.
+    pub(super) fn is_in(&self, namespace: &str) -> bool {
+        let Object { group, kind, namespace: place, name, .. } = &self.object;
+        let itself = group.is_empty() && kind == "Namespace" && name == namespace;
+        place == namespace || itself
+    }
+
+    /// In one line, below the object that it is about.
+    pub fn line(&self) -> String {
+        let ago = format_age(self.ago);
+        let by = self.subject.as_ref().map_or_else(String::new, |user| format!(", {user}"));
+        format!("{ago} ago{by}: {}", self.message)
+    }
+
+    fn row(&self, view: View) -> Vec<Field> {
+        let (tone, verdict) = match self.verdict.as_str() {
+            "Deny" => (Tone::Bad, "denied".to_owned()),
+            other => (Tone::Doubtful, other.to_lowercase()),
+        };
+        let times = self.count.filter(|count| *count > 1);
+        let times = times.map_or(String::new(), |count| format!(" ({count} times by all users)"));
+        let first = [
+            format_age(self.ago).into(),
+            Field::toned(tone, verdict),
+            self.target.as_str().into(),
+            self.subject.as_deref().unwrap_or("-").into(),
+        ];
+        // Only the message of an Event names the policies.
+        let policies = match self.policies.as_slice() {
+            [] => "-".to_owned(),
+            names => names.join(","),
+        };
+        let wide = [self.time.to_string().into(), policies.into()];
+        view.columns(first, wide, format!("{}{times}", self.message).into())
+    }
+}

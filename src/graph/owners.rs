@@ -1,0 +1,92 @@
+//! The owners that owner references name (R1), and the search for indirect owners.
+
+use std::ops::ControlFlow;
+
+use super::edges::OwnerEdge;
+use super::node::Node;
+use super::slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS};
+use super::steps::StepLimit;
+use super::store::Graph;
+use crate::objects::{KeyedSet, KindId};
+
+/// The owner that a reference names, as far as the graph knows.
+pub enum NamedOwner<'g> {
+    /// The reference is an error (R1).
+    Unresolvable,
+    /// The graph has no object of this name.
+    Missing,
+    /// Another object has its name, so the owner does not exist.
+    Replaced,
+    /// The owner.
+    Exists(Node<'g>),
+}
+
+impl Graph {
+    /// R1: whether an object of this kind and version can own an object in a namespace, or
+    /// a cluster-scoped object. The kind and version must be served.
+    pub fn can_own(&self, kind: KindId, version: Option<&str>, in_namespace: bool) -> bool {
+        version.is_none_or(|version| self.kinds.serves(kind, version))
+            && (in_namespace || !self.kinds.info(kind).namespaced)
+    }
+
+    /// R1: whether the reference of an object can be resolved.
+    pub fn is_resolvable(&self, item: Node<'_>, owner: &OwnerEdge) -> bool {
+        let (kind, _, _) = self.coordinates(owner.to);
+        self.can_own(kind, Some(&owner.version), item.namespace_node().is_some())
+    }
+
+    /// The owner that a reference of an object names.
+    pub fn named_owner(&self, item: Node<'_>, owner: &OwnerEdge) -> NamedOwner<'_> {
+        if !self.is_resolvable(item, owner) {
+            return NamedOwner::Unresolvable;
+        }
+        match self.get(owner.to) {
+            Some(node) if node.uid() == owner.uid => NamedOwner::Exists(node),
+            Some(_) => NamedOwner::Replaced,
+            None => NamedOwner::Missing,
+        }
+    }
+}
+
+impl<'g> Node<'g> {
+    /// The existing owner that one of its references names.
+    pub fn existing_owner(self, owner: &OwnerEdge) -> Option<Node<'g>> {
+        match self.graph.named_owner(self, owner) {
+            NamedOwner::Exists(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
+    /// Its existing owners, in the order of its references.
+    pub fn existing_owners(self) -> impl Iterator<Item = Node<'g>> {
+        self.owners().iter().filter_map(move |owner| self.existing_owner(owner))
+    }
+}
+
+/// Searches the direct and indirect owners of an object, level by level. `owners_of` returns
+/// the owners of one object, or ends the search. Returns whether the search found all owners:
+/// editors write owner references, so their depth and number are limited.
+pub fn search_owners<'g, B>(
+    object: Node<'g>,
+    work: StepLimit<'_>,
+    mut owners_of: impl FnMut(Node<'g>) -> ControlFlow<B, Vec<Node<'g>>>,
+) -> ControlFlow<B, bool> {
+    let mut seen = KeyedSet::from_iter([object.uid()]);
+    let (mut level, mut references) = (vec![object], 0);
+    for _ in 0..MAX_OWNER_LEVELS {
+        let mut next = Vec::new();
+        for node in level {
+            references += node.owners().len();
+            let too_many = references > MAX_LIST_ENTRIES || node.has_too_many_owners();
+            if too_many || !work.charge(1 + node.owners().len()) {
+                return ControlFlow::Continue(false);
+            }
+            next.extend(owners_of(node)?.into_iter().filter(|owner| seen.insert(owner.uid())));
+        }
+        level = next;
+        if level.is_empty() {
+            break;
+        }
+    }
+    ControlFlow::Continue(level.is_empty())
+}
