@@ -376,7 +376,8 @@ pub(crate) fn policy_names(blocker: &Blocker) -> String {
 pub fn warnings(verdict: &Verdict) -> Vec<String> {
     let mut warnings = Vec::new();
     if verdict.hold.as_ref().is_some_and(|hold| hold.restored) {
-        let text = "belay restored the finalizer";
+        // The mutating phase warns, and the validating phase may still deny the request.
+        let text = "belay keeps the finalizer";
         warnings.push(format!("{text} {HOLD}, and removes it when nothing uses the object"));
     }
     let Some(blocker) = verdict.blockers.first().filter(|b| b.decision == verdict.decision) else {

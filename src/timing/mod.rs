@@ -221,6 +221,8 @@ timing! {
     checks: Checks {
         /// How often belay reads which kinds its account may patch.
         rights: Duration::from_secs(30),
+        /// How often belay tries again what RBAC forbids, because RBAC reports no change.
+        forbidden: Duration::from_secs(5),
         /// How often belay checks whether a Pause began or ended.
         pauses: Duration::from_secs(1),
         /// How often the leader looks for expired approvals.

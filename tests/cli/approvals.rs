@@ -39,6 +39,23 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
 }
 
 #[test]
+fn an_approval_says_what_is_deleted_with_the_object() {
+    let plane = &world().plane;
+    let ns = plane.namespace("approved").unwrap();
+    plane.define_kind("approved.example.com", "Thing", "things").unwrap();
+    for (object, says) in [
+        (format!("ns/{ns}"), "for this Namespace, which is deleted with all objects in it; "),
+        (
+            "crd/things.approved.example.com".to_owned(),
+            "for this CRD, which is deleted with all objects of its kind; ",
+        ),
+    ] {
+        let given = belay(plane, &["approve", &object, "--reason=agreed"]);
+        assert!(given.stdout.contains(says), "{given:?}");
+    }
+}
+
+#[test]
 fn h95_an_approval_that_cannot_be_read_is_left_out_and_named() {
     let plane = &world().plane;
     let ns = plane.namespace("h95").unwrap();

@@ -66,6 +66,44 @@ fn denials_and_audited_denials_are_distinguished() {
 }
 
 #[test]
+fn each_reason_and_each_user_is_a_denial_of_its_own() {
+    let plane = &world().plane;
+    let ns = plane.namespace("reasons").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let refused = |args: &[&str], reason: &str| {
+        let refused = plane.kubectl(&[args, &["-n", &ns]].concat()).unwrap().failure().unwrap();
+        assert!(refused.contains(reason), "{refused}");
+    };
+    let delete = ["delete", "configmap", "settings"];
+    let eve = ["--as=eve", "--as-group=system:masters"];
+    refused(&delete, "(Protected)");
+    for _ in 0..3 {
+        refused(&[&delete[..], &eve].concat(), "(Protected)");
+    }
+    let remove = r#"[{"op": "remove", "path": "/metadata/finalizers"}]"#;
+    refused(&["patch", "configmap", "settings", "--type=json", "-p", remove], "(FinalizerGuarded)");
+    eventually("three denials, and the counts", LIMIT, || {
+        let said = json(&belay(plane, &["denials", "-n", &ns, "-o", "json"]));
+        let items = said["items"].as_array().cloned().unwrap_or_default();
+        let of = |field: &str, item: &serde_json::Value| item[field].as_str().map(str::to_owned);
+        let mut rows: Vec<_> =
+            items.iter().map(|item| (of("reason", item), of("subject", item))).collect();
+        rows.sort();
+        let row = |reason: &str, user: &str| (Some(reason.to_owned()), Some(user.to_owned()));
+        let expected =
+            [row("FinalizerGuarded", "admin"), row("Protected", "admin"), row("Protected", "eve")];
+        let mut counts: Vec<_> = items.iter().filter_map(|item| item["count"].as_i64()).collect();
+        counts.sort_unstable();
+        match rows == expected && counts == [1, 4] {
+            true => Ok(()),
+            false => Err(said.to_string().into()),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
 fn what_was_refused_before_a_time_is_left_out() {
     let plane = &world().plane;
     let ns = plane.namespace("since").unwrap();

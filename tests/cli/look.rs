@@ -68,6 +68,19 @@ fn impact_predicts_the_refusal() {
 }
 
 #[test]
+fn an_empty_selection_is_no_error_unless_its_list_is_forbidden() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-empty").unwrap();
+    let all = ["impact", "pvc", "--all", "-n", &ns];
+    let none = belay(plane, &all);
+    assert_eq!((none.code, none.stdout.as_str()), (0, "no objects are selected\n"), "{none:?}");
+    let eve = plane.user("look-nobody", None).unwrap();
+    let unknown = belay_as(&eve, &all);
+    let says = format!("cannot read persistentvolumeclaims -n {ns}");
+    assert!(unknown.code == 3 && unknown.stderr.contains(&says), "{unknown:?}");
+}
+
+#[test]
 fn impact_computes_the_effects_with_the_approval_that_it_prints() {
     let plane = &world().plane;
     let ns = plane.namespace("look-approved").unwrap();

@@ -98,6 +98,45 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
 }
 
 #[test]
+fn the_hold_of_a_terminating_object_is_not_new() {
+    let plane = &world().plane;
+    let ns = plane.namespace("old-hold").unwrap();
+    for name in ["used", "free"] {
+        kubectl(plane, &["create", "configmap", name, "-n", &ns, "--from-literal=a=b"]);
+    }
+    let pod = manifest::reader("reader", "configMapRef", "used").with_namespace(&ns);
+    plane.apply(&pod).unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    let used = || {
+        let args = ["get", "configmap", "used", "-n", &ns, "--show-managed-fields", "-o", "json"];
+        json(&plane.kubectl(&args).unwrap())
+    };
+    // The entry of the manager that added the hold.
+    let of_hold = |object: &serde_json::Value| {
+        let mut entries = object["metadata"]["managedFields"].as_array().unwrap().iter();
+        entries.find(|e| e["fieldsV1"]["f:metadata"]["f:finalizers"].is_object()).cloned()
+    };
+    let before = eventually("the hold", LIMIT, || of_hold(&used()).ok_or("no hold".into()));
+    let manager = format!("--field-manager={}", before.unwrap()["manager"].as_str().unwrap());
+    let delete = |name| ["delete", "configmap", name, "-n", &ns, "--wait=false"];
+    let is_accepted = || plane.kubectl(&delete("used"))?.success();
+    eventually("a DELETE that passes", LIMIT, is_accepted).unwrap();
+    // belay annotates the object when it tries the release again.
+    let annotate = ["annotate", "configmap", "used", "-n", &ns, "example.com/again=1", &manager];
+    kubectl(plane, &annotate);
+    let fields = of_hold(&used()).unwrap()["fieldsV1"]["f:metadata"]["f:annotations"].take();
+    assert!(fields["f:example.com/again"].is_object(), "{fields}");
+    // The next count includes this change.
+    eventually("a DELETE that passes", LIMIT, || plane.kubectl(&delete("free"))?.success())
+        .unwrap();
+    let path = ".status.protectedObjects";
+    let policy = format!("deletionpolicy/{ns}");
+    plane.api().wait_field((&policy, ""), LIMIT, path, |count| count == "1").unwrap();
+    let effective = plane.api().field(&policy, "", ".status.holdsEffectiveTime").unwrap();
+    assert_eq!(effective, "");
+}
+
+#[test]
 fn the_counts_are_complete_when_a_policy_becomes_ready() {
     let plane = &world().plane;
     let ns = plane.namespace("counted").unwrap();

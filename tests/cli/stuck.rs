@@ -89,6 +89,42 @@ fn patch_of(next: &str) -> Vec<&str> {
     ["patch"].into_iter().chain(words.split(' ')).chain(["-p", patch]).collect()
 }
 
+/// Creates an Event about a refused request for the ConfigMap settings with this uid.
+fn report_refusal(plane: &ControlPlane, ns: &str, (name, uid, time): (&str, &str, &str)) {
+    let about = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "settings",
+        "namespace": ns, "uid": uid});
+    let message = format!("admission webhook \"guard.test\" denied the request: {name}");
+    let fields = json!({"involvedObject": about, "reportingComponent": "db-operator",
+        "reason": "Failed", "message": message, "lastTimestamp": time});
+    let event = object("v1", "Event", name).with_namespace(ns).with(fields);
+    let path = format!("/api/v1/namespaces/{ns}/events");
+    let created = plane.apply_to(&["create", "--raw", &path, "-f", "-"], &event);
+    created.unwrap().success().unwrap();
+}
+
+#[test]
+fn only_events_about_this_object_since_its_deletion_are_causes() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-since").unwrap();
+    deleted_settings(plane, &ns, "db-operator", "db.example.test/drop");
+    let uid = plane.api().field("cm/settings", &ns, ".metadata.uid").unwrap();
+    report_refusal(plane, &ns, ("past", &uid, "2020-01-01T00:00:00Z"));
+    report_refusal(plane, &ns, ("namesake", "another-uid", "2099-01-01T00:00:00Z"));
+    let object = format!("configmaps/settings -n {ns}");
+    let said = |cause: &str| {
+        let causes = json!(causes(plane, &["-n", &ns], &object, cause)).to_string();
+        [causes, belay(plane, &["why", "configmaps/settings", "-n", &ns]).stdout]
+    };
+    for text in said("OwnerGone") {
+        assert!(!text.contains("denied the request"), "{text}");
+    }
+    report_refusal(plane, &ns, ("present", &uid, "2099-01-01T00:00:00Z"));
+    for text in said("Refused") {
+        assert!(text.contains("denied the request: present"), "{text}");
+        assert!(!text.contains("past") && !text.contains("namesake"), "{text}");
+    }
+}
+
 /// The API server accepts the time, and writes it with five digits of the year.
 #[test]
 fn h133_an_event_with_an_unreadable_time_is_named_and_hides_no_other() {
@@ -96,16 +132,8 @@ fn h133_an_event_with_an_unreadable_time_is_named_and_hides_no_other() {
     let ns = plane.namespace("stuck-event").unwrap();
     deleted_settings(plane, &ns, "db-operator", "db.example.test/drop");
     let uid = plane.api().field("cm/settings", &ns, ".metadata.uid").unwrap();
-    let about = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "settings",
-        "namespace": ns, "uid": uid});
-    let message = "admission webhook \"guard.test\" denied the request: no";
     for (name, time) in [("odd", "9999-12-31T23:59:59-23:59"), ("other", "2099-01-01T00:00:00Z")] {
-        let fields = json!({"involvedObject": about, "reportingComponent": "db-operator",
-            "reason": "Failed", "message": message, "lastTimestamp": time});
-        let event = object("v1", "Event", name).with_namespace(&ns).with(fields);
-        let path = format!("/api/v1/namespaces/{ns}/events");
-        let created = plane.apply_to(&["create", "--raw", &path, "-f", "-"], &event);
-        created.unwrap().success().unwrap();
+        report_refusal(plane, &ns, (name, &uid, time));
     }
     causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "Refused");
     let named = format!("not read, and may contain more: events/odd -n {ns}\n");

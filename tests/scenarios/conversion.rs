@@ -61,6 +61,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     world.plane.apply(&things("s46.example.test", "v2", true)).unwrap();
     for name in ["s46-needs", "s46-itself"] {
         world.wait_for_condition(name, "Watching", "False Failed");
+        world.wait_for_condition(name, "Ready", "False NotWatched");
     }
     eventually("the metric", LIMIT, || match world.belay.metric("belay_failed_watches") {
         2.0.. => Ok(()),

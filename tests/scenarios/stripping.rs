@@ -120,7 +120,7 @@ fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
     stripper.is_refused("PUT of status", stripper.put(None, status));
 
     // If the request changes other fields, they change, and belay restores the hold.
-    let restored = format!("belay restored the finalizer {HOLD}");
+    let restored = format!("belay keeps the finalizer {HOLD}");
     let index = stripper.finalizers().iter().position(|finalizer| finalizer == HOLD);
     let replaced = stripper.put(Some("something"), &[]);
     assert!(replaced.stderr.contains(&restored), "{}", replaced.stderr);
@@ -246,7 +246,7 @@ fn s07_apply_from_git_keeps_the_hold() {
     apply(&[], &manifest("listed", "EUR").with_finalizers(&["example.com/x"]));
     assert_eq!(seen("listed").0, format!("[\"example.com/x\",\"{HOLD}\"]"));
     let (warned, _) = apply(&[], &manifest("listed", "DKK"));
-    assert!(warned.contains(&format!("belay restored the finalizer {HOLD}")), "{warned}");
+    assert!(warned.contains(&format!("belay keeps the finalizer {HOLD}")), "{warned}");
     let (finalizers, currency, version) = seen("listed");
     assert_eq!((finalizers, &*currency), (held.clone(), "DKK"));
     let (warned, _) = apply(&[], &manifest("listed", "DKK"));
@@ -255,6 +255,23 @@ fn s07_apply_from_git_keeps_the_hold() {
     // So would server-side apply by a manager that owned the hold.
     apply(&["--server-side"], &manifest("owned", "EUR").with_finalizers(&[HOLD]));
     let (warned, _) = apply(&["--server-side"], &manifest("owned", "DKK"));
-    assert!(warned.contains(&format!("belay restored the finalizer {HOLD}")), "{warned}");
+    assert!(warned.contains(&format!("belay keeps the finalizer {HOLD}")), "{warned}");
     assert_eq!(seen("owned").0, held);
+}
+
+#[test]
+fn the_warning_of_a_denied_change_states_no_change() {
+    let plane = &world().plane;
+    let ns = plane.namespace("strip-warned").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}, "fromStripping": {}}));
+    let finalizers = ["db.example.test/drop"];
+    let settings = config_map("settings").with_namespace(&ns).with_finalizers(&finalizers);
+    let apply = ["apply", "--server-side", "--field-manager=db-operator", "-f", "-"];
+    plane.apply_to(&apply, &settings).unwrap().success().unwrap();
+    let patch = r#"{"metadata": {"finalizers": null}}"#;
+    let args = ["patch", "configmap", "settings", "-n", &ns, "--type=merge", "-p", patch];
+    // The mutating phase restores the hold, and the validating phase denies the request.
+    let denied = plane.kubectl(&args).unwrap().failure().unwrap();
+    assert!(denied.contains("(FinalizerGuarded)"), "{denied}");
+    assert!(denied.contains(&format!("belay keeps the finalizer {HOLD}")), "{denied}");
 }

@@ -83,6 +83,12 @@ fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
     apply(plane, &ns, spec, "Forbidden", said);
     failed_watches(1.0);
+    let ready = ".status.conditions[?(@.type==\"Ready\")].reason";
+    let is_unready = |said: &str| said == "NotWatched";
+    plane
+        .api()
+        .wait_field((&format!("deletionpolicy/{ns}"), ""), LIMIT, ready, is_unready)
+        .unwrap();
     logged(belay, &["a watch has failed", "\"secrets\"", "secrets is forbidden: "]).unwrap();
 
     // Whether a Secret is in the Namespace cannot be known, so it stays.

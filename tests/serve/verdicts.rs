@@ -102,7 +102,7 @@ fn each_question_arrives_and_is_answered() {
     json_patch::patch(&mut patched, &patch).unwrap();
     assert_eq!(patched["metadata"]["finalizers"], held());
     assert!(
-        answer["warnings"][0].as_str().unwrap().contains("belay restored the finalizer"),
+        answer["warnings"][0].as_str().unwrap().contains("belay keeps the finalizer"),
         "{answer}"
     );
     assert_eq!(answer["auditAnnotations"]["hold"], "restored");

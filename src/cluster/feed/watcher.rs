@@ -243,7 +243,7 @@ impl WatchOutage {
 /// Watches until the future is dropped.
 pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl WatchSink) {
     let mut version = None;
-    let Timing { feed: timing, retry, .. } = server.timing;
+    let Timing { feed: timing, retry, checks, .. } = server.timing;
     let mut backoff = Backoff::from(retry);
     let mut outage = WatchOutage::new(timing);
     // The version at which the last attempt failed.
@@ -264,6 +264,7 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
         if std::mem::take(&mut outage.list_again) {
             version = None;
         }
+        let is_forbidden = matches!(result, Err(ApiError::Forbidden(_)));
         match result {
             // The server ends every watch after some minutes.
             Ok(()) if lasted >= timing.good => {
@@ -292,7 +293,8 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
                 outage.handle_error(error, &mut sink);
             }
         }
-        outage.wait_for(&mut sink, tokio::time::sleep(backoff.next())).await;
+        let longest = if is_forbidden { checks.forbidden } else { Duration::MAX };
+        outage.wait_for(&mut sink, tokio::time::sleep(backoff.next().min(longest))).await;
     }
 }
 

@@ -58,6 +58,7 @@ impl Activity {
                 target: shortened(entry.target.to_string(), MAX_TEXT_BYTES),
                 uid: Some(entry.uid.clone()).filter(|uid| !uid.is_empty()),
                 verdict: entry.decision.as_str().to_owned(),
+                reason: Some(entry.reason.as_str().to_owned()),
                 user: shortened(entry.user.clone(), MAX_TEXT_BYTES),
                 message: shortened_message(entry.message.clone(), MAX_TEXT_BYTES),
             });
@@ -163,7 +164,7 @@ fn namespace(recent: &Recent) -> String {
 fn is_repetition(older: &Recent, newer: &Recent) -> bool {
     older.user == newer.user
         && older.target == newer.target
-        && older.verdict == newer.verdict
+        && (&older.verdict, &older.reason) == (&newer.verdict, &newer.reason)
         && newer.time.0.as_second() - older.time.0.as_second() <= REPETITION_SECONDS
 }
 
@@ -183,6 +184,7 @@ fn hour(time: Timestamp) -> i64 {
 mod tests {
     use super::super::entry::tests::entry;
     use super::*;
+    use crate::decide::Reason;
 
     const DAY: i64 = 86_400;
 
@@ -233,7 +235,11 @@ mod tests {
         activity.record(&entry(1500 + 601, "again", Decision::Deny));
         activity.record(&entry(1500 + 602, "again", Decision::Hold));
         assert_eq!(activity.recent("kept").len(), 4);
-        assert_eq!(activity.last_day("kept").denied, 502);
+        // The same user is denied for another reason in the same second.
+        let guarded = entry(1500 + 601, "again", Decision::Deny);
+        activity.record(&Entry { reason: Reason::FinalizerGuarded, ..guarded });
+        assert_eq!(activity.recent("kept").len(), 5);
+        assert_eq!(activity.last_day("kept").denied, 503);
         for n in 0..50 {
             activity.record(&entry(3000 + n, &format!("n{n}"), Decision::Deny));
         }

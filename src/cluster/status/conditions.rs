@@ -39,19 +39,30 @@ impl PolicyCondition {
 
     /// The condition Ready while the numbers of the status are incomplete.
     pub(super) fn while_counting(self) -> Self {
+        self.unready("Counting", "belay reads and counts the objects of this policy")
+    }
+
+    /// The condition Ready with this condition Watching: False while a kind can't be watched.
+    pub(super) fn with_watching(self, watching: &Self) -> Self {
+        let failed = [IncompleteReason::Forbidden, IncompleteReason::Failed];
+        if failed.iter().all(|failed| failed.reason() != watching.reason) {
+            return self;
+        }
+        self.unready(
+            "NotWatched",
+            "belay can't watch a kind that this policy needs; see the condition Watching",
+        )
+    }
+
+    fn unready(self, reason: &'static str, message: &str) -> Self {
         match self.status {
-            "True" => Self {
-                status: "False",
-                reason: "Counting",
-                message: "belay reads and counts the objects of this policy".to_owned(),
-                ..self
-            },
+            "True" => Self { status: "False", reason, message: message.to_owned(), ..self },
             _ => self,
         }
     }
 }
 
-/// Whether the API server sends the requests that the policy needs.
+/// Whether the API server sends the requests that the policy needs, without the kinds to watch.
 pub(super) fn ready(
     policy: &StoredPolicy,
     registered: &Registered,
@@ -101,13 +112,13 @@ pub(super) fn ready(
 }
 
 text_enum! {
-    /// Why the objects of a kind are incomplete. Reasons that need a user come first.
+    /// Why the objects of a kind are incomplete. The first ones make the policy not Ready.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum IncompleteReason {
-        NotInstalled = "NotInstalled",
         Forbidden = "Forbidden",
-        Unreadable = "Unreadable",
         Failed = "Failed",
+        NotInstalled = "NotInstalled",
+        Unreadable = "Unreadable",
         Reading = "Reading",
     }
 
@@ -370,13 +381,20 @@ mod tests {
             graph.set_incomplete(claims, error.clone());
             let finding = watching(&graph, &needs, &[]);
             assert_eq!(finding.reason, reason);
+            let ready = ready(&policy(Vec::new()), &registered(Some(9), &[]), None);
+            let ready = ready.with_watching(&finding);
+            let expected = match reason {
+                "NotInstalled" => ("True", "Registered"),
+                _ => ("False", "NotWatched"),
+            };
+            assert_eq!((ready.status, ready.reason), expected);
             assert!(finding.message.contains(&error.to_string()), "{}", finding.message);
         }
         let unknown = ["gadgets.example.com".to_owned()];
         let finding = watching(&graph, &needs, &unknown);
-        assert_eq!(finding.reason, "NotInstalled");
-        assert!(finding.message.starts_with("gadgets.example.com: the API server does not serve"));
-        assert!(finding.message.contains("; persistentvolumeclaims: the list changed"));
+        assert_eq!(finding.reason, "Failed");
+        assert!(finding.message.starts_with("persistentvolumeclaims: the list changed"));
+        assert!(finding.message.contains("; gadgets.example.com: the API server does not serve"));
 
         graph.set_complete(claims, true);
         assert_eq!(watching(&graph, &needs, &[]).status, "True");

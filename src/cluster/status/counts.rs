@@ -45,7 +45,9 @@ fn add_objects(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: 
                 count.protected += 1;
                 count.held += i64::from(node.is_held());
                 let in_use = applied.policy.modes.while_used.as_ref();
-                if in_use.is_some_and(|in_use| in_use.on_delete == OnDelete::Hold) {
+                let is_hold = in_use.is_some_and(|in_use| in_use.on_delete == OnDelete::Hold);
+                // belay writes to a Terminating object, whose hold then looks new.
+                if is_hold && !node.is_terminating() {
                     let effective = node.hold().effective_in(now).map(|seconds| now + seconds);
                     count.effective_at = count.effective_at.max(effective);
                 }
@@ -134,6 +136,12 @@ mod tests {
             ("c", r#"["belay.dev/hold"]"#, managed("2026-01-01T00:01:00Z")),
             // Every Namespace has it, so it is not counted.
             ("kube-root-ca.crt", "[]", String::new()),
+            (
+                "terminating",
+                r#"["belay.dev/hold"]"#,
+                r#", "deletionTimestamp": "2026-01-01T00:01:05Z""#.to_owned()
+                    + &managed("2026-01-01T00:01:05Z"),
+            ),
         ] {
             let json = format!(
                 r#"{{"metadata": {{"name": "{name}", "namespace": "shop", "uid": "{name}",
@@ -145,16 +153,16 @@ mod tests {
         let mut all = PolicyCounts::new();
         add_objects(&world, kind, &objects, NOW, &mut all);
         let expected = [
-            ("all".to_owned(), PolicyCount { protected: 3, held: 2, effective_at: None }),
+            ("all".to_owned(), PolicyCount { protected: 4, held: 3, effective_at: None }),
             ("one".to_owned(), PolicyCount { protected: 1, held: 1, effective_at: None }),
             (
                 "used".to_owned(),
-                PolicyCount { protected: 3, held: 2, effective_at: Some(NOW + 35) },
+                PolicyCount { protected: 4, held: 3, effective_at: Some(NOW + 35) },
             ),
         ];
         assert_eq!(all, expected.into());
         // Numbers of objects that are another kind's by now do not count.
         add_objects(&world, secrets, &objects, NOW, &mut all);
-        assert_eq!(all["all"].protected, 3);
+        assert_eq!(all["all"].protected, 4);
     }
 }

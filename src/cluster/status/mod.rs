@@ -252,7 +252,8 @@ fn statuses<'w>(
             None if valid => continue,
             None => (conditions::not_watching(), Vec::new()),
         };
-        let mut ready = conditions::ready(policy, &registered, pause.as_ref());
+        let mut ready = conditions::ready(policy, &registered, pause.as_ref())
+            .with_watching(&watching_condition);
         let is_ready = |before: &Condition| before.type_ == "Ready" && before.status == "True";
         if !is_counted && !last.conditions.iter().any(is_ready) {
             ready = ready.while_counting();

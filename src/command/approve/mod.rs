@@ -238,9 +238,16 @@ impl<'a> Request<'a> {
                 policy.source
             ));
         }
-        let what = match content {
-            true => "the object and everything that is deleted with it",
-            false => "this object alone",
+        let object = &target.object_ref;
+        let what = match (content, object.resource.as_str()) {
+            (true, _) => "the object and everything that is deleted with it",
+            (false, _) if object.is_namespace() => {
+                "this Namespace, which is deleted with all objects in it"
+            }
+            (false, "customresourcedefinitions") => {
+                "this CRD, which is deleted with all objects of its kind"
+            }
+            (false, _) => "this object alone",
         };
         let approver = target.session.me.name.clone();
         let second = format!(

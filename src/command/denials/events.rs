@@ -96,6 +96,7 @@ pub(super) fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Opt
         object: object.with_uid(&text(&involved.uid)),
         target: target.to_string(),
         verdict: "Deny".to_owned(),
+        reason: event.reason.clone(),
         subject: None,
         policies: Vec::new(),
         message,

@@ -205,7 +205,7 @@ fn items(
             let same = items.iter_mut().find(|item| {
                 item.time == recent.time.0
                     && item.target == recent.target
-                    && item.verdict == recent.verdict
+                    && (&item.verdict, &item.reason) == (&recent.verdict, &recent.reason)
                     && item.subject.as_ref() == Some(&recent.user)
             });
             match same {
@@ -217,6 +217,7 @@ fn items(
                         .with_uid(recent.uid.as_deref().unwrap_or_default()),
                     target: recent.target.clone(),
                     verdict: recent.verdict.clone(),
+                    reason: recent.reason.clone(),
                     subject: Some(recent.user.clone()),
                     policies: vec![name.clone()],
                     message: recent.message.clone(),
@@ -236,10 +237,18 @@ fn items(
             is_same(&item.target, &denial.target)
                 && apart <= SAME.unsigned_abs()
                 && (uid.is_empty() || *uid == denial.object.uid)
+                && (item.reason.is_none() || item.reason == denial.reason)
         };
-        match items.iter_mut().find(same) {
+        // An Event counts the requests of all users, and each replica has its own Events.
+        match items.iter_mut().filter(same).max_by_key(|item| item.time) {
             Some(item) => {
-                item.count = denial.count.max(item.count);
+                item.count = match (item.count, denial.count) {
+                    (Some(one), Some(other)) => Some(one.saturating_add(other)),
+                    (one, other) => one.or(other),
+                };
+                if item.subject.is_none() && item.time < denial.time {
+                    (item.time, item.ago) = (denial.time, denial.ago);
+                }
                 // A status has only the first sentences of a long message.
                 let start = item.message.strip_suffix('…').map(str::trim_end);
                 if start.is_some_and(|start| denial.message.starts_with(start)) {

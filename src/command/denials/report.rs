@@ -29,6 +29,9 @@ pub struct Denial {
     pub(super) target: String,
     /// `Deny`, `Warn` or `Audit`.
     pub(super) verdict: String,
+    /// The reason, such as `InUse`. Absent if an older version of belay recorded the denial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
     /// The user. Absent if only an Event is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<String>,
@@ -36,7 +39,7 @@ pub struct Denial {
     pub(super) policies: Vec<String>,
     /// The message of the refusal.
     pub(super) message: String,
-    /// The number of requests. Absent if no Event counts them.
+    /// The number of requests of all users. Absent if no Event counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) count: Option<i32>,
 }
@@ -168,7 +171,7 @@ impl Denial {
             other => (Tone::Doubtful, other.to_lowercase()),
         };
         let times = self.count.filter(|count| *count > 1);
-        let times = times.map_or(String::new(), |count| format!(" ({count} times)"));
+        let times = times.map_or(String::new(), |count| format!(" ({count} times by all users)"));
         let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),

@@ -91,6 +91,49 @@ fn one_request_in_several_policies_and_events_is_listed_once() {
 }
 
 #[test]
+fn denials_of_one_object_with_other_reasons_or_users_are_other_denials() {
+    let with = |mut policy: DeletionPolicy, changes: &[(&str, &str)]| {
+        let recent = &mut policy.status.as_mut().unwrap().recent;
+        for (recent, (user, reason)) in recent.iter_mut().zip(changes) {
+            (recent.user, recent.reason) = ((*user).to_owned(), Some((*reason).to_owned()));
+        }
+        policy
+    };
+    let event = |second, reason: &str, count| {
+        let event = event(second, "a", "Warning", count);
+        Event { reason: Some(reason.to_owned()), ..event }
+    };
+    let rows = |policies: &[DeletionPolicy], events: &[Event]| -> Vec<String> {
+        let items = known(policies, events, asked(false, 0));
+        let row = |item: &Denial| {
+            let user = item.subject.as_deref().unwrap_or("-");
+            format!(
+                "{} {user} {} {:?}",
+                item.time.as_second(),
+                item.reason.as_deref().unwrap_or("-"),
+                item.count
+            )
+        };
+        items.iter().map(row).collect()
+    };
+    // Both refusals are in the same second.
+    let denied = (5000, "configmaps shop/a", "Deny");
+    let one = with(policy("one", &[denied; 2]), &[("dev", "InUse"), ("dev", "FinalizerGuarded")]);
+    let events = [event(5000, "FinalizerGuarded", 3), event(5000, "InUse", 1)];
+    let expected = ["5000 dev InUse Some(1)", "5000 dev FinalizerGuarded Some(3)"];
+    assert_eq!(rows(&[one], &events), expected);
+    // The same without a policy, as for a denial of the label. Each replica has its own Event.
+    let events = [events, [event(5010, "InUse", 2), event(4990, "InUse", 4)]].concat();
+    let expected = ["5010 - InUse Some(7)", "5000 - FinalizerGuarded Some(3)"];
+    assert_eq!(rows(&[], &events), expected);
+    // An Event counts the requests of all users, so only the last denial has the count.
+    let earlier = (4990, "configmaps shop/a", "Deny");
+    let two = with(policy("two", &[earlier, denied]), &[("dev", "InUse"), ("admin", "InUse")]);
+    let expected = ["5000 admin InUse Some(4)", "4990 dev InUse None"];
+    assert_eq!(rows(&[two], &[event(5000, "InUse", 4)]), expected);
+}
+
+#[test]
 fn audited_denials_have_their_own_option() {
     let recent = [
         (5000, "x a", "Deny"),
@@ -119,7 +162,7 @@ fn the_table_has_the_sums_of_each_policy() {
     assert_eq!(
         said.render(Format::Table, PIPE).unwrap(),
         "AGE   VERDICT   OBJECT              USER    MESSAGE\n\
-         2m    denied    configmaps shop/a   alice   configmaps shop/a is protected (2 times)\n\
+         2m    denied    configmaps shop/a   alice   configmaps shop/a is protected (2 times by all users)\n\
          policy kept, whole cluster, last 24h: 12 denied, 3 would be denied, 0 held\n\
          not read: events: forbidden\n"
     );

@@ -109,10 +109,10 @@ pub async fn read(
             read_files(query, &arguments.from.files, namespace, identities)
         }
     }?;
-    // If none of the removed objects exists, there is nothing to report.
+    // If none of the removed objects exists, or a selection is empty, there is nothing to report.
     if inspection.targets.is_empty() && !query.may_have_no_targets() {
         let problem = match (inspection.missing.as_slice(), inspection.unread_targets.as_slice()) {
-            ([], []) => "no objects are selected".to_owned(),
+            ([], []) => return Ok(inspection),
             ([], _) => format!("cannot read {}", unread_targets(&inspection)),
             (missing, []) => format!("there is no {}", missing.join(", ")),
             (missing, _) => {
@@ -225,6 +225,17 @@ async fn read_cluster(
     unread_targets.extend(unserved.unread_targets);
     // A target that could not be read may exist.
     missing.retain(|typed| unread_targets.iter().all(|(other, _)| other != typed));
+    // A selection from a list that could not be read is not known to be empty.
+    for target in resolved.iter().filter(|target| targets.is_empty() && target.name.is_none()) {
+        let KindInfo { group, resource, .. } = &target.info;
+        let Some(kind) = graph.kinds.find_resource(group, resource) else { continue };
+        let list = target.namespace.clone().map(|namespace| (kind, namespace));
+        let is_read = list.is_some_and(|list| surroundings.in_namespace.contains(&list));
+        if !is_read && !graph.is_complete(kind) {
+            let why = graph.why_incomplete(kind).to_string();
+            unread_targets.push((target.as_typed(), why));
+        }
+    }
     require_existing(&resolved, &missing)?;
     not_read.extend(unread_targets.iter().cloned().map(unread_kind));
     Ok(Inspection {

@@ -155,7 +155,7 @@ const CASES: &[Written] = &[
     ),
     (
         "update: cm/conf, namespace: db, strip: [belay.dev/hold], patch: {data: {a: b}}",
-        "verdict: Allow, held: true, message: restored the finalizer",
+        "verdict: Allow, held: true, message: keeps the finalizer",
         &[("held: false", "held: not held | held")],
     ),
     (

@@ -1,5 +1,7 @@
 //! The report of `status`, as data and as a table.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -35,8 +37,9 @@ pub struct PolicyStatus {
     action: Action,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server sends requests about it to belay. Absent if unknown: without a
-    /// leader, and if neither the Lease nor the webhook configurations could be read.
+    /// Whether the API server sends requests about its latest version to belay, and belay watches
+    /// all kinds that it needs. Absent if unknown: without a leader, and if neither the Lease nor
+    /// the webhook configurations could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
     /// The number of protected objects.
@@ -126,6 +129,7 @@ impl PolicyStatus {
             ready: match outage {
                 Some(Outage::NoWebhooks) => Some(false),
                 Some(Outage::NoLeader | Outage::Unknown) => None,
+                None if stale.is_some() => Some(false),
                 None => ready.map(|ready| ready.status == "True"),
             },
             protected: status.protected_objects,
@@ -330,7 +334,7 @@ impl Report for StatusReport {
         let screen = view.screen;
         let mut text = String::new();
         let common = self.common_notes();
-        let notes = common.iter().map(|note| (Tone::Bad, format!("all policies: {note}")));
+        let notes = common.iter().map(|(note, whose)| (Tone::Bad, format!("{whose}: {note}")));
         for (tone, line) in self.lines().into_iter().chain(notes) {
             for line in screen.lines(0, &line) {
                 text.push_str(&(screen.paint(tone, &line) + "\n"));
@@ -372,13 +376,20 @@ impl Report for StatusReport {
 }
 
 impl StatusReport {
-    /// The notes that several policies share, if all policies have them.
-    fn common_notes(&self) -> Vec<&str> {
-        let Some((first, others)) = self.policies.split_first() else { return Vec::new() };
-        let shared = |note: &&String| {
-            !others.is_empty() && others.iter().all(|policy| policy.notes.contains(note))
+    /// The notes that several policies share, each with the names of these policies.
+    fn common_notes(&self) -> BTreeMap<&str, String> {
+        let mut policies: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for policy in &self.policies {
+            for note in &policy.notes {
+                policies.entry(note).or_default().push(&policy.name);
+            }
+        }
+        policies.retain(|_, names| names.len() > 1);
+        let whose = |names: Vec<&str>| match names.len() == self.policies.len() {
+            true => "all policies".to_owned(),
+            false => format!("policies {}", names.join(", ")),
         };
-        first.notes.iter().filter(shared).map(String::as_str).collect()
+        policies.into_iter().map(|(note, names)| (note, whose(names))).collect()
     }
 
     /// The lines about the health of belay.
@@ -425,7 +436,7 @@ impl StatusReport {
 }
 
 impl PolicyStatus {
-    fn row(&self, table: &mut Table, view: View, common: &[&str]) {
+    fn row(&self, table: &mut Table, view: View, common: &BTreeMap<&str, String>) {
         let screen = view.screen;
         let ready = match self.ready {
             Some(true) if self.paused => Field::toned(Tone::Bad, "paused"),
@@ -461,7 +472,7 @@ impl PolicyStatus {
             );
             table.below(&screen.paragraph(2, &line));
         }
-        for note in self.notes.iter().filter(|note| !common.contains(&note.as_str())) {
+        for note in self.notes.iter().filter(|note| !common.contains_key(note.as_str())) {
             table.below(&screen.paragraph(2, note));
         }
         if !self.unknown_kinds.is_empty() {

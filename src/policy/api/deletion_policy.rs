@@ -367,6 +367,9 @@ pub struct Recent {
     pub uid: Option<String>,
     /// The verdict.
     pub verdict: String,
+    /// The reason, such as InUse. Absent if an older version of belay recorded the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The user.
     pub user: String,
     /// The message.

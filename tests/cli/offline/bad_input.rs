@@ -25,7 +25,6 @@ const WRONG: &[(&str, i32, &str)] = &[
     ("impact pcv/a --from .", 3, "have a kind \"pcv\"; nearest: persistentvolumeclaims"),
     ("impact gizmo/a --from .", 3, "have a kind \"gizmo\"; kubectl api-resources lists the kinds"),
     ("impact pvc/a -n shop --from .", 3, "there is no persistentvolumeclaims/a -n shop\nhint: "),
-    ("impact pods -l app=none --from .", 3, "no objects are selected\nhint: "),
     (
         "impact ns/shop --from -",
         3,

@@ -222,6 +222,15 @@ async fn what_cannot_be_watched_says_why_and_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_forbidden_watch_is_tried_again_soon() {
+    let forbidden = status(403, "pods is forbidden");
+    let script = Script::of(&[(403, forbidden.as_str()); 40]);
+    let start = tokio::time::Instant::now();
+    reports(&script, 40).await;
+    assert!(start.elapsed() < Duration::from_secs(40 * 5), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_affects_itself_alone() {
     let listed = [event("ADDED", "bad", 5), event("ADDED", "a", 6), bookmark(7)];
     let changes = [event("ADDED", "bad", 8), event("ADDED", "b", 9), event("DELETED", "bad", 10)];

@@ -84,6 +84,9 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         None => inspection::read(&query, set.search, false).await?,
     };
     let (mut impact, verdict, predecessors) = assess(&inspection, cascade).await;
+    if query.change().is_none() && impact.says.is_some() {
+        impact.says = Some("no objects are selected".to_owned());
+    }
     impact.says = nothing_removed.or(impact.says);
     // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {

@@ -134,9 +134,10 @@ fn a_policy_reports_its_problems_and_where_it_holds_nothing() {
         condition("Watching", "False", "Forbidden", "secrets: you may not"),
         condition("Holding", "True", "InPlace", "2 of 2 objects; hold Auto adds none to pods"),
     ]);
-    let notes = policy(&conditions, 1).notes;
+    let stale = policy(&conditions, 1);
+    assert_eq!((stale.ready, policy(&conditions, 2).ready), (Some(false), Some(true)));
     assert_eq!(
-        notes,
+        stale.notes,
         [
             "belay has not processed the latest version yet",
             "Watching: Forbidden: secrets: you may not",
@@ -170,12 +171,15 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
 }
 
 #[test]
-fn a_note_of_all_policies_is_printed_once() {
+fn a_note_of_several_policies_is_printed_once() {
     let unready = || policy(&json!([condition("Ready", "False", "ConfigurationMissing", "x")]), 2);
     let note = "Ready: ConfigurationMissing: x";
     let several = text(&report(vec![unready(), unready()]));
     assert_eq!(several.matches(note).count(), 1, "{several}");
     assert!(several.contains(&format!("all policies: {note}\n")), "{several}");
+    let most = text(&report(vec![unready(), unready(), well()]));
+    assert_eq!(most.matches(note).count(), 1, "{most}");
+    assert!(most.contains(&format!("policies kept, kept: {note}\n")), "{most}");
     let mixed = text(&report(vec![unready(), well()]));
     assert!(mixed.contains(&format!("  {note}\n")), "{mixed}");
 }
