@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
-use super::delete::DryRunSupport;
+use super::dry_run::DryRunSupport;
 use super::kubeconfig::find_cluster;
 use super::start::{StartError, without_retries};
 use crate::objects::{ApiError, KindInfo};

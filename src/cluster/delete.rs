@@ -1,16 +1,10 @@
 //! Sends a DELETE. As a dry run, admission answers as to a real DELETE, and no object is deleted.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use http::Response;
 use http::header::{self, HeaderValue};
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::client::Body;
 use kube::core::Status;
-use parking_lot::Mutex;
-use serde_json::Value;
-use tokio::sync::OnceCell;
 
 use super::api::{escaped, requests};
 use super::caller::Caller;
@@ -83,42 +77,12 @@ fn warnings(response: &Response<Body>) -> Vec<String> {
     headers.filter_map(text).collect()
 }
 
-/// The groups that only the API server itself serves, and whose documents are large.
-const BUILT_IN: [&str; 5] = ["", "apps", "autoscaling", "batch", "policy"];
-
-/// Whether the server of each kind supports dry runs. A command asks once about each kind.
-#[derive(Debug, Clone, Default)]
-pub struct DryRunSupport(Arc<Mutex<HashMap<String, Arc<OnceCell<bool>>>>>);
-
-impl DryRunSupport {
-    async fn of_kind(&self, client: &kube::Client, info: &KindInfo) -> Result<bool, ApiError> {
-        let known = self.0.lock().entry(info.full_name()).or_default().clone();
-        known.get_or_try_init(|| supports_dry_run(client, info)).await.copied()
-    }
-}
-
-/// Whether the server of a kind documents dry runs of a DELETE. An aggregated API may ignore
-/// the option and delete the object.
-async fn supports_dry_run(client: &kube::Client, info: &KindInfo) -> Result<bool, ApiError> {
-    if BUILT_IN.contains(&info.group.as_str()) {
-        return Ok(true);
-    }
-    let version = info.versions.first().map_or("", String::as_str);
-    let prefix = format!("/apis/{}/{version}", info.group);
-    let request = http::Request::get(format!("/openapi/v3{prefix}")).body(Vec::new());
-    let request = request.map_err(|error| ApiError::Other(error.to_string()))?;
-    let document: Value = client.request(request).await?;
-    let place = if info.namespaced { "/namespaces/{namespace}" } else { "" };
-    let path = format!("{prefix}{place}/{}/{{name}}", info.resource);
-    let parameters = document["paths"][&path]["delete"]["parameters"].as_array();
-    Ok(parameters.is_some_and(|all| all.iter().any(|one| one["name"] == "dryRun")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cluster::{failure, local_client};

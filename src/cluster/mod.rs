@@ -14,6 +14,7 @@ pub(crate) mod crds;
 mod decider;
 mod delete;
 mod discovery;
+mod dry_run;
 mod dump;
 pub mod election;
 mod event;

@@ -37,7 +37,8 @@ pub fn ask(effect: &str) -> Result<(), CommandError> {
 pub fn ask_for(effect: &str, word: &str) -> Result<(), CommandError> {
     let mut answer = String::new();
     let mut stderr = std::io::stderr();
-    let question = without_controls(&format!("{effect} Type {word} to continue: "));
+    let lines: Vec<_> = effect.lines().map(without_controls).collect();
+    let question = format!("{} Type {word} to continue: ", lines.join("\n"));
     let written = write!(stderr, "{question}").and_then(|()| stderr.flush());
     written.and_then(|()| std::io::stdin().read_line(&mut answer)).map_err(CommandError::Output)?;
     match answer.trim() {

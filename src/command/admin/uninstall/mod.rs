@@ -76,11 +76,7 @@ async fn uninstall(
             let code = if report.unread.is_empty() { 0 } else { 3 };
             return UninstallOutput::new(&report, true, messages, &text, code).print(output);
         }
-        let lines: Vec<_> = text.lines().map(without_controls).collect();
-        confirm::ask(&format!(
-            "{}\nThis removes belay's protection from the whole cluster.",
-            lines.join("\n")
-        ))?;
+        confirm::ask(&format!("{text}This removes belay's protection from the whole cluster."))?;
     }
     let options = UninstallOptions { abandon, dry_run: false, limit };
     let (report, messages) = execute(&session, &settings, options).await?;
