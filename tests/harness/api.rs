@@ -226,17 +226,6 @@ impl Api {
         Ok((answer.code >= 300).then_some(answer.body))
     }
 
-    /// Creates an object in the protobuf encoding of Kubernetes, which can contain what JSON can't.
-    pub fn post_protobuf(&self, path: &str, object: Vec<u8>) -> Result<()> {
-        let content = "application/vnd.kubernetes.protobuf";
-        let answer = self.send_bytes(content, http::Method::POST, path, object)?;
-        if answer.code < 300 {
-            Ok(())
-        } else {
-            Err(format!("{}: {}", answer.code, answer.body).into())
-        }
-    }
-
     fn post(&self, object: &Value, namespace: &str, query: &str) -> Result<Answer> {
         let (kind, _) = self.resolve(&named(object))?;
         let path = format!("{}{query}", path(&kind, namespace, ""));
@@ -345,16 +334,6 @@ impl Api {
         body: Option<&Value>,
     ) -> Result<Answer> {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        self.send_bytes(content, method, path, body)
-    }
-
-    fn send_bytes(
-        &self,
-        content: &str,
-        method: http::Method,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<Answer> {
         let request = http::Request::builder().method(method).uri(path);
         let request =
             request.header("content-type", content).body(kube::client::Body::from(body))?;

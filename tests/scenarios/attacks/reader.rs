@@ -4,9 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::faulty::faulty;
 use crate::harness::eventually;
-use crate::harness::manifest::{Manifest as _, claim, config_map, pod, relation};
+use crate::harness::manifest::{Manifest as _, claim, pod, relation};
 use crate::harness::rbac::rule;
 use crate::people::Person;
 use crate::team::SOON;
@@ -129,60 +128,4 @@ fn h07_a_deep_custom_resource_hides_no_other_one() {
     plane.delete(&["deletionpolicy", &ns], "");
     plane.kubectl(&["delete", "relation", "h07-gadgets"]).unwrap().success().unwrap();
     plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
-}
-
-/// A field of a protobuf message, with this number.
-fn field(number: usize, content: &[u8]) -> Vec<u8> {
-    let varint = |mut number: usize| {
-        let mut bytes = Vec::new();
-        while number > 127 {
-            bytes.push((number & 127) as u8 | 128);
-            number >>= 7;
-        }
-        bytes.push(number as u8);
-        bytes
-    };
-    [varint(number << 3 | 2), varint(content.len()), content.to_vec()].concat()
-}
-
-/// A ConfigMap in protobuf whose managedFields are nested so deeply that the API server can't encode
-/// the whole object as JSON inside of another object.
-fn too_deep_config_map(name: &str) -> Vec<u8> {
-    const LEVELS: usize = 9_998;
-    let nested = format!("{}{{}}{}", "{\"f:a\":".repeat(LEVELS), "}".repeat(LEVELS));
-    let fields = format!("{{\"f:metadata\":{nested}}}");
-    let entry = [
-        field(1, b"odd"),
-        field(2, b"Update"),
-        field(3, b"v1"),
-        field(6, b"FieldsV1"),
-        field(7, &field(1, fields.as_bytes())),
-    ];
-    let metadata = [field(1, name.as_bytes()), field(17, &entry.concat())].concat();
-    let kind = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
-    [b"k8s\0".to_vec(), field(1, &kind), field(2, &field(1, &metadata))].concat()
-}
-
-#[test]
-fn h137_an_object_that_the_api_server_cannot_send_stops_no_release() {
-    let world = faulty();
-    let plane = &world.plane;
-    let [own, other] = ["h137-own", "h137-other"].map(|name| plane.namespace(name).unwrap());
-    policy::protect(plane, &other, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
-    let path = format!("/api/v1/namespaces/{own}/configmaps");
-    for (number, name) in ["before", "after"].into_iter().enumerate() {
-        if number > 0 {
-            plane.api().post_protobuf(&path, too_deep_config_map("deep")).unwrap();
-        }
-        plane.apply(&config_map(name).with_namespace(&other)).unwrap();
-        let object = format!("configmap/{name}");
-        plane.api().delete(&[&object], &other).unwrap().success().unwrap();
-        eventually(&format!("the release of {name}"), SOON, || {
-            let held = plane.api().get(&object, &other)?;
-            if held.is_none() { Ok(()) } else { Err("it is there".into()) }
-        })
-        .unwrap();
-    }
-    plane.api().delete(&["configmap/deep"], &own).unwrap().success().unwrap();
-    plane.delete(&["deletionpolicy", &other], "");
 }
