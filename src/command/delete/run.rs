@@ -1,6 +1,7 @@
 //! Deletes the waves one after the other.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -12,11 +13,9 @@ use super::state::{DeletionState, Selection};
 use super::wait::{Waiter, explain};
 use super::wave::{DeleteOutcome, delete};
 use crate::command::CommandError;
+use crate::command::delete_answer::CONCURRENT_DELETES;
 use crate::command::document::Object;
 use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuery};
-
-/// The number of concurrent DELETEs.
-const MAX_CONCURRENT: usize = 8;
 
 /// How often to read the cluster again because an object changed just before its DELETE.
 const MAX_CHANGES: usize = 10;
@@ -24,7 +23,7 @@ const MAX_CHANGES: usize = 10;
 /// A deletion in progress.
 pub struct Run {
     selection: Selection,
-    plan: DeletionPlan,
+    plan: Arc<DeletionPlan>,
     first: Option<DeletionState>,
     waiter: Waiter,
     /// The uids of the objects with an accepted DELETE.
@@ -64,7 +63,7 @@ impl Run {
         let query = TargetQuery::of_objects(&plan.targets);
         Self {
             selection: Selection { query, ..selection },
-            plan,
+            plan: Arc::new(plan),
             first: Some(state),
             waiter,
             sent: HashSet::new(),
@@ -78,14 +77,13 @@ impl Run {
         loop {
             let state = match self.first.take() {
                 Some(state) => state,
-                None => DeletionState::read(&self.selection).await?,
+                None => DeletionState::read_again(&self.selection).await?,
             };
             let changes = self.plan.changes(&state.inspection, &state.plan);
             if !changes.is_empty() {
                 let says = "stopped, because the cluster has changed since the plan".to_owned();
                 return Ok(self.report(DeleteResult::Changed, says).with_changes(changes));
             }
-            // Borrowed from a copy, because the step changes `self`.
             let plan = self.plan.clone();
             let leftovers = plan.leftovers(&state.inspection, &state.plan);
             let Some(step) = self.next_step(&state, leftovers) else {
@@ -142,10 +140,8 @@ impl Run {
         if remaining.is_empty() {
             return Ok(None);
         }
-        let stays = explain(self.waiter.cluster(), &remaining).await;
-        let list: Vec<&str> = remaining.iter().map(|object| object.typed.as_str()).collect();
-        let says = format!("the time limit ended: these objects still exist: {}", list.join(", "));
-        Ok(Some(self.report(DeleteResult::TimedOut, says).with_remaining(remaining, stays)))
+        let says = "the time limit ended: these objects still exist";
+        Ok(Some(self.report_remaining(DeleteResult::TimedOut, says, remaining).await))
     }
 
     /// Sends the DELETEs of a wave.
@@ -159,7 +155,7 @@ impl Run {
             (&planned.object, delete(state, selection, planned).await)
         });
         let deletes = deletes.collect::<Vec<_>>();
-        let mut outcomes = futures_util::stream::iter(deletes).buffered(MAX_CONCURRENT);
+        let mut outcomes = futures_util::stream::iter(deletes).buffered(CONCURRENT_DELETES);
         let (mut sent, mut changed, mut failed) = (Vec::new(), None, None);
         while let Some((object, outcome)) = outcomes.next().await {
             match outcome {
@@ -209,10 +205,21 @@ impl Run {
             };
             return Ok(self.report(DeleteResult::Deleted, says));
         }
+        let says = "these objects stay Terminating, as expected";
+        Ok(self.report_remaining(DeleteResult::Stays, says, remaining).await)
+    }
+
+    /// The report that names the remaining objects after this text, with the reasons why they stay.
+    async fn report_remaining(
+        &self,
+        result: DeleteResult,
+        text: &str,
+        remaining: Vec<Object>,
+    ) -> DeleteReport {
         let stays = explain(self.waiter.cluster(), &remaining).await;
         let list: Vec<&str> = remaining.iter().map(|object| object.typed.as_str()).collect();
-        let says = format!("these objects stay Terminating, as expected: {}", list.join(", "));
-        Ok(self.report(DeleteResult::Stays, says).with_remaining(remaining, stays))
+        let says = format!("{text}: {}", list.join(", "));
+        self.report(result, says).with_remaining(remaining, stays)
     }
 
     fn report(&self, result: DeleteResult, says: String) -> DeleteReport {

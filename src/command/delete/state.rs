@@ -10,6 +10,7 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::report::{Report as _, View};
+use crate::decide::Verdict;
 use crate::graph::NodeId;
 use crate::objects::{KindInfo, Uid};
 
@@ -19,6 +20,15 @@ pub struct Selection {
     pub namespace: Option<String>,
     pub cascade: Cascade,
     pub cluster: ClusterArguments,
+}
+
+async fn inspect(selection: &Selection) -> Result<Inspection, CommandError> {
+    let search = SearchArguments {
+        namespace: selection.namespace.clone(),
+        from: SourceArguments::default(),
+        cluster: selection.cluster.clone(),
+    };
+    read_inspection(&selection.query, search, false).await
 }
 
 /// The deletion of the selected objects, from one read of the cluster.
@@ -31,16 +41,27 @@ pub struct DeletionState {
 }
 
 impl DeletionState {
+    /// Reads the cluster, with the verdict on the deletion.
     pub async fn read(selection: &Selection) -> Result<Self, CommandError> {
-        let search = SearchArguments {
-            namespace: selection.namespace.clone(),
-            from: SourceArguments::default(),
-            cluster: selection.cluster.clone(),
-        };
-        let inspection = read_inspection(&selection.query, search, false).await?;
+        let inspection = inspect(selection).await?;
         let (impact, verdict, _) = assess(&inspection, selection.cascade).await;
-        let plan =
-            DeletionPlan::new(&inspection, &impact, verdict.as_ref(), selection.cascade).await;
+        Self::new(inspection, impact, verdict.as_ref(), selection.cascade).await
+    }
+
+    /// Reads the cluster before a later wave. The API server then decides about each DELETE.
+    pub async fn read_again(selection: &Selection) -> Result<Self, CommandError> {
+        let inspection = inspect(selection).await?;
+        let impact = Impact::new(&inspection, None, selection.cascade.into());
+        Self::new(inspection, impact, None, selection.cascade).await
+    }
+
+    async fn new(
+        inspection: Inspection,
+        impact: Impact,
+        verdict: Option<&Verdict>,
+        cascade: Cascade,
+    ) -> Result<Self, CommandError> {
+        let plan = DeletionPlan::new(&inspection, &impact, verdict, cascade).await;
         let no_cluster = || CommandError::Usage("delete needs a cluster".to_owned());
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
