@@ -221,7 +221,5 @@ pub(crate) fn only_wait<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> bo
 
 /// An object of a graph by kind and name.
 pub(crate) fn object_name(node: Node<'_>) -> ObjectName {
-    let info = node.info();
-    let object = ObjectRef::of_kind(info, node.namespace(), node.name());
-    ObjectName { kind: info.kind.clone(), object }
+    ObjectName { kind: node.info().kind.clone(), object: node.object_ref() }
 }

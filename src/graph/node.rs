@@ -75,6 +75,11 @@ impl<'g> Node<'g> {
         &self.slot.name
     }
 
+    /// The reference to it.
+    pub fn object_ref(self) -> ObjectRef {
+        ObjectRef::of_kind(self.info(), self.namespace(), self.name())
+    }
+
     /// Its namespace; empty for a cluster-scoped object.
     pub fn namespace(self) -> &'g str {
         self.graph.coordinates(self.id).1

@@ -267,6 +267,11 @@ impl KindInfo {
         }
     }
 
+    /// Whether it is the kind of Secrets. belay reads only the metadata of a Secret.
+    pub fn is_secret(&self) -> bool {
+        self.group.is_empty() && self.resource == "secrets"
+    }
+
     /// The plural name of the kind, with its group after a dot.
     pub fn full_name(&self) -> String {
         full_name(&self.group, &self.resource)

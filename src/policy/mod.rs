@@ -31,4 +31,4 @@ pub use identities::{Identities, Person, account as service_account, exempt_name
 pub use policy_set::{AppliedPolicy, PolicySet};
 pub use relation::compile as compile_relation;
 pub use rules::Rules;
-pub use selectors::{Labels, MatchResult, Matcher, UserMatcher};
+pub use selectors::{Labels, MatchResult, Matcher, NAME_LABEL, UserMatcher};

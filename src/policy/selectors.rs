@@ -6,7 +6,7 @@ use crate::graph::Requirement;
 
 /// The label that the API server adds to every Namespace. Its value is the name of the
 /// Namespace.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A label selector. Without requirements it matches everything.
 #[derive(Debug, Clone, Default, PartialEq)]

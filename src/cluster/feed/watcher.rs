@@ -353,9 +353,7 @@ async fn pages(
     outage: &mut WatchOutage,
 ) -> Result<String, ApiError> {
     let WatchTarget { info, detail, labels, namespace } = target;
-    // belay never reads the data of a Secret.
-    let is_secret = (&*info.group, &*info.resource) == ("", "secrets");
-    let detail = if outage.list_pages && !is_secret { Detail::Whole } else { *detail };
+    let detail = if outage.list_pages && !info.is_secret() { Detail::Whole } else { *detail };
     let query = ListQuery { info, namespace, detail, labels };
     let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();

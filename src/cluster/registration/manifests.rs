@@ -15,7 +15,7 @@ use super::conditions::Condition::{
 };
 use crate::decide::AdmissionPhase;
 use crate::objects::PROTECT_LABEL;
-use crate::policy::exempt_namespaces;
+use crate::policy::{NAME_LABEL, exempt_namespaces};
 use crate::webhook::LABELLED;
 
 /// The time-out of the API server. belay's own deadline is shorter, so that the client
@@ -234,7 +234,7 @@ fn outside_system_namespaces(address: &Address) -> LabelSelector {
         Address::Url(_) => None,
     };
     let namespaces = exempt_namespaces(own).map(str::to_owned).collect();
-    selector("kubernetes.io/metadata.name", "NotIn", namespaces)
+    selector(NAME_LABEL, "NotIn", namespaces)
 }
 
 fn selector(key: &str, operator: &str, values: Vec<String>) -> LabelSelector {

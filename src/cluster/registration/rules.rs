@@ -13,8 +13,8 @@ use crate::cluster::World;
 use crate::cluster::feed::plan;
 use crate::decide::is_hold_unsafe_on_kind;
 use crate::objects::{CRDS, KindInfo, Kinds};
-use crate::policy::Policy;
 use crate::policy::api::Action;
+use crate::policy::{NAME_LABEL, Policy};
 
 /// The rules by webhook. Equal policies give equal rules. A webhook without rules is not
 /// in the map.
@@ -40,9 +40,6 @@ impl Rules {
         rules.extend(kinds.rules(operation, suffix));
     }
 }
-
-/// The API server sets this label on every Namespace, and it can't be changed.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Computes the rules. `labelled` are the kinds whose labelled objects belay watches although no
 /// policy names the kinds. The rules include their ancestors.

@@ -100,9 +100,8 @@ impl TargetClient {
             if !sent.as_ref().is_err_and(SendFailure::is_undecodable_object) {
                 return sent;
             }
-            // belay never reads the data of a Secret. A Secret has times only in its metadata.
-            let is_secret = (&*self.info.group, &*self.info.resource) == ("", "secrets");
-            let detail = if is_secret { Detail::Metadata } else { Detail::Whole };
+            // A Secret has times only in its metadata.
+            let detail = if self.info.is_secret() { Detail::Metadata } else { Detail::Whole };
             let request = api::get_request(&self.info, self.place(), detail);
             let Some(object) = self.send(client, request).await? else { return sent };
             let mut patch = patch.clone();

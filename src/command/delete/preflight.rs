@@ -5,15 +5,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::state::{DeletionState, Selection};
-use crate::command::delete_answer::ServerAnswer;
+use crate::command::delete_answer::{CONCURRENT_DELETES, ServerAnswer};
 use crate::command::document::{Object, ReportedVerdict};
 use crate::command::inspect::{DeletedBy, PlannedObject, PolicyState, verdict};
 use crate::decide::{Decision, Reason, Verdict, sentence};
 use crate::graph::NodeId;
 use crate::objects::ObjectRef;
-
-/// The number of concurrent dry runs.
-const MAX_CONCURRENT: usize = 8;
 
 /// The result of the checks.
 #[derive(Debug, Default)]
@@ -68,7 +65,7 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
         (wave, planned, answer)
     });
     let answers: Vec<_> = futures_util::stream::iter(answers.collect::<Vec<_>>())
-        .buffered(MAX_CONCURRENT)
+        .buffered(CONCURRENT_DELETES)
         .collect()
         .await;
     for (wave, PlannedObject { object, .. }, answer) in answers {

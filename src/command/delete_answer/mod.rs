@@ -10,6 +10,9 @@ use crate::command::webhooks::{MISSING, Webhooks};
 use crate::decide::{HOLD_WARNING, Verdict};
 use crate::objects::{ObjectRef, without_controls};
 
+/// The number of concurrent DELETEs, also as dry runs.
+pub const CONCURRENT_DELETES: usize = 8;
+
 /// What was not read if the answer of the API server is unknown.
 pub const DRY_RUN: &str = "the answer to a dry run of the DELETE";
 

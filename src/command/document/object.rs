@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::ObjectName;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Node, NodeId};
 use crate::objects::{KindInfo, Kinds, ObjectRef};
 
 /// An object. Unknown fields are absent.
@@ -33,6 +33,12 @@ pub struct Object {
 }
 
 impl Object {
+    /// The node of this object, if it exists under its name.
+    pub fn find<'g>(&self, graph: &'g Graph) -> Option<Node<'g>> {
+        let kind = graph.kinds.find_resource(&self.group, &self.resource)?;
+        graph.object(kind, &self.namespace, &self.name)
+    }
+
     /// The report of a node of the graph, whether the object exists or not.
     pub fn at(graph: &Graph, id: NodeId) -> Self {
         let (kind, namespace, name) = graph.coordinates(id);

@@ -8,6 +8,7 @@ use super::documents::Document;
 use super::reader::{Strictness, read};
 use super::tree::Node;
 use crate::objects::{KindId, Kinds, Object};
+use crate::policy::NAME_LABEL;
 
 /// Kind, namespace and name.
 pub type Key = (KindId, String, String);
@@ -73,9 +74,6 @@ pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document
     }
     object
 }
-
-/// The label that the API server adds to every Namespace.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A Namespace that contains objects and that no document describes.
 pub fn namespace(name: &str) -> Value {

@@ -94,6 +94,12 @@ impl Log {
         );
     }
 
+    /// A DELETE that removes the object with this uid at once.
+    fn remove(&mut self, user: &str, group: &str, resource: &str, uid: &str) {
+        let answer = json!({"kind": "Status", "details": {"uid": uid}});
+        self.line("delete", user, group, resource, 200, &answer);
+    }
+
     /// A write with this object in its response; its uid is its name.
     fn write(&mut self, verb: &str, user: &str, group: &str, resource: &str, mut object: Value) {
         self.version += 1;
@@ -174,14 +180,7 @@ fn what_is_always_protected_was_lost() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({}));
     log.wait(10);
-    log.line(
-        "delete",
-        "alice",
-        "",
-        "configmaps",
-        200,
-        &json!({"kind": "Status", "details": {"uid": "settings"}}),
-    );
+    log.remove("alice", "", "configmaps", "settings");
     assert_eq!(log.found(&[]), ["lost"]);
 }
 
@@ -252,14 +251,7 @@ fn a_policy_counts_from_when_it_is_ready_to_when_it_goes() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({}));
     log.wait(10);
-    log.line(
-        "delete",
-        "bob",
-        "belay.dev",
-        "deletionpolicies",
-        200,
-        &json!({"kind": "Status", "details": {"uid": "kept"}}),
-    );
+    log.remove("bob", "belay.dev", "deletionpolicies", "kept");
     log.deleted_and_released();
     assert_eq!(log.found(&[]), [""; 0]);
 }
@@ -428,14 +420,7 @@ fn a_custom_resource_was_deleted_with_its_crd() {
         json!({"metadata": {"name": "w", "namespace": "room-0"}}),
     );
     log.wait(10);
-    log.line(
-        "delete",
-        "alice",
-        "apiextensions.k8s.io",
-        "customresourcedefinitions",
-        200,
-        &json!({"kind": "Status", "details": {"uid": name}}),
-    );
+    log.remove("alice", "apiextensions.k8s.io", "customresourcedefinitions", name);
     let referee = Referee::read(log.lines.join("\n").as_bytes()).unwrap();
     assert!(referee.history.lives["w"].gone.is_some());
 }

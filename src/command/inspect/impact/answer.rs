@@ -6,18 +6,14 @@ use futures_util::{StreamExt as _, stream};
 
 use super::Cascade;
 use super::order::{Predecessors, losses};
-use crate::command::delete_answer::{DeleteAnswer, ServerAnswer, ServerDenial};
+use crate::command::delete_answer::{CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial};
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::webhooks::Webhooks;
 use crate::decide::{Reason, Verdict, object_name};
-use crate::graph::{Graph, Node, NodeId};
-use crate::objects::ObjectRef;
+use crate::graph::{Graph, NodeId};
 
 /// The limit of objects about which the command asks the API server.
 const MAX_ASKED: usize = 100;
-
-/// How many of these requests are in progress at once.
-const CONCURRENT_REQUESTS: usize = 8;
 
 /// Why the answer about one of several objects is unknown.
 const ASKED_ALONE: &str = "the API server judges the delete of each object alone, and other \
@@ -44,15 +40,15 @@ pub async fn ask_server(
     let nodes = targets.iter().filter_map(|target| inspection.graph.get(*target));
     // The API server has accepted the DELETE of a Terminating object.
     let nodes: Vec<_> = nodes.filter(|node| !node.is_terminating()).collect();
-    let first = nodes.first().map(|node| object_of(*node))?;
+    let first = nodes.first().map(|node| node.object_ref())?;
     let asking = nodes.iter().take(MAX_ASKED).map(|node| async {
-        let (object, uid) = (object_of(*node), node.uid().to_string());
+        let (object, uid) = (node.object_ref(), node.uid().to_string());
         let request = (caller, me);
         let propagation = Some(cascade.into());
         let answer = ServerAnswer::ask(request, node.info(), (&object, &uid), propagation).await;
         (node.id(), object, answer)
     });
-    let asking = stream::iter(asking).buffered(CONCURRENT_REQUESTS).collect::<Vec<_>>();
+    let asking = stream::iter(asking).buffered(CONCURRENT_DELETES).collect::<Vec<_>>();
     let webhooks = Webhooks::read(&caller.client, &inspection.installation);
     let (mut answers, webhooks) = tokio::join!(asking, webhooks);
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
@@ -81,7 +77,7 @@ pub async fn ask_server(
         answers.into_iter().map(|(_, object, answer)| (object, answer)).collect();
     if let Some(node) = nodes.get(MAX_ASKED) {
         let why = format!("there are more than {MAX_ASKED} objects");
-        answers.push((object_of(*node), ServerAnswer::Unknown(why)));
+        answers.push((node.object_ref(), ServerAnswer::Unknown(why)));
     }
     // Without belay's kinds, there is no policy.
     let no_policy =
@@ -90,10 +86,6 @@ pub async fn ask_server(
     let server = ServerAnswer::merge(answers);
     let answer = DeleteAnswer::merge(&first, local, complete, Some(server), &webhooks);
     Some(TargetAnswers { answer, predecessors })
-}
-
-fn object_of(node: Node<'_>) -> ObjectRef {
-    ObjectRef::of_kind(node.info(), node.namespace(), node.name())
 }
 
 /// The users in a denial of one of several targets.

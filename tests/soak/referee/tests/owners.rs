@@ -26,14 +26,7 @@ fn a_child_was_orphaned() {
     log.config("create", "alice", json!({"finalizers": []}));
     log.config("create", "alice", child);
     log.wait(10);
-    log.line(
-        "delete",
-        "alice",
-        "",
-        "configmaps",
-        200,
-        &json!({"kind": "Status", "details": {"uid": "settings"}}),
-    );
+    log.remove("alice", "", "configmaps", "settings");
     log.config("patch", GC, orphan);
     assert_eq!(log.found(&["child"]), [""; 0]);
 }

@@ -55,7 +55,7 @@ fn a_user_counts_unless_it_is_finished_or_deleted_or_deleted_as_well() {
     );
     log.wait(10);
     log.deleted_and_released();
-    assert_eq!(log.found(&[]), [""; 0], "the oracle says that it goes along");
+    assert_eq!(log.found(&[]), [""; 0], "by the oracle, the Pod is deleted with its owner");
     let mut log = Log::with(used());
     log.config("create", "alice", json!({}));
     log.write(
@@ -151,8 +151,7 @@ fn a_relation_makes_users_while_it_is_there() {
         let now = stamp(log.second + 1);
         log.config("delete", "alice", json!({"deletionTimestamp": now}));
         if removed {
-            let gone = json!({"kind": "Status", "details": {"uid": "widgets-settings"}});
-            log.line("delete", "admin", "belay.dev", "relations", 200, &gone);
+            log.remove("admin", "belay.dev", "relations", "widgets-settings");
         }
         log.config("patch", BELAY, json!({"deletionTimestamp": now}));
         log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));

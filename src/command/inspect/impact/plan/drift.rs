@@ -130,11 +130,9 @@ impl DeletionPlan {
         current: &Self,
     ) -> impl Iterator<Item = &'p PlannedObject> {
         let uids: HashSet<&str> = current.objects().map(|one| one.object.uid.as_str()).collect();
-        let graph = &inspection.graph;
-        let exists = |Object { group, resource, namespace, name, uid, .. }: &Object| {
-            let kind = graph.kinds.find_resource(group, resource);
-            let node = kind.and_then(|kind| graph.object(kind, namespace, name));
-            node.is_some_and(|node| node.uid() == Uid::new(uid))
+        let exists = |object: &Object| {
+            let node = object.find(&inspection.graph);
+            node.is_some_and(|node| node.uid() == Uid::new(&object.uid))
         };
         let absent = self.objects().filter(|one| !uids.contains(one.object.uid.as_str()));
         absent.filter(|one| exists(&one.object)).collect::<Vec<_>>().into_iter()

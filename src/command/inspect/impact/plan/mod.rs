@@ -298,9 +298,7 @@ fn staying(
 }
 
 fn with_uid(inspection: &Inspection, object: &Object) -> Object {
-    let graph = &inspection.graph;
-    let kind = graph.kinds.find_resource(&object.group, &object.resource);
-    let node = kind.and_then(|kind| graph.object(kind, &object.namespace, &object.name));
+    let node = object.find(&inspection.graph);
     let uid = node.map(|node| node.uid().to_string()).unwrap_or_default();
     object.clone().with_uid(&uid)
 }
