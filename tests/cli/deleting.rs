@@ -137,7 +137,8 @@ fn a_namespace_is_deleted_with_custom_resources_before_their_controller() {
         "protect": {"whileUsed": {}}});
     policy::apply(plane, &ns, spec);
     shop(plane, &ns);
-    let group = "delete.example.test";
+    // Other tests look for controllers of finalizers in the domain example.test.
+    let group = "teardown.test";
     operator(plane, &ns, group);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.json");

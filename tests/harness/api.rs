@@ -312,6 +312,11 @@ impl Api {
         }
     }
 
+    /// Whether discovery serves this kind: `Gizmo.v1.example.com`.
+    pub fn finds_kind(&self, word: &str) -> Result<()> {
+        self.resolve(&format!("{word}/")).map(drop)
+    }
+
     fn resolve<'o>(&self, object: &'o str) -> Result<(KindInfo, &'o str)> {
         let (word, name) = object.split_once('/').ok_or("expected KIND/NAME")?;
         let mut known = lock(&self.names);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::api::has_condition;
 use super::manifest::{Manifest as _, object};
-use super::{ControlPlane, Result};
+use super::{ControlPlane, Result, eventually};
 
 /// A CRD of a namespaced kind whose objects may contain anything. `stored` is the version
 /// in which they are stored.
@@ -52,6 +52,11 @@ impl ControlPlane {
             if served { Ok(()) } else { Err(crd["status"].to_string().into()) }
         };
         let object = format!("customresourcedefinitions/{name}");
-        self.api().wait((&object, ""), Duration::from_secs(60), established)
+        let limit = Duration::from_secs(60);
+        self.api().wait((&object, ""), limit, established)?;
+        // Discovery serves the kind a moment later.
+        eventually(&format!("the discovery of {name}"), limit, || {
+            self.api().finds_kind(&format!("{kind}.v1.{group}"))
+        })
     }
 }
