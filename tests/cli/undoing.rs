@@ -10,6 +10,7 @@ use crate::harness::kubectl::Output;
 use crate::harness::manifest::{
     Manifest as _, claim, config_map, object, owner, pod, reader, secret, workload,
 };
+use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
 use crate::held_data::{hold_claims, storage_class, wait_until_running};
 use crate::{LIMIT, belay, policy, world};
@@ -211,6 +212,35 @@ fn a_namespace_is_restored_with_what_still_exists() {
     for name in names {
         plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
     }
+}
+
+#[test]
+fn an_undo_that_would_wait_for_approvals_does_not_begin() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-approvals").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "approval": {"required": 2},
+        "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(plane, &ns, spec);
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    plane.apply(&reader("web", "configMapRef", "settings").with_namespace(&ns)).unwrap();
+    wait_until_held(plane, &ns, "cm/settings");
+    delete(plane, &ns, "cm/settings");
+    let before = read(plane, &ns, "cm/settings");
+    let rights = [rule("*", "*", "get, list, watch, create, patch")];
+    plane.grant(&ns, None, &rights, &[rbac::user(&ns)]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path];
+    for (user, why) in [
+        (&[][..], "its deletion needs 1 more approvals beside yours; nothing was changed"),
+        (&["--as", &ns][..], "approve-deletion"),
+    ] {
+        let refused = belay(plane, &[&undo[..], user].concat());
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+        assert!(!Path::new(&path).exists());
+    }
+    assert_eq!(uid(&read(plane, &ns, "cm/settings")), uid(&before));
 }
 
 #[test]

@@ -180,15 +180,18 @@ pub async fn approve_release(
     Ok(request.report(approval, snapshot.as_ref(), None).await.lines)
 }
 
-/// The number of approvals by other people that the end of a deletion needs beside the user's own.
-/// 0 if the policies can't be read.
-pub async fn missing_approvals(target: &TargetObject) -> usize {
+/// Checks that the user may approve the end of a deletion, without an approval. Returns the number
+/// of approvals by other people that it needs beside the user's own; 0 if the policies can't be
+/// read.
+pub async fn check_release(target: &TargetObject, reason: &str) -> Result<usize, CommandError> {
+    let content = target.object_ref.is_namespace();
     let (snapshot, policies) = policies_of_release(target).await;
     let consent = snapshot.and_then(|snapshot| read_consent(target, &snapshot, &policies));
-    consent.map_or(0, |RequiredApprovals { terms, people }| {
+    Request::new(target, policies, reason, content, None).create(true).await?;
+    Ok(consent.map_or(0, |RequiredApprovals { terms, people }| {
         let others = people.iter().filter(|person| **person != target.session.me.name);
         terms.required.saturating_sub(1 + others.count())
-    })
+    }))
 }
 
 /// The policies whose terms the approval of a release must satisfy.

@@ -26,7 +26,7 @@ use self::record::UndoRecord;
 pub use self::report::UndoReport;
 use self::report::UndoResult;
 use self::restore::{Undo, UndoOutcome};
-use super::approve::missing_approvals;
+use super::approve::check_release;
 use super::confirm::{self, ConfirmArguments};
 use super::duration::parse_duration;
 use super::inspect::ClusterIdentity;
@@ -37,6 +37,9 @@ use super::session::UserSession;
 use super::target::{TargetArguments, TargetObject};
 use super::wait::Waiter;
 use super::{CommandError, block_on};
+
+/// The reason in the approval of a release.
+const REASON: &str = "kubectl belay undo";
 
 #[derive(Debug, Args)]
 #[command(
@@ -97,7 +100,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             let target = arguments.read_one().await?;
             let record = read::read_record(target.document(), cluster.clone()).await?;
             if record.is_held {
-                refuse_missing_approvals(&target).await?;
+                check_release_by_belay(&target).await?;
             }
             let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
             (record, path)
@@ -164,18 +167,23 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     }
 }
 
-/// Refuses an undo that would wait for approvals of other people with stopped workloads.
-async fn refuse_missing_approvals(target: &TargetObject) -> Result<(), CommandError> {
-    let missing = missing_approvals(target).await;
-    if missing == 0 {
-        return Ok(());
+/// Refuses an undo that would wait for belay or for approvals, with stopped workloads.
+async fn check_release_by_belay(target: &TargetObject) -> Result<(), CommandError> {
+    let typed = target.object_ref.arguments();
+    let refused = |why: String| CommandError::Refused(format!("belay holds {typed}, and {why}"));
+    if let Ok(None) = target.session.leader().await {
+        return Err(refused(
+            "has no leader that could release it; nothing was changed; next: kubectl belay status"
+                .to_owned(),
+        ));
     }
-    Err(CommandError::Refused(format!(
-        "belay holds {}, and its deletion needs {missing} more approvals beside yours; nothing was \
-         changed; next: have others run: kubectl belay approve {} --reason \"…\"",
-        target.object_ref.arguments(),
-        target.object_ref.arguments()
-    )))
+    match check_release(target, REASON).await? {
+        0 => Ok(()),
+        missing => Err(refused(format!(
+            "its deletion needs {missing} more approvals beside yours; nothing was changed; next: \
+             have others run: kubectl belay approve {typed} --reason \"…\""
+        ))),
+    }
 }
 
 /// The steps, as text for the question.
@@ -187,5 +195,5 @@ fn steps(record: &UndoRecord, path: &Path) -> String {
     for lost in &record.lost {
         text.push_str(&format!("not restored: {}: {}\n", lost.object.typed, lost.why));
     }
-    Screen::pipe().clean(text.trim_end()).into()
+    Screen::pipe().clean(text.trim_end())
 }

@@ -87,7 +87,7 @@ pub struct LostObject {
 }
 
 impl UndoRecord {
-    /// Writes a new file. Nothing exists in the cluster that is not in the file, once this returns.
+    /// Writes a new file, and never replaces one.
     pub fn write(&self, path: &Path) -> Result<(), CommandError> {
         let document = Document::new(KIND, self);
         let failed = |error: std::io::Error| {
@@ -101,9 +101,19 @@ impl UndoRecord {
             let why = format!("the objects have more than {} MiB", MAX_DOCUMENT >> 20);
             return Err(failed(std::io::Error::other(why)));
         }
-        let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let mut file = open.map_err(failed)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)
+        // An interruption leaves no half of a file under this name.
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(".draft");
+        let write = || {
+            let mut open = OpenOptions::new();
+            open.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = open.open(&draft)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            std::fs::hard_link(&draft, path)?;
+            std::fs::remove_file(&draft)
+        };
+        write().map_err(failed)
     }
 
     pub fn read(path: &Path) -> Result<Self, CommandError> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::REASON;
 use super::manifest::RESTORED_FROM;
 use super::record::{SavedObject, SavedVolume, UndoRecord};
 use crate::cluster::AwaitedObject;
@@ -192,7 +193,7 @@ impl Undo<'_> {
             if let Some(json) = self.old_target().await? {
                 let session = self.session.clone();
                 let target = TargetObject { session, info, object_ref, json };
-                for line in approve_release(&target, "kubectl belay undo").await? {
+                for line in approve_release(&target, REASON).await? {
                     progress(&line);
                 }
             }
