@@ -95,8 +95,8 @@ version
   kubectl belay version --client
 
 completion
-  source <(kubectl belay completion bash)
-  belay completion fish | source
+  kubectl belay completion kubectl > ~/.local/bin/kubectl_complete-belay
+  source <(belay completion bash)
 
 admin certs
   belay admin certs --name belay.example.com

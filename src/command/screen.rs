@@ -211,7 +211,8 @@ fn command_end(text: &str) -> Option<usize> {
     for (index, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), _) if open == c => quote = None,
-            (None, '"' | '\'') if matches!(before, ' ' | '=') => {
+            // `'it'\''s'` is one word.
+            (None, '"' | '\'') if matches!(before, ' ' | '=' | '\'') => {
                 quote = Some(c).filter(|_| text[index + 1..].contains(c));
             }
             (None, ' ') => {

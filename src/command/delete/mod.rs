@@ -90,6 +90,9 @@ enum DryRun {
 }
 
 pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
+    if arguments.plan.is_none() && !arguments.objects.is_given() {
+        arguments.objects.query()?;
+    }
     let must_ask = arguments.dry_run.is_none() && arguments.confirm.must_ask()?;
     block_on(delete(arguments, must_ask))?
 }
