@@ -402,6 +402,11 @@ pub fn cut<'l, T>(
     }
 }
 
+/// Prints a line about a step of a command on standard error.
+pub fn progress(line: &str) {
+    eprintln!("{}", Screen::pipe().clean(line));
+}
+
 /// One line on standard error with the progress of a long operation. It is cleared at the end. A
 /// pipe gets no progress.
 #[derive(Debug)]

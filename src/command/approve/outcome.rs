@@ -99,7 +99,7 @@ fn denial_text(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<St
 }
 
 /// The approvals so far, and the approvals that the policies require.
-fn read_consent(
+pub fn read_consent(
     target: &TargetObject,
     snapshot: &Snapshot,
     policies: &[Policy],
