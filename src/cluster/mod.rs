@@ -12,6 +12,7 @@ mod clock;
 mod context;
 pub(crate) mod crds;
 mod decider;
+mod deep_objects;
 mod delete;
 mod discovery;
 mod dry_run;
