@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::driver::{Driver, DriverContext, DriverReport, PendingUpdate, check_collected};
+use super::driver::{Driver, DriverContext, DriverReport, check_collected};
 use super::requests::TargetClient;
 use super::settle;
+use super::update::PendingUpdate;
 use crate::cluster::context::Context;
 use crate::cluster::live::{
     CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, ReleasedObject, confirm,
