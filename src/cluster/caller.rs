@@ -79,18 +79,7 @@ impl Caller {
 
     /// Reads the identity of the user.
     pub async fn who_am_i(&self) -> Result<UserIdentity, ApiError> {
-        let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
-        let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
-        let now = review.metadata.creation_timestamp.map(|time| time.0);
-        let user = review.status.and_then(|status| status.user_info);
-        let user = user.ok_or_else(|| {
-            ApiError::Unreadable("the API server does not report your user name".to_owned())
-        })?;
-        Ok(UserIdentity {
-            name: user.username.unwrap_or_default(),
-            groups: user.groups.unwrap_or_default(),
-            now: now.unwrap_or_else(Timestamp::now),
-        })
+        read_identity(&self.client).await
     }
 
     /// The address of the API server.
@@ -147,6 +136,19 @@ impl Caller {
             ApiError::Unreadable("the answer of the API server is not an object".to_owned())
         })
     }
+}
+
+/// Reads the identity that the API server has for the user of a client.
+pub(super) async fn read_identity(client: &kube::Client) -> Result<UserIdentity, ApiError> {
+    let api: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
+    let now = review.metadata.creation_timestamp.map(|time| time.0);
+    let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
+    let name = user.username.ok_or_else(|| {
+        ApiError::Unreadable("the API server does not report the user name".to_owned())
+    })?;
+    let (groups, now) = (user.groups.unwrap_or_default(), now.unwrap_or_else(Timestamp::now));
+    Ok(UserIdentity { name, groups, now })
 }
 
 /// Whether the user of a client has a permission. Empty names mean all.

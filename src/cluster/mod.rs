@@ -56,7 +56,9 @@ pub use exemption::approval_of;
 pub(crate) use feed::{AwaitedObject, KindsInFiles, Removals, SearchScope, Snapshot, UnreadKind};
 pub use holding::HoldProgress;
 pub(crate) use list::{Listed, list_all};
-pub use live::{CollectedReads, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge};
+pub use live::{
+    CollectedReads, ExemptionWrite, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge,
+};
 pub(crate) use live::{Confirm, confirm};
 pub(crate) use local_api::{failure, local_client};
 pub use start::{Cluster, Options, StartError, instance, replica};

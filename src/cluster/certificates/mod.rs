@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
-use super::context::{Certificates, Context};
+use super::context::{Certificates, Context, send_changed};
 use crate::certs::Serving;
 
 /// The time limit of one request.
@@ -74,11 +74,5 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
 
 /// Publishes the CA certificates if they have changed.
 fn publish(context: &Context, bundle: String) {
-    context.signals.bundle.send_if_modified(|now| {
-        let changed = now.as_deref() != Some(bundle.as_str());
-        if changed {
-            *now = Some(bundle.into());
-        }
-        changed
-    });
+    send_changed(&context.signals.bundle, Some(bundle.into()));
 }

@@ -20,6 +20,7 @@ use super::owner::OwnerReferenceWriter;
 use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
 use crate::cluster::api::patch_params;
+use crate::cluster::context::send_changed;
 use crate::cluster::event::create;
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::{Context, Paths, Registered};
@@ -370,7 +371,6 @@ impl Driver {
     /// Publishes the state of both configurations.
     fn report(&mut self, paths: Option<&Paths>) {
         let name = &self.context.settings.name;
-        let signals = &self.context.signals;
         let mut missing = Vec::new();
         let mut changed = Vec::new();
         let mut asks = self.wanted.is_some();
@@ -448,13 +448,7 @@ impl Driver {
             changed,
             there: self.configurations.iter().any(|c| c.observed.webhooks().is_some()),
         };
-        signals.registered.send_if_modified(|known| {
-            let differs = *known != registered;
-            if differs {
-                *known = registered;
-            }
-            differs
-        });
+        send_changed(&self.context.signals.registered, registered);
     }
 
     /// When to retry without an event.

@@ -19,8 +19,8 @@ use crate::cluster::world::{ObjectKey, RELEASE_REQUESTED};
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
 use crate::hold::{
-    HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseEnd, ReleaseReason, RequestResult,
-    TargetState, TokenWrite, UnknownUse, UseCheck, WaitReason,
+    HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseReason, RequestResult, TargetState,
+    TokenWrite, UnknownUse, UseCheck, WaitReason,
 };
 use crate::objects::ApiError;
 use crate::webhook::fair::GroupLimits;
@@ -112,23 +112,15 @@ async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) 
     found.unwrap_or_default()
 }
 
-/// The result of a release by a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReleaseOutcome {
-    /// The hold was removed, or the object deleted.
-    Ended(ReleaseEnd),
-    /// The hold stays, for this reason. `None`: the time limit ended before the first report.
-    Waits(Option<WaitReason>),
-}
-
-/// Runs the release of one target until it ends or the time limit is reached.
+/// Runs the release of one target until it ends or the time limit is reached. Returns the last
+/// report; `None` if the time limit was reached before it.
 pub async fn drive(
     context: &Context,
     reader: &Reader,
     key: &ObjectKey,
     observed: TargetState,
     limit: Duration,
-) -> ReleaseOutcome {
+) -> Option<DriverReport> {
     let settle = settle(&context.world.read(), key);
     if settle >= limit {
         let timeout = sufficient_timeout(context, key).as_secs();
@@ -137,7 +129,7 @@ pub async fn drive(
              is enough",
             settle.as_secs()
         );
-        return ReleaseOutcome::Waits(Some(WaitReason::Unknown(why.into())));
+        return Some(DriverReport::Waits(WaitReason::Unknown(why.into())));
     }
     let shared =
         DriverContext::new(context.clone(), reader.clone(), GroupLimits { total: 1, per_group: 1 });
@@ -150,11 +142,7 @@ pub async fn drive(
     let last_report = parking_lot::Mutex::new(None);
     let running = driver.run(&pending, |_, report| *last_report.lock() = Some(report));
     let _elapsed = tokio::time::timeout(limit, running).await;
-    match last_report.into_inner() {
-        Some(DriverReport::Ended(end)) => ReleaseOutcome::Ended(end),
-        Some(DriverReport::Waits(waiting)) => ReleaseOutcome::Waits(Some(waiting)),
-        None => ReleaseOutcome::Waits(None),
-    }
+    last_report.into_inner()
 }
 
 /// Requests a check of the observed object by the leader, with an annotation.
@@ -212,7 +200,7 @@ fn describe_result(answer: RequestResult) -> Result<(), String> {
         RequestResult::Conflict => {
             Err("it was changed meanwhile, or the API server refuses it".into())
         }
-        RequestResult::NoAnswer => Err("the answer of the API server was lost".into()),
+        RequestResult::Unknown => Err("the answer of the API server was lost".into()),
         RequestResult::Failed(why) => Err(why.to_string()),
     }
 }

@@ -301,7 +301,7 @@ impl Driver {
                 }
                 self.released = match &answer {
                     RequestResult::Object(_) => !is_held(&answer),
-                    RequestResult::NoAnswer => true,
+                    RequestResult::Unknown => true,
                     RequestResult::Conflict
                     | RequestResult::Failed(_)
                     | RequestResult::Missing { .. } => false,
