@@ -199,6 +199,14 @@ impl Signals {
         }
     }
 
+    /// Runs a task until it ends or belay shuts down.
+    pub async fn until_end(&self, task: impl Future<Output = ()>) {
+        tokio::select! {
+            () = task => {}
+            () = self.ended() => {}
+        }
+    }
+
     /// Waits until belay shuts down.
     pub async fn ended(&self) {
         // The sender is here: there is nothing else that could end the wait.

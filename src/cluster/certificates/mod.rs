@@ -46,7 +46,6 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
     };
     let condition = own.is_ok().then(|| context.readiness.condition("certificate"));
     async move {
-        let mut ending = context.signals.ending.subscribe();
         match (own, condition) {
             (Ok(own), Some(condition)) => {
                 let (serial, reported) = watch::channel(None);
@@ -57,17 +56,15 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
                     () = driver.run() => {}
                     () = replicas.report(reported) => {}
                     () = replicas.sweep() => {}
-                    _ = ending.wait_for(|ending| *ending) => {}
+                    () = context.signals.ended() => {}
                 }
                 replicas.leave().await;
             }
             (Err(Some(path)), _) => {
-                tokio::select! {
-                    () = bundle_file::publish_bundle_file(&context, &path) => {}
-                    _ = ending.wait_for(|ending| *ending) => {}
-                }
+                let publish = bundle_file::publish_bundle_file(&context, &path);
+                context.signals.until_end(publish).await;
             }
-            _ => drop(ending.wait_for(|ending| *ending).await),
+            _ => context.signals.ended().await,
         }
     }
 }

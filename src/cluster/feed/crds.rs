@@ -51,7 +51,6 @@ struct CrdFields {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: String,
-    #[serde(default)]
     deletion_timestamp: Option<serde::de::IgnoredAny>,
 }
 

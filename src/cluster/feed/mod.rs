@@ -70,15 +70,12 @@ pub fn run(
 ) -> impl Future<Output = ()> + Send + 'static {
     let conditions = Conditions::new(&context.readiness);
     async move {
-        let mut ending = context.signals.ending.subscribe();
+        let signals = context.signals.clone();
         let feed = async {
             let mut feed = Feed::begin(context, identities, conditions, stored_policies).await;
             feed.follow_changes().await;
         };
-        tokio::select! {
-            () = feed => {}
-            _ = ending.wait_for(|ending| *ending) => {}
-        }
+        signals.until_end(feed).await;
     }
 }
 

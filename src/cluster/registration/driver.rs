@@ -37,7 +37,7 @@ const MAX_ATTEMPTS: usize = 3;
 
 /// Writes both configurations until belay shuts down.
 pub async fn run(context: Context) {
-    let mut ending = context.signals.ending.subscribe();
+    let signals = context.signals.clone();
     let (sender, events_receiver) = mpsc::channel(16);
     let configurations = [AdmissionPhase::Mutate, AdmissionPhase::Validate]
         .map(|phase| ConfigurationState::new(&context, phase));
@@ -50,8 +50,7 @@ pub async fn run(context: Context) {
     );
     let driver = Driver { context, configurations, wanted: None, condition };
     tokio::select! {
-        // An error means that the sender was dropped, which also is a shutdown.
-        _ = ending.wait_for(|ending| *ending) => {}
+        () = signals.ended() => {}
         () = follow(&mutating.0, (mutating.1, &name), retry, |event| (0, event), sender.clone()) => {}
         () = follow(&validating.0, (validating.1, &name), retry, |event| (1, event), sender) => {}
         () = driver.run(events_receiver) => {}

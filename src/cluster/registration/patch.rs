@@ -27,23 +27,15 @@ use crate::webhook::PathToken;
 #[serde(rename_all = "camelCase")]
 pub struct StoredWebhook {
     pub name: String,
-    #[serde(default)]
     rules: Option<Vec<RuleWithOperations>>,
     #[serde(default)]
     pub(super) client_config: ClientConfig,
-    #[serde(default)]
     pub(super) failure_policy: Option<String>,
-    #[serde(default)]
     pub(super) match_policy: Option<String>,
-    #[serde(default)]
     pub(super) match_conditions: Option<Vec<MatchCondition>>,
-    #[serde(default)]
     pub(super) namespace_selector: Option<LabelSelector>,
-    #[serde(default)]
     pub(super) object_selector: Option<LabelSelector>,
-    #[serde(default)]
     pub(super) side_effects: Option<String>,
-    #[serde(default)]
     pub(super) timeout_seconds: Option<i32>,
 }
 
@@ -51,11 +43,8 @@ pub struct StoredWebhook {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClientConfig {
-    #[serde(default)]
     ca_bundle: Option<ByteString>,
-    #[serde(default)]
     pub(super) url: Option<String>,
-    #[serde(default)]
     pub(super) service: Option<ServiceReference>,
 }
 

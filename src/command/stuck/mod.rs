@@ -14,6 +14,7 @@ use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::report::{StuckObject, StuckReport};
+use super::CommandError;
 use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -21,7 +22,6 @@ use super::report::{Format, ListArguments, WatchArguments};
 use super::screen::Progress;
 use super::session::UserSession;
 use super::target::add_object;
-use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
 use crate::cluster::terminating::{
     Evidence, Survey, TerminatingObject, evidence, read_whole, survey,
@@ -61,10 +61,10 @@ pub struct StuckArguments {
     place: ClusterArguments,
 }
 
-pub fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     let StuckArguments { output, watch, .. } = arguments;
     let files = arguments.from.is_given();
-    block_on(watch.print(output, files, async || stuck(arguments.clone()).await))?
+    watch.print(output, files, async || stuck(arguments.clone()).await).await
 }
 
 async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
