@@ -268,7 +268,14 @@ pub fn main() -> ExitCode {
 }
 
 /// Removes suggestions of commands that may change something: `relase` is similar to `release`.
+/// A command of `admin` is found there.
 fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
+        && admin::AdminCommand::has_subcommand(typed)
+    {
+        let tip = format!("see 'kubectl belay admin {typed} --help'").into();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
     let suggested = error.remove(ContextKind::SuggestedSubcommand);
     let names = match suggested {
         Some(ContextValue::String(name)) => vec![name],
@@ -371,6 +378,7 @@ mod tests {
             assert!(text.contains(&format!("unrecognized subcommand '{typed}'")), "{text}");
             assert!(!text.contains("similar"), "{text}");
         }
+        assert!(suggested("uninstall").contains("see 'kubectl belay admin uninstall --help'"));
         assert!(suggested("statsu").contains("a similar subcommand exists: 'status'"));
         assert!(suggested("approvls").contains("a similar subcommand exists: 'approvals'"));
     }

@@ -45,11 +45,11 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "- {says}; {by} ({reason})");
         match verdict {
             ReportedVerdict::Audit => {
-                text.push_str("  belay only records this (action Audit)\n");
+                text.push_str("  belay only records this\n");
                 continue;
             }
             ReportedVerdict::Warn => {
-                text.push_str("  belay only warns about this (action Warn)\n");
+                text.push_str("  belay only warns about this\n");
                 continue;
             }
             _ => {}
