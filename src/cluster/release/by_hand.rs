@@ -40,7 +40,7 @@ pub async fn check_by_hand(
     let Some(released) = ReleasedObject::new(object) else {
         return UseCheck::Unknown(UnknownUse::TargetUnread);
     };
-    let mut count = CountByHand {
+    let mut check = CheckByHand {
         context,
         reader,
         key,
@@ -50,13 +50,13 @@ pub async fn check_by_hand(
         collected: CollectedReads::new(&context.world.read()),
         missing_list: None,
     };
-    confirm(&mut count, MAX_READ_ROUNDS.into())
+    confirm(&mut check, MAX_READ_ROUNDS.into())
         .await
         .unwrap_or(UseCheck::Unknown(UnknownUse::TooManyRounds))
 }
 
-/// Counts the users of an object with the rights of the person who runs the command.
-struct CountByHand<'a> {
+/// Checks the use of an object with the rights of the person who runs the command.
+struct CheckByHand<'a> {
     context: &'a Context,
     reader: &'a Reader,
     key: &'a ObjectKey,
@@ -68,7 +68,7 @@ struct CountByHand<'a> {
     missing_list: Option<UnknownUse>,
 }
 
-impl Confirm for CountByHand<'_> {
+impl Confirm for CheckByHand<'_> {
     type Answer = UseCheck;
 
     async fn answer(&mut self) -> Option<(UseCheck, Vec<LiveRead>)> {

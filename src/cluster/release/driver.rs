@@ -274,12 +274,12 @@ impl Driver {
                 Err(why) => Input::ReadFailed(why),
             }),
             Output::CheckUse => {
-                let count = self.count().await;
-                self.release_reason = match &count {
+                let check = self.check_use().await;
+                self.release_reason = match &check {
                     UseCheck::Releasable(reason) => Some(*reason),
                     _ => None,
                 };
-                Some(Input::UseChecked(count))
+                Some(Input::UseChecked(check))
             }
             Output::DropReads => {
                 self.sweep = None;
@@ -337,7 +337,7 @@ impl Driver {
 
     /// Counts the remaining users. A pass that needs no reads, for example of an approved target,
     /// joins no sweep.
-    async fn count(&mut self) -> UseCheck {
+    async fn check_use(&mut self) -> UseCheck {
         let Some((released, _)) = &self.with_token else {
             return UseCheck::Unknown(UnknownUse::TargetUnread);
         };

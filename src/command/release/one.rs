@@ -189,7 +189,7 @@ impl Release {
         let object = caller.object(info, namespace, name).await;
         let object = object.map_err(|error| unread(&what, &error))?;
         let Some(object) = object else { return Ok(self.deleted_answer()) };
-        Ok(self.held_answer(HoldState::count(&self.snapshot, &self.key, &object).await))
+        Ok(self.held_answer(HoldState::check(&self.snapshot, &self.key, &object).await))
     }
 
     /// Waits because the leader did not respond to the request. If the leader has just stopped,
@@ -275,7 +275,7 @@ impl Release {
 
     /// Whether the object would be released now.
     async fn preview(&self) -> ReleaseOutput {
-        let hold = HoldState::count(&self.snapshot, &self.key, &self.target.json).await;
+        let hold = HoldState::check(&self.snapshot, &self.key, &self.target.json).await;
         // The leader releases holds only on some kinds. Without a leader, this command releases
         // holds on all kinds.
         let is_released = hold.free

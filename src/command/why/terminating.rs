@@ -59,7 +59,7 @@ impl Terminating {
         let hold = match &key {
             // Without its policies, every object looks unprotected.
             Some(_) if !loaded => Some(HoldState::unknown("you may not read the policies")),
-            Some(key) => Some(HoldState::count(snapshot, key, &target.json).await),
+            Some(key) => Some(HoldState::check(snapshot, key, &target.json).await),
             None => None,
         };
         let settles = key.and_then(|key| settles(target, snapshot, &key));

@@ -142,11 +142,11 @@ async fn a_count_beyond_the_budget_of_its_pass_does_not_release() {
         "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
     driver.with_token = driver.shared.keep_body("shop", Some(object)).await;
-    assert_eq!(driver.count().await, UseCheck::Releasable(ReleaseReason::Unused));
+    assert_eq!(driver.check_use().await, UseCheck::Releasable(ReleaseReason::Unused));
     // The counts of one pass have one budget.
     assert!(driver.budget.steps() > 0);
     StepLimit::new(&driver.budget).charge(PASS_STEPS);
-    let UseCheck::Unknown(why) = driver.count().await else { panic!("it was released") };
+    let UseCheck::Unknown(why) = driver.check_use().await else { panic!("it was released") };
     assert_eq!(why, UnknownUse::TooManySteps);
 }
 
@@ -157,7 +157,7 @@ async fn a_pass_that_needs_no_reads_joins_no_sweep() {
     let object = json!({"metadata": {"name": "settings", "namespace": "shop", "uid": "u",
         "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
     driver.with_token = driver.shared.keep_body("shop", Some(object)).await;
-    assert_eq!(driver.count().await, UseCheck::Releasable(ReleaseReason::Unprotected));
+    assert_eq!(driver.check_use().await, UseCheck::Releasable(ReleaseReason::Unprotected));
     assert!(driver.sweep.is_none());
 }
 
