@@ -3,8 +3,6 @@
 
 use std::path::PathBuf;
 
-use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -12,6 +10,7 @@ use kube::api::{Api, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::Value;
 
+use super::account::{UserIdentity, read_identity};
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
@@ -40,18 +39,6 @@ pub struct Caller {
     pub namespace: String,
     config: kube::Config,
     pub(super) dry_runs: DryRunSupport,
-}
-
-/// The identity of a user, as the API server sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserIdentity {
-    /// The name.
-    pub name: String,
-    /// The groups.
-    pub groups: Vec<String>,
-    /// The time by the API server's clock, which lifetimes are computed from. The clock of the
-    /// user's machine may be wrong.
-    pub now: Timestamp,
 }
 
 impl Caller {
@@ -136,19 +123,6 @@ impl Caller {
             ApiError::Unreadable("the answer of the API server is not an object".to_owned())
         })
     }
-}
-
-/// Reads the identity that the API server has for the user of a client.
-pub(super) async fn read_identity(client: &kube::Client) -> Result<UserIdentity, ApiError> {
-    let api: Api<SelfSubjectReview> = Api::all(client.clone());
-    let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
-    let now = review.metadata.creation_timestamp.map(|time| time.0);
-    let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
-    let name = user.username.ok_or_else(|| {
-        ApiError::Unreadable("the API server does not report the user name".to_owned())
-    })?;
-    let (groups, now) = (user.groups.unwrap_or_default(), now.unwrap_or_else(Timestamp::now));
-    Ok(UserIdentity { name, groups, now })
 }
 
 /// Whether the user of a client has a permission. Empty names mean all.

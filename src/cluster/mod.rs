@@ -43,9 +43,9 @@ pub(crate) mod terminating;
 pub(crate) mod uninstall;
 mod world;
 
-pub(crate) use account::{account, user_of};
+pub(crate) use account::{UserIdentity, account, user_of};
 pub(crate) use api_error::{chain as error_chain, shortened};
-pub(crate) use caller::{Access, Caller, UserIdentity};
+pub(crate) use caller::{Access, Caller};
 pub(crate) use clock::Clock;
 pub use context::{Certificates, Context, Paths, Registered, Settings, Signals};
 pub use decider::ClusterDecider;
