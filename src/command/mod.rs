@@ -29,7 +29,9 @@ mod status;
 mod stuck;
 mod target;
 mod timing;
+mod undo;
 mod version;
+mod wait;
 mod webhooks;
 mod welcome;
 mod why;
@@ -113,6 +115,10 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
+    /// Undo the deletion of a Terminating object
+    #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
+                                kubectl belay undo [OPTIONS] --resume <FILE>")]
+    Undo(Box<undo::UndoArguments>),
     /// List the users of an object
     #[command(override_usage = "kubectl belay used-by [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     UsedBy(inspect::UsedByArguments),
@@ -247,6 +253,7 @@ pub fn main() -> ExitCode {
         Command::Stuck(arguments) => wait(stuck::run(arguments)),
         Command::Impact(arguments) => inspect::impact(*arguments),
         Command::Delete(arguments) => delete::run(*arguments),
+        Command::Undo(arguments) => undo::run(*arguments),
         Command::UsedBy(arguments) => wait(inspect::used_by(arguments)),
         Command::Test(arguments) => policy_tests::run(&arguments),
         Command::Release(arguments) => wait(release::run(*arguments)),
