@@ -32,7 +32,7 @@ use super::duration::parse_duration;
 use super::files::stdin_once;
 use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
 use super::place::{self, ClusterArguments};
-use super::report::{Format, FormatArguments, Report as _, View};
+use super::report::{Format, Report as _, View};
 use super::screen::Screen;
 use super::{CommandError, block_on, print};
 
@@ -77,8 +77,16 @@ pub struct DeleteArguments {
     #[command(flatten)]
     confirm: ConfirmArguments,
 
-    #[command(flatten)]
-    output: FormatArguments,
+    /// The output format; dot, mermaid and html are the graph of the impact, with --dry-run
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml|dot|mermaid|html",
+        default_value = "table",
+        ignore_case = true,
+        value_parser = Format::common_and(&[Format::Dot, Format::Mermaid, Format::Html])
+    )]
+    output: Format,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -91,6 +99,10 @@ enum DryRun {
 }
 
 pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
+    if arguments.output.is_picture() && arguments.dry_run.is_none() {
+        let text = "a graph of a deletion is the output of a dry run; add --dry-run=server";
+        return Err(CommandError::usage(text));
+    }
     let must_ask = arguments.dry_run.is_none() && arguments.confirm.must_ask()?;
     block_on(delete(arguments, must_ask))?
 }
@@ -98,7 +110,6 @@ pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
 async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, CommandError> {
     let DeleteArguments { objects, plan, namespace, dry_run, timeout, output, cluster, .. } =
         arguments;
-    let output = output.output;
     let file = plan.as_deref().map(DeletionPlan::read).transpose()?;
     let (query, cascade) = match &file {
         Some(plan) => (TargetQuery::of_objects(&plan.targets), plan.cascade),
@@ -118,7 +129,11 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     }
     let plan = file.unwrap_or_else(|| state.plan.clone());
     show(&state, output)?;
-    let report = |result, says: String| DeleteReport::new(result, says, &plan);
+    let picture = output.is_picture().then(|| state.impact.picture()).flatten();
+    let report = |result, says: String| {
+        let picture = picture.clone().map(|picture| picture.with_note(says.clone()));
+        DeleteReport::new(result, says, &plan).with_picture(picture)
+    };
     let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {
         let says = "the cluster has changed since the plan; nothing was deleted".to_owned();
