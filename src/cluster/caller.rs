@@ -8,7 +8,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::Value;
 
@@ -131,6 +131,35 @@ impl Caller {
         name: &str,
     ) -> Result<Option<String>, ApiError> {
         api::object(&self.client, info, namespace, name, Detail::Metadata).await
+    }
+
+    /// Creates an object.
+    pub async fn create(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<Value, ApiError> {
+        let body =
+            serde_json::to_vec(object).map_err(|error| ApiError::Other(error.to_string()))?;
+        let request = api::requests(info, namespace).create(&PostParams::default(), body)?;
+        Ok(self.client.request(request).await?)
+    }
+
+    /// Patches an object with JSON patch operations.
+    pub async fn patch(
+        &self,
+        info: &KindInfo,
+        (namespace, name): (&str, &str),
+        operations: Value,
+    ) -> Result<(), ApiError> {
+        let patch: json_patch::Patch = serde_json::from_value(operations)
+            .map_err(|error| ApiError::Other(error.to_string()))?;
+        let patch = Patch::Json::<()>(patch);
+        let requests = api::requests(info, namespace);
+        let request = requests.patch(&api::escaped(name), &PatchParams::default(), &patch)?;
+        self.client.request::<Value>(request).await?;
+        Ok(())
     }
 
     /// Reads a whole object; `None` if it does not exist.

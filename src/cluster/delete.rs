@@ -99,11 +99,15 @@ mod tests {
         }
     }
 
-    /// The answer about an object of a kind, where its server documents these parameters.
-    async fn ask(info: KindInfo, parameters: Value) -> DeleteResponse {
+    /// The answer about an object of a kind, where its server documents these parameters, or has no
+    /// document of the kind.
+    async fn ask(info: KindInfo, parameters: Option<Value>) -> DeleteResponse {
         let client = local_client(move |request| {
             if request.method() == http::Method::GET {
                 assert_eq!(request.uri(), "/openapi/v3/apis/example.com/v1");
+                let Some(parameters) = &parameters else {
+                    return Some(failure(404, "not found", ("", "")));
+                };
                 let path = "/apis/example.com/v1/namespaces/{namespace}/gizmos/{name}";
                 return Some((
                     200,
@@ -122,13 +126,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_kind_whose_server_does_not_document_dry_runs_is_not_asked() {
-        for parameters in [Value::Null, json!([{"name": "pretty"}])] {
+        for parameters in [None, Some(Value::Null), Some(json!([{"name": "pretty"}]))] {
             let answer = ask(gizmos(), parameters).await;
             assert!(matches!(answer, DeleteResponse::Unsupported), "{answer:?}");
         }
-        let dry = json!([{"name": "pretty"}, {"name": "dryRun"}]);
+        let dry = Some(json!([{"name": "pretty"}, {"name": "dryRun"}]));
         let own = KindInfo { group: String::new(), ..gizmos() };
-        for (info, parameters) in [(gizmos(), dry), (own, Value::Null)] {
+        for (info, parameters) in [(gizmos(), dry), (own, None)] {
             let answer = ask(info, parameters).await;
             let DeleteResponse::Refused(status) = answer else { panic!("{answer:?}") };
             assert_eq!(status.message, "refused");

@@ -37,7 +37,12 @@ async fn supports_dry_run(client: &kube::Client, info: &KindInfo) -> Result<bool
     let prefix = format!("/apis/{}/{version}", info.group);
     let request = http::Request::get(format!("/openapi/v3{prefix}")).body(Vec::new());
     let request = request.map_err(|error| ApiError::Other(error.to_string()))?;
-    let document: Value = client.request(request).await?;
+    let document: Value = match client.request(request).await.map_err(ApiError::from) {
+        Ok(document) => document,
+        // The server has no document, or the CRD of the kind is seconds old.
+        Err(ApiError::NotFound) => return Ok(false),
+        Err(error) => return Err(error),
+    };
     let place = if info.namespaced { "/namespaces/{namespace}" } else { "" };
     let path = format!("{prefix}{place}/{}/{{name}}", info.resource);
     let parameters = document["paths"][&path]["delete"]["parameters"].as_array();

@@ -12,6 +12,7 @@ mod clock;
 mod context;
 pub(crate) mod crds;
 mod decider;
+mod deep_objects;
 mod delete;
 mod discovery;
 mod dry_run;
@@ -60,4 +61,5 @@ pub use live::{CollectedReads, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Read
 pub(crate) use live::{Confirm, confirm};
 pub(crate) use local_api::{failure, local_client};
 pub use start::{Cluster, Options, StartError, instance, replica};
+pub(crate) use world::RELEASE_REQUESTED;
 pub use world::{ObjectKey, ServedVerbs, SharedWorld, World};

@@ -56,6 +56,9 @@ pub struct World {
     /// Objects that left a watch by label. They were deleted or lost the label, and may still
     /// have a hold.
     pub left_watch: BTreeSet<ObjectKey>,
+    /// Some objects that the API server can't send as an event or in a review. The leader repairs
+    /// them.
+    pub too_deep: BTreeSet<ObjectKey>,
     /// Terminating objects with the hold, and which of them to check.
     pub waiting: TerminatingObjects,
     /// The kinds that own protected objects, directly or through other owners: pairs of a protected

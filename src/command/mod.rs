@@ -30,7 +30,9 @@ mod status;
 mod stuck;
 mod target;
 mod timing;
+mod undo;
 mod version;
+mod wait;
 mod webhooks;
 mod welcome;
 mod why;
@@ -115,6 +117,10 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
+    /// Undo the deletion of a Terminating object
+    #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
+                                kubectl belay undo [OPTIONS] --resume <FILE>")]
+    Undo(Box<undo::UndoArguments>),
     /// List the users of an object
     #[command(override_usage = "kubectl belay used-by [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     UsedBy(inspect::UsedByArguments),
@@ -249,6 +255,7 @@ pub fn main() -> ExitCode {
         Command::Stuck(arguments) => stuck::run(arguments),
         Command::Impact(arguments) => inspect::impact(*arguments),
         Command::Delete(arguments) => delete::run(*arguments),
+        Command::Undo(arguments) => undo::run(*arguments),
         Command::UsedBy(arguments) => inspect::used_by(arguments),
         Command::Test(arguments) => policy_tests::run(&arguments),
         Command::Release(arguments) => release::run(*arguments),
@@ -270,7 +277,14 @@ pub fn main() -> ExitCode {
 }
 
 /// Removes suggestions of commands that may change something: `relase` is similar to `release`.
+/// A command of `admin` is found there.
 fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
+        && admin::AdminCommand::has_subcommand(typed)
+    {
+        let tip = format!("see 'kubectl belay admin {typed} --help'").into();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
     let suggested = error.remove(ContextKind::SuggestedSubcommand);
     let names = match suggested {
         Some(ContextValue::String(name)) => vec![name],
@@ -366,6 +380,7 @@ mod tests {
             assert!(text.contains(&format!("unrecognized subcommand '{typed}'")), "{text}");
             assert!(!text.contains("similar"), "{text}");
         }
+        assert!(suggested("uninstall").contains("see 'kubectl belay admin uninstall --help'"));
         assert!(suggested("statsu").contains("a similar subcommand exists: 'status'"));
         assert!(suggested("approvls").contains("a similar subcommand exists: 'approvals'"));
     }

@@ -240,7 +240,10 @@ impl TargetObject {
         let object = object.map_err(|why| unread_error(session, &object_ref, &why))?;
         let json = object.ok_or_else(|| {
             // Users often forget the namespace.
-            let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
+            let next = match info.namespaced {
+                true => "; next: check the name and the namespace (-n)",
+                false => "",
+            };
             CommandError::Remote(format!("there is no {}{next}", text_with_namespace(&object_ref)))
         })?;
         Ok(Self { session: session.clone(), info: info.clone(), object_ref, json })

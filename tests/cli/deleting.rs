@@ -12,6 +12,7 @@ use crate::harness::audit::{audited, text};
 use crate::harness::manifest::{
     Manifest as _, claim, config_map, documents, object, pod, secret, workload,
 };
+use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, json, policy, world};
 
@@ -172,8 +173,27 @@ fn a_namespace_is_deleted_with_custom_resources_before_their_controller() {
     assert!(again.stdout.contains("nothing is left to delete"), "{again:?}");
 }
 
+#[test]
+fn the_deletion_by_a_user_who_may_not_watch_waits_for_each_object() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-polled").unwrap();
+    let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": "data"}});
+    let kept = json!({"metadata": {"finalizers": ["polled.test/kept"]}});
+    for claim in [claim("data").with(kept), claim("copy").with(json!({"spec": source}))] {
+        plane.apply(&claim.with_namespace(&ns)).unwrap();
+    }
+    let rights = [rule("*", "*", "get, list, delete")];
+    plane.grant("polled", None, &rights, &[rbac::user("polled")]).unwrap();
+    let args = ["delete", "pvc/data", "pvc/copy", "-n", &ns, "--as", "polled", "--yes"];
+    let output = belay(plane, &[&args[..], &["--timeout", "5s"]].concat());
+    let progress = &output.stderr;
+    assert!(progress.contains("wave 2 of 2: deleting persistentvolumeclaims/data"), "{output:?}");
+    assert!(!progress.contains("deleted persistentvolumeclaims/data"), "{output:?}");
+    assert_eq!(output.code, 1, "{output:?}");
+}
+
 /// Runs a deletion, and kills it after some lines of progress. Returns whether it was killed.
-fn is_killed(plane: &ControlPlane, args: &[&str], lines: usize) -> bool {
+pub fn is_killed(plane: &ControlPlane, args: &[&str], lines: usize) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
     command.args(args).env("KUBECONFIG", plane.kubeconfig());
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -132,7 +132,7 @@ fn nothing_has_to_be_overridden_where_belay_only_records() {
     policy::apply(plane, &ns, spec);
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
-    let line = "\n  belay only records this (action Audit)\n";
+    let line = "\n  belay only records this\n";
     assert!(why.stdout.contains(line) && why.code == 0, "{why:?}");
     assert!(!why.stdout.contains("to override"), "{why:?}");
     let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]);

@@ -28,6 +28,7 @@ mod status;
 mod stuck;
 mod terminal;
 mod tour;
+mod undoing;
 mod unled;
 mod watch;
 mod why;

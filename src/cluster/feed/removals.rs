@@ -42,10 +42,30 @@ struct State {
 
 #[derive(Default)]
 struct PlaceState {
+    /// The objects to wait for.
+    awaited: Vec<AwaitedObject>,
+    /// Whether the objects are read again and again, because the user may not watch them.
+    polled: bool,
     /// The existing objects, after the first list.
     existing: Option<HashSet<Uid>>,
     /// The last error before the first list.
     error: Option<ApiError>,
+}
+
+impl PlaceState {
+    /// Adds objects to wait for. Until they are read, a polled object counts as existing.
+    fn add(&mut self, objects: Vec<AwaitedObject>) {
+        if let (true, Some(existing)) = (self.polled, &mut self.existing) {
+            existing.extend(objects.iter().map(|object| object.uid));
+        }
+        self.awaited.extend(objects);
+    }
+
+    /// The result of reading the first `count` objects.
+    fn read(&mut self, count: usize, mut existing: HashSet<Uid>) {
+        existing.extend(self.awaited.iter().skip(count).map(|object| object.uid));
+        self.existing = Some(existing);
+    }
 }
 
 /// An object to wait for.
@@ -76,12 +96,12 @@ impl Removals {
             by_place.entry(place).or_default().push(object.clone());
         }
         for (place, objects) in by_place {
-            if !self.tasks.contains_key(&place) {
-                self.state.places.lock().insert(place.clone(), PlaceState::default());
-                let (client, server) = (self.client.clone(), self.server.clone());
-                let task = follow(client, server, self.state.clone(), place.clone(), objects);
-                self.tasks.insert(place, tokio::spawn(task));
-            }
+            let Some(info) = objects.first().map(|object| object.info.clone()) else { continue };
+            self.state.places.lock().entry(place.clone()).or_default().add(objects);
+            let (client, server) = (self.client.clone(), self.server.clone());
+            self.tasks.entry(place).or_insert_with_key(|place| {
+                tokio::spawn(follow(client, server, self.state.clone(), place.clone(), info))
+            });
         }
         let known = async {
             loop {
@@ -132,16 +152,11 @@ async fn follow(
     server: WatchServer,
     state: Arc<State>,
     place: Place,
-    objects: Vec<AwaitedObject>,
+    info: KindInfo,
 ) {
-    let Some(first) = objects.first() else { return };
     let forbidden = Arc::new(Notify::new());
-    let target = WatchTarget {
-        info: first.info.clone(),
-        detail: Detail::Metadata,
-        labels: "",
-        namespace: first.namespace.clone(),
-    };
+    let namespace = place.2.clone();
+    let target = WatchTarget { info, detail: Detail::Metadata, labels: "", namespace };
     let sink = RemovalSink {
         state: state.clone(),
         place: place.clone(),
@@ -153,6 +168,13 @@ async fn follow(
         () = forbidden.notified() => {}
     }
     loop {
+        let objects = match state.places.lock().get_mut(&place) {
+            Some(place) => {
+                place.polled = true;
+                place.awaited.clone()
+            }
+            None => return,
+        };
         let mut existing = HashSet::new();
         let mut error = None;
         for AwaitedObject { info, namespace, name, uid } in &objects {
@@ -164,7 +186,7 @@ async fn follow(
         }
         if let Some(place) = state.places.lock().get_mut(&place) {
             match error {
-                None => place.existing = Some(existing),
+                None => place.read(objects.len(), existing),
                 Some(_) => place.error = error,
             }
         }
@@ -242,6 +264,44 @@ impl WatchSink for RemovalSink {
             ApiError::NotFound => self.update(|state| state.existing = Some(HashSet::new())),
             ApiError::Forbidden(_) => self.forbidden.notify_one(),
             error => self.update(|state| state.error = Some(error.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::{failure, local_client};
+    use crate::objects::DefaultPropagation;
+
+    #[tokio::test]
+    async fn an_object_that_is_added_to_a_polled_kind_exists() {
+        let client = local_client(|request| {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            Some(match name.as_str() {
+                "gizmos" => failure(403, "no", ("gizmos", "")),
+                name => (200, json!({"metadata": {"name": name, "uid": name}})),
+            })
+        });
+        let gizmo = |name: &str| AwaitedObject {
+            info: KindInfo {
+                group: "example.com".to_owned(),
+                kind: "Gizmo".to_owned(),
+                resource: "gizmos".to_owned(),
+                versions: vec!["v1".to_owned()],
+                namespaced: true,
+                default_propagation: DefaultPropagation::Background,
+            },
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: Uid::new(name),
+        };
+        let mut removals = Removals::new(client);
+        for name in ["one", "two"] {
+            removals.watch(&[gizmo(name)]).await.unwrap();
+            assert!(removals.exists(&gizmo(name)), "{name}");
         }
     }
 }

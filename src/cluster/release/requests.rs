@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::cluster::api::{self, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
+use crate::cluster::pace::within;
 use crate::cluster::release::times;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
@@ -109,6 +110,22 @@ impl TargetClient {
             self.send(client, self.patch_request(patch)).await
         })
         .await
+    }
+
+    /// Resets the managedFields of the target and of its template if they are nested too deeply
+    /// (H137). Returns whether they were. For a strategic merge patch, the API server need not read
+    /// them as JSON.
+    pub async fn reset_deep_fields(&self, client: &kube::Client) -> Result<bool, ApiError> {
+        let (namespace, name) = self.place();
+        let reading = api::object(client, &self.info, namespace, name, self.detail);
+        let Some(json) = within(reading).await? else { return Ok(false) };
+        let Some(patch) = times::reset_deep_fields(&json, &self.info.api_version()) else {
+            return Ok(false);
+        };
+        let patch = Patch::Strategic(patch);
+        let request = api::patch_request(&self.info, self.place(), &patch, Detail::Metadata)?;
+        within(api::send(client, request)).await?;
+        Ok(true)
     }
 
     fn patch_request(&self, patch: json_patch::Patch) -> Result<Request<Vec<u8>>, ApiError> {

@@ -62,6 +62,10 @@ impl Terminating {
             Some(key) => Some(HoldState::count(snapshot, key, &target.json).await),
             None => None,
         };
+        let hold = hold.map(|hold| HoldState {
+            released_by_belay: hold.released_by_belay && !no_leader,
+            ..hold
+        });
         let settles = key.and_then(|key| settles(target, snapshot, &key));
         let conditions = match object_ref.is_namespace() {
             true => conditions(&target.json),

@@ -45,11 +45,11 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "- {says}; {by} ({reason})");
         match verdict {
             ReportedVerdict::Audit => {
-                text.push_str("  belay only records this (action Audit)\n");
+                text.push_str("  belay only records this\n");
                 continue;
             }
             ReportedVerdict::Warn => {
-                text.push_str("  belay only warns about this (action Warn)\n");
+                text.push_str("  belay only warns about this\n");
                 continue;
             }
             _ => {}
@@ -105,10 +105,9 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     for unread in FailedRead::grouped(&report.not_read, verbose) {
         let _ = writeln!(text, "{}", unread.line());
     }
-    if !report.evidence_not_read.is_empty() {
-        let names = report.evidence_not_read.iter().map(|unread| unread.resource.as_str());
-        let names = names.collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "not read, and may contain more: {names}");
+    let evidence = report.evidence_not_read.iter().map(|unread| unread.resource.as_str());
+    if let Some(line) = FailedRead::evidence_line(&evidence.collect::<Vec<_>>(), verbose) {
+        let _ = writeln!(text, "{line}");
     }
     if report.lacks_webhooks {
         // A warning may report it already.
