@@ -94,6 +94,10 @@ impl Picture {
         self.nodes.len()
     }
 
+    pub fn has_edges(&self) -> bool {
+        !self.edges.is_empty()
+    }
+
     /// The node of an object, which is added if there is none.
     pub fn node(&mut self, object: &Object) -> &mut PictureNode {
         let index = self.index_of(object);

@@ -269,6 +269,20 @@ fn a_picture_of_any_number_of_objects_has_a_limited_size() {
 }
 
 #[test]
+fn a_picture_has_a_limited_number_of_edges_and_counts_the_others() {
+    let mut picture = Picture::default();
+    let pods: Vec<Object> = (0..20).map(|n| object("Pod", "shop", &n.to_string())).collect();
+    for (from, to) in pods.iter().flat_map(|from| pods.iter().map(move |to| (from, to))) {
+        picture.add_edge(from, to, "spec.x", false);
+        picture.add_edge(from, to, "spec.x", false);
+    }
+    let dot = picture.dot();
+    // An object has no edge to itself, and one to each other object.
+    assert!(dot.contains("280 more arrows are not drawn"), "{dot}");
+    assert_eq!(dot.matches(" -> ").count(), 100);
+}
+
+#[test]
 fn an_object_has_its_most_severe_fate() {
     let mut picture = Picture::default();
     let one = object("Pod", "shop", "a");

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{assert_snapshot, belay};
+use super::{assert_snapshot, belay, fed};
 use crate::harness::is_long;
+use crate::harness::manifest::{Manifest as _, config_map, documents, object, secret};
 
 /// The command of the picture in the README.
 const README: &str =
@@ -43,6 +44,25 @@ fn the_picture_of_the_readme_is_what_the_command_draws() {
         "docs/impact.svg is not what the command draws; next: BELAY_WRITE_DOCS=1 cargo test --test \
          cli readme"
     );
+}
+
+#[test]
+fn a_comment_has_a_graph_with_at_most_40_boxes() {
+    let of = |count: usize| {
+        let maps = (0..count).map(|n| config_map(&format!("m{n}")).with_namespace("shop"));
+        let secrets = (0..20).map(|n| secret(&format!("s{n}")).with_namespace("shop"));
+        let namespace = object("v1", "Namespace", "shop");
+        let all: Vec<_> = maps.chain(secrets).chain([namespace]).collect();
+        let text = fed("impact ns/shop --from - -o markdown", &documents(&all)).stdout;
+        let (_, graph) = text.split_once("```mermaid\n").unwrap();
+        let (graph, _) = graph.split_once("```").unwrap();
+        (graph.matches("<br/>").count(), graph.contains("configmap #215; 20"))
+    };
+    assert_eq!(of(19), (40, false));
+    assert_eq!(of(20), (22, true));
+    let alone = documents(&[config_map("m").with_namespace("shop")]);
+    let alone = fed("impact cm/m -n shop --from - -o markdown", &alone).stdout;
+    assert!(!alone.contains("mermaid") && alone.contains("configmap/m"), "{alone}");
 }
 
 #[test]

@@ -93,12 +93,12 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     text
 }
 
-/// The graph of the effects. One object alone needs none.
+/// The graph of the effects. Without arrows, the tree contains the same.
 fn graph_block(impact: &Impact) -> String {
     let graph = picture(impact);
-    let count = graph.len();
+    let (count, has_edges) = (graph.len(), graph.has_edges());
     let graph = graph.mermaid(Some(MAX_NODES));
-    if count < 2 || graph.len() > MAX_GRAPH_BYTES {
+    if !has_edges || graph.len() > MAX_GRAPH_BYTES {
         return String::new();
     }
     let block = format!("```mermaid\n{graph}```\n");
