@@ -3,8 +3,6 @@
 
 use std::path::PathBuf;
 
-use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -12,6 +10,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::Value;
 
+use super::account::{UserIdentity, read_identity};
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
@@ -42,18 +41,6 @@ pub struct Caller {
     pub(super) dry_runs: DryRunSupport,
 }
 
-/// The identity of a user, as the API server sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserIdentity {
-    /// The name.
-    pub name: String,
-    /// The groups.
-    pub groups: Vec<String>,
-    /// The time by the API server's clock, which lifetimes are computed from. The clock of the
-    /// user's machine may be wrong.
-    pub now: Timestamp,
-}
-
 impl Caller {
     /// Connects to the API server.
     pub async fn connect(access: &Access) -> Result<Self, StartError> {
@@ -79,18 +66,7 @@ impl Caller {
 
     /// Reads the identity of the user.
     pub async fn who_am_i(&self) -> Result<UserIdentity, ApiError> {
-        let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
-        let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
-        let now = review.metadata.creation_timestamp.map(|time| time.0);
-        let user = review.status.and_then(|status| status.user_info);
-        let user = user.ok_or_else(|| {
-            ApiError::Unreadable("the API server does not report your user name".to_owned())
-        })?;
-        Ok(UserIdentity {
-            name: user.username.unwrap_or_default(),
-            groups: user.groups.unwrap_or_default(),
-            now: now.unwrap_or_else(Timestamp::now),
-        })
+        read_identity(&self.client).await
     }
 
     /// The address of the API server.

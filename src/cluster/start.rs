@@ -244,12 +244,7 @@ fn until_the_end(
     part: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let signals = context.signals.clone();
-    async move {
-        tokio::select! {
-            () = part => {}
-            () = signals.ended() => {}
-        }
-    }
+    async move { signals.until_end(part).await }
 }
 
 /// The server names that an API server expects for a Service.

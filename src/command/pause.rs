@@ -10,6 +10,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::CommandError;
 use super::confirm::{self, ConfirmArguments};
 use super::diagnosis::policy_message;
 use super::duration::{format_duration, parse_duration};
@@ -19,7 +20,6 @@ use super::screen::without_controls;
 use super::session::UserSession;
 use super::status::PauseReport;
 use super::webhooks::{MISSING, Webhooks};
-use super::{CommandError, block_on};
 use crate::policy::api::{Pause, PauseSpec};
 
 #[derive(Debug, Args)]
@@ -89,14 +89,10 @@ impl Report for PausesEnded {
     }
 }
 
-pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.as_deref().is_some_and(|reason| reason.trim().is_empty()) {
         return Err(CommandError::usage("--reason is blank; give a reason for the record"));
     }
-    block_on(pause(arguments))?
-}
-
-async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     let PauseArguments { lasts, reason, end: _, confirm, output, cluster } = arguments;
     let output = output.output;
     let must_ask = lasts.is_some() && confirm.must_ask()?;

@@ -43,7 +43,7 @@ pub struct Response {
 
 impl Response {
     fn lost(error: ApiError) -> Self {
-        Self { answer: RequestResult::NoAnswer, object: Err(error) }
+        Self { answer: RequestResult::Unknown, object: Err(error) }
     }
 }
 
@@ -176,7 +176,7 @@ impl TargetClient {
     }
 
     fn refusal(&self, error: &kube::Error) -> RequestResult {
-        let kube::Error::Api(status) = error else { return RequestResult::NoAnswer };
+        let kube::Error::Api(status) = error else { return RequestResult::Unknown };
         let details = status.details.as_ref();
         let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
         let named = details.is_some_and(|details| details.name == self.name);
@@ -191,7 +191,7 @@ impl TargetClient {
             }
             _ => {
                 tracing::debug!(error = chain(error), "a release was not answered");
-                RequestResult::NoAnswer
+                RequestResult::Unknown
             }
         }
     }

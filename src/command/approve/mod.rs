@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::outcome::{ApprovalEffect, read_consent};
+use super::CommandError;
 use super::diagnosis::{
     denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
 };
@@ -20,7 +21,6 @@ use super::duration::{format_duration, parse_duration};
 use super::place::SourceArguments;
 use super::report::{FormatArguments, ObjectReport, Report, View, print_each};
 use super::target::{TargetArguments, TargetObject, Targets, read_rules, situation};
-use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
 use crate::decide::RequiredApprovals;
 use crate::objects::ApiError;
@@ -100,16 +100,12 @@ enum ScopeArgument {
     Content,
 }
 
-pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.trim().is_empty() {
         return Err(CommandError::usage(
             "--reason is blank: state why, for those who read the record later",
         ));
     }
-    block_on(approve(arguments))?
-}
-
-async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     let ApproveArguments { targets, reason, scope, lasts, output } = arguments;
     let Targets { session, objects, unread } = targets.read(&SourceArguments::default()).await?;
     // If one object can't be read, the command approves none.

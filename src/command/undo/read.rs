@@ -292,7 +292,10 @@ impl Reading<'_> {
     ) -> Result<(Vec<DetachedDependent>, Vec<LostObject>), CommandError> {
         let (mut dependents, mut lost) = (Vec::new(), Vec::new());
         for node in self.inspection.graph.dependents(self.target) {
-            if saved.contains(&node.uid().to_string()) {
+            // An editor of another namespace can write such a reference, which counts for nothing.
+            let namespace = self.target.namespace();
+            let is_foreign = !namespace.is_empty() && node.namespace() != namespace;
+            if is_foreign || saved.contains(&node.uid().to_string()) {
                 continue;
             }
             if node.is_terminating() {

@@ -114,7 +114,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         if !report.warnings.iter().any(|warning| warning == MISSING) {
             let _ = writeln!(text, "{MISSING}");
         }
-    } else if report.leader.state == LeaderState::Nobody {
+    } else if report.leader.state == LeaderState::NoLeader {
         text.push_str(
             "belay has no leader: while it is down, the API server refuses every delete of a kind \
              that a policy names; next: check that its Pods run\n",
