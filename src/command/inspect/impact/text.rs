@@ -272,14 +272,9 @@ fn kind_rank(object: &Object) -> u8 {
     index.and_then(|index| u8::try_from(index).ok()).unwrap_or(RANKS - 1)
 }
 
-fn branch(
-    object: &AffectedObject,
-    children: &HashMap<NodeId, Vec<&AffectedObject>>,
-    drawn: &mut HashSet<NodeId>,
-    omitted: &str,
-    depth: usize,
-) -> TreeLine {
-    let (sign, tone, rank) = match (object.outcome, object.certain) {
+/// The outcome of an object in one word, its colour, and its severity: 0 is the worst.
+pub(super) fn sign(object: &AffectedObject) -> (&'static str, Tone, u8) {
+    match (object.outcome, object.certain) {
         ("Broken", true) => ("BROKEN", Tone::Bad, 0),
         ("Broken", false) => ("BROKEN?", Tone::Bad, 0),
         ("Stranded", true) => ("stranded", Tone::Bad, 0),
@@ -292,7 +287,17 @@ fn branch(
         ("Orphaned", false) => ("orphaned?", Tone::Doubtful, 3),
         (_, true) => ("deleted", Tone::Plain, 5),
         (_, false) => ("deleted?", Tone::Doubtful, 4),
-    };
+    }
+}
+
+fn branch(
+    object: &AffectedObject,
+    children: &HashMap<NodeId, Vec<&AffectedObject>>,
+    drawn: &mut HashSet<NodeId>,
+    omitted: &str,
+    depth: usize,
+) -> TreeLine {
+    let (sign, tone, rank) = sign(object);
     // Destroyed data matters more than the deletion.
     let rank = if rank > 3 && !object.note.is_empty() { 1 } else { rank };
     // Workloads come first.
