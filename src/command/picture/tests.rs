@@ -117,6 +117,7 @@ fn no_text_of_users_is_markup_in_any_format() {
         {
             let lines: Vec<&str> = written.lines().collect();
             assert!(lines.iter().all(|line| without_controls(line) == **line), "{written:?}");
+            assert!(!written.contains(['\u{61c}', '\u{202e}', '\u{2066}']), "{written:?}");
         }
     }
 }

@@ -154,7 +154,7 @@ fn destroyed_text(destroyed: &Destroyed) -> String {
 
 /// The tree. A long tree is collapsed.
 fn tree_block(impact: &Impact, condition: Option<&str>, all: bool) -> String {
-    let tree = tree(impact, Screen::pipe(), all);
+    let tree = tree(impact, Screen::pipe(), all, false);
     let count = tree.lines().count();
     if count == 0 {
         return String::new();

@@ -46,16 +46,17 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; name lists the objects that the deletion deletes or keeps Terminating;
-    /// markdown is for a comment on a pull request; dot, mermaid and html are a graph
+    /// The output format; wide has the arguments of each object for kubectl; name lists the
+    /// objects that the deletion deletes or keeps Terminating; markdown is for a comment on a pull request; dot, mermaid and html are a graph
     #[arg(
         short,
         long,
-        value_name = "table|json|yaml|name|markdown|dot|mermaid|html",
+        value_name = "table|wide|json|yaml|name|markdown|dot|mermaid|html",
         default_value = "table",
         ignore_case = true,
         value_parser = Format::common_and(&[
-            Format::Name, Format::Markdown, Format::Dot, Format::Mermaid, Format::Html
+            Format::Wide, Format::Name, Format::Markdown, Format::Dot, Format::Mermaid,
+            Format::Html
         ])
     )]
     output: Format,
