@@ -122,7 +122,8 @@ pub struct AffectedObject {
     pub outcome: &'static str,
     /// Whether the outcome does not depend on timing.
     pub certain: bool,
-    /// The edge from another object. Absent for a target.
+    /// The edge from another object. Absent for a target, and for an object that was already
+    /// Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<EdgeReport>,
     /// The objects that have to be deleted before it, because they use it. For a held object,
@@ -134,6 +135,9 @@ pub struct AffectedObject {
     /// Whether belay's hold keeps it Terminating.
     #[serde(skip)]
     pub held_by_belay: bool,
+    /// Whether it is already Terminating, and this deletion ends its last use.
+    #[serde(skip)]
+    pub is_freed: bool,
     #[serde(skip)]
     pub id: Option<NodeId>,
     /// The parent in the tree.
@@ -184,6 +188,7 @@ impl Impact {
                 part.add(label::kind_label(node), certain);
             }
             let parent = parent(inspection, &outcomes, id);
+            let is_freed = outcomes.is_freed(id);
             let mut notes = match fate.outcome {
                 DeletionOutcome::Held => vec![outcomes.why_held(id)],
                 DeletionOutcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
@@ -192,7 +197,8 @@ impl Impact {
                         Some((_, "use")) => "the pod garbage collector deletes it",
                         _ => "",
                     };
-                    vec![deleter.to_owned(), outcomes.after_text(id)]
+                    let terminating = if is_freed { "already Terminating" } else { "" };
+                    vec![deleter.to_owned(), terminating.to_owned(), outcomes.after_text(id)]
                 }
             };
             notes.extend(label_warning(node.labels().get(PROTECT_LABEL)));
@@ -218,6 +224,7 @@ impl Impact {
                 after,
                 note,
                 held_by_belay,
+                is_freed,
                 id: Some(id),
                 parent,
             });
@@ -243,6 +250,7 @@ impl Impact {
                 after: Vec::new(),
                 note: format!("{}{path}{others}", through.unwrap_or_default()),
                 held_by_belay: false,
+                is_freed: false,
                 id: None,
                 parent: Some(lost),
             });
@@ -269,6 +277,7 @@ impl Impact {
                 after: Vec::new(),
                 note: format!("its nodeAffinity allows no other node{bound}"),
                 held_by_belay: false,
+                is_freed: false,
                 id: None,
                 parent: Some(node),
             });
