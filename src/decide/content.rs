@@ -7,8 +7,8 @@ use super::owners::{OwnerState, owner_state};
 use super::situation::{Absence, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
-use crate::graph::{Fates, Graph, Node};
-use crate::objects::{CRDS, KindId, KindInfo, Kinds, full_name};
+use crate::graph::{Fates, Graph, Node, NodeId};
+use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name};
 use crate::policy::api::Action;
 use crate::policy::{
     AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
@@ -191,17 +191,22 @@ fn require_absent_kind(
     }
 }
 
-/// The content of a Namespace or CRD that the policy counts. Other objects have no content.
+/// The content of a Namespace or CRD that the policy counts, without the objects `deleted`. Other
+/// objects have no content.
 pub(super) fn find_content<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     not_empty: &'a NotEmpty,
+    deleted: &NumberSet<NodeId>,
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::default();
     let Some(container) = Container::from_item(item) else { return blocking };
     for member in container.judged_objects(*situation) {
         if !situation.work.charge(8) {
             break;
+        }
+        if member.node.is_some_and(|node| deleted.contains(&node.id())) {
+            continue;
         }
         if let Some(why) = content_reason(situation, &member, container, not_empty)
             && !blocking.add(member.facts.namespace, || Cause::Content {
