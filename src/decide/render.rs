@@ -6,15 +6,12 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
 use serde_json::json;
 
-use super::remedy::{Remedy, remedy};
+use super::remedy::{MAX_DESCRIBED, Remedy, remedy};
 use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
 use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
 use crate::policy::PolicySource;
-
-/// The limit of blockers that a message describes.
-const MAX_DESCRIBED: usize = 3;
 
 /// The limit of characters in a warning, which Kubernetes recommends.
 const MAX_WARNING: usize = 120;

@@ -233,6 +233,11 @@ fn terminating_claims_are_deleted_with_their_last_users() {
     wait_until_effective(plane, &ns, "pvc/data");
     kubectl(plane, &["delete", "pvc", "data", "logs", "-n", &ns, "--wait=false"]);
 
+    // With a hold, a Deployment without Pods is still a user.
+    let why = belay(plane, &["why", "pvc/data", "-n", &ns]).stdout;
+    assert!(why.contains("; to end the use, delete Deployment web\n"), "{why}");
+    assert!(why.contains("to finish the deletion: first delete Deployment "), "{why}");
+
     let asked = ["impact", "deploy/web", "-n", &ns];
     let text = belay(plane, &asked).stdout;
     assert!(text.contains("destroyed     1   volume, 1Gi (reclaimPolicy Delete)\n"), "{text}");

@@ -16,7 +16,7 @@ use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
 use crate::command::why::needed_approvals;
-use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
+use crate::decide::{Blocker, Decision, Verdict, remedies, sentence, step_of_each};
 use crate::graph::{Certainty, DeletionOutcome, NodeId, Propagation};
 use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
 
@@ -296,7 +296,10 @@ impl Impact {
         });
         let reported = report_verdict(inspection, reported);
         let (next_step, approve) = match (verdict, reported) {
-            (Some(verdict), _) if verdict.decision == Decision::Deny => remedies(verdict),
+            (Some(verdict), _) if verdict.decision == Decision::Deny => {
+                let (next_step, approve) = remedies(verdict);
+                (if targets.len() > 1 { step_of_each(verdict) } else { next_step }, approve)
+            }
             _ => (None, Vec::new()),
         };
         let blockers = verdict.into_iter().flat_map(|verdict| {
