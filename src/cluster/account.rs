@@ -1,9 +1,13 @@
-//! The account of belay.
+//! The account of belay, and the identity of a user.
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Api;
+use kube::api::PostParams;
 
 use super::pace::within;
+use crate::objects::ApiError;
 
 /// The name of the account of an installation, from its Deployment. If the Deployment can't be
 /// read, it is the name of the installation.
@@ -25,4 +29,29 @@ pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> Stri
 /// The user name of a ServiceAccount.
 pub fn user_of(namespace: &str, account: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
+}
+
+/// The identity of a user, as the API server sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserIdentity {
+    /// The name.
+    pub name: String,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// The time by the API server's clock, which lifetimes are computed from. The clock of the
+    /// user's machine may be wrong.
+    pub now: Timestamp,
+}
+
+/// Reads the identity that the API server has for the user of a client.
+pub(super) async fn read_identity(client: &kube::Client) -> Result<UserIdentity, ApiError> {
+    let api: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
+    let now = review.metadata.creation_timestamp.map(|time| time.0);
+    let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
+    let name = user.username.ok_or_else(|| {
+        ApiError::Unreadable("the API server does not report the user name".to_owned())
+    })?;
+    let (groups, now) = (user.groups.unwrap_or_default(), now.unwrap_or_else(Timestamp::now));
+    Ok(UserIdentity { name, groups, now })
 }

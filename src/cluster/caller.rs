@@ -3,15 +3,14 @@
 
 use std::path::PathBuf;
 
-use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::Value;
 
+use super::account::{UserIdentity, read_identity};
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
@@ -42,18 +41,6 @@ pub struct Caller {
     pub(super) dry_runs: DryRunSupport,
 }
 
-/// The identity of a user, as the API server sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserIdentity {
-    /// The name.
-    pub name: String,
-    /// The groups.
-    pub groups: Vec<String>,
-    /// The time by the API server's clock, which lifetimes are computed from. The clock of the
-    /// user's machine may be wrong.
-    pub now: Timestamp,
-}
-
 impl Caller {
     /// Connects to the API server.
     pub async fn connect(access: &Access) -> Result<Self, StartError> {
@@ -79,18 +66,7 @@ impl Caller {
 
     /// Reads the identity of the user.
     pub async fn who_am_i(&self) -> Result<UserIdentity, ApiError> {
-        let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
-        let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
-        let now = review.metadata.creation_timestamp.map(|time| time.0);
-        let user = review.status.and_then(|status| status.user_info);
-        let user = user.ok_or_else(|| {
-            ApiError::Unreadable("the API server does not report your user name".to_owned())
-        })?;
-        Ok(UserIdentity {
-            name: user.username.unwrap_or_default(),
-            groups: user.groups.unwrap_or_default(),
-            now: now.unwrap_or_else(Timestamp::now),
-        })
+        read_identity(&self.client).await
     }
 
     /// The address of the API server.
@@ -131,6 +107,35 @@ impl Caller {
         name: &str,
     ) -> Result<Option<String>, ApiError> {
         api::object(&self.client, info, namespace, name, Detail::Metadata).await
+    }
+
+    /// Creates an object.
+    pub async fn create(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<Value, ApiError> {
+        let body =
+            serde_json::to_vec(object).map_err(|error| ApiError::Other(error.to_string()))?;
+        let request = api::requests(info, namespace).create(&PostParams::default(), body)?;
+        Ok(self.client.request(request).await?)
+    }
+
+    /// Patches an object with JSON patch operations.
+    pub async fn patch(
+        &self,
+        info: &KindInfo,
+        (namespace, name): (&str, &str),
+        operations: Value,
+    ) -> Result<(), ApiError> {
+        let patch: json_patch::Patch = serde_json::from_value(operations)
+            .map_err(|error| ApiError::Other(error.to_string()))?;
+        let patch = Patch::Json::<()>(patch);
+        let requests = api::requests(info, namespace);
+        let request = requests.patch(&api::escaped(name), &PatchParams::default(), &patch)?;
+        self.client.request::<Value>(request).await?;
+        Ok(())
     }
 
     /// Reads a whole object; `None` if it does not exist.

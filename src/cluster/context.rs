@@ -116,6 +116,17 @@ impl Context {
     }
 }
 
+/// Sends a value if it differs from the last one.
+pub fn send_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+    sender.send_if_modified(|last| {
+        let differs = *last != value;
+        if differs {
+            *last = value;
+        }
+        differs
+    });
+}
+
 /// The signals between the parts. Each signal has one writer, and readers subscribe.
 #[derive(Debug)]
 pub struct Signals {
@@ -185,6 +196,14 @@ impl Signals {
                 () = leads() => {}
                 _ = leading.wait_for(|leading| !leading) => {}
             }
+        }
+    }
+
+    /// Runs a task until it ends or belay shuts down.
+    pub async fn until_end(&self, task: impl Future<Output = ()>) {
+        tokio::select! {
+            () = task => {}
+            () = self.ended() => {}
         }
     }
 

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 
 use super::exemption::{approval_of, unrecorded, unrevoked};
 use super::journal::Journal;
-use super::live::{CollectedReads, Confirm, LiveApi, ReadGroup, Unconfirmed, confirm};
+use super::live::{
+    CollectedReads, Confirm, ExemptionWrite, LiveApi, ReadGroup, Unconfirmed, confirm,
+};
 use super::world::{SharedWorld, World};
 use crate::decide::{
     Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Resource,
@@ -195,7 +197,8 @@ impl PendingReview<'_> {
             }
         }
         for record in verdict.revoked.iter().filter(|r| written.as_ref() != Some(&r.name)) {
-            if let Err(why) = decider.cluster.revoke(record.clone(), deadline).await {
+            let change = ExemptionWrite::Revoke(record.clone());
+            if let Err(why) = decider.cluster.write(change, deadline).await {
                 return decide_unknown(review, unrevoked(record, &why));
             }
         }
@@ -214,7 +217,8 @@ impl PendingReview<'_> {
         })?;
         let approval = approval_of(&verdict.target, exemption, &own, Timestamp::now());
         let name = approval.metadata.name.clone();
-        self.decider.cluster.record(approval, self.deadline).await.map(|()| name)
+        let change = ExemptionWrite::Record(Box::new(approval));
+        self.decider.cluster.write(change, self.deadline).await.map(|()| name)
     }
 }
 

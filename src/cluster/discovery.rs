@@ -13,11 +13,9 @@ use crate::objects::{ApiError, KindInfo, KindNames, Kinds, ServedKind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveredKind {
     /// The kind, with only this version.
-    pub info: KindInfo,
+    pub kind: ServedKind,
     /// The verbs for its objects.
     pub served: ServedVerbs,
-    singular: String,
-    short: Vec<String>,
 }
 
 /// Everything that discovery reports.
@@ -60,10 +58,12 @@ impl Discovery {
                 let namespaced = resource.scope.as_deref() == Some("Namespaced");
                 let can = |verb: &str| resource.verbs.iter().any(|v| v == verb);
                 self.kinds.push(DiscoveredKind {
-                    info: Kinds::custom(&name, &number, &kind, &plural, namespaced),
+                    kind: ServedKind {
+                        info: Kinds::custom(&name, &number, &kind, &plural, namespaced),
+                        singular: resource.singular_resource.unwrap_or_default(),
+                        short: resource.short_names,
+                    },
                     served: ServedVerbs { list: can("list"), watch: can("list") && can("watch") },
-                    singular: resource.singular_resource.unwrap_or_default(),
-                    short: resource.short_names,
                 });
             }
         }
@@ -71,11 +71,8 @@ impl Discovery {
 
     /// Every word for a kind that is served.
     pub fn names(self) -> KindNames {
-        let called = self.kinds.into_iter().map(|kind| {
-            let DiscoveredKind { info, singular, short, .. } = kind;
-            ServedKind { info, singular, short }
-        });
-        let mut names = KindNames::new(called.collect());
+        let served = self.kinds.into_iter().map(|discovered| discovered.kind);
+        let mut names = KindNames::new(served.collect());
         names.unavailable_groups = self.stale.into_iter().collect();
         names.unavailable_groups.sort_unstable();
         names

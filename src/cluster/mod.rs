@@ -12,6 +12,7 @@ mod clock;
 mod context;
 pub(crate) mod crds;
 mod decider;
+mod deep_objects;
 mod delete;
 mod discovery;
 mod dry_run;
@@ -43,9 +44,9 @@ pub(crate) mod terminating;
 pub(crate) mod uninstall;
 mod world;
 
-pub(crate) use account::{account, user_of};
+pub(crate) use account::{UserIdentity, account, user_of};
 pub(crate) use api_error::{chain as error_chain, shortened};
-pub(crate) use caller::{Access, Caller, UserIdentity};
+pub(crate) use caller::{Access, Caller};
 pub(crate) use clock::Clock;
 pub use context::{Certificates, Context, Paths, Registered, Settings, Signals};
 pub use decider::ClusterDecider;
@@ -56,8 +57,11 @@ pub use exemption::approval_of;
 pub(crate) use feed::{AwaitedObject, KindsInFiles, Removals, SearchScope, Snapshot, UnreadKind};
 pub use holding::HoldProgress;
 pub(crate) use list::{Listed, list_all};
-pub use live::{CollectedReads, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge};
+pub use live::{
+    CollectedReads, ExemptionWrite, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge,
+};
 pub(crate) use live::{Confirm, confirm};
 pub(crate) use local_api::{failure, local_client};
 pub use start::{Cluster, Options, StartError, instance, replica};
+pub(crate) use world::RELEASE_REQUESTED;
 pub use world::{ObjectKey, ServedVerbs, SharedWorld, World};

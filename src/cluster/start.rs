@@ -16,8 +16,8 @@ use super::journal::Journal;
 use super::kubeconfig::{NoCluster, find_cluster};
 use super::live::Reader;
 use super::{
-    certificates, election, expired_approvals, feed, holds, journal, pace, paths, pause_reports,
-    registration, release, rights, status,
+    certificates, deep_objects, election, expired_approvals, feed, holds, journal, pace, paths,
+    pause_reports, registration, release, rights, status,
 };
 use crate::certs::Serving;
 use crate::policy::Identities;
@@ -140,6 +140,8 @@ impl Cluster {
         parts.start("release", release, handle);
         let expired = until_the_end(&context, expired_approvals::run(context.clone()));
         parts.start("expired", expired, handle);
+        let deep = until_the_end(&context, deep_objects::run(context.clone()));
+        parts.start("deep", deep, handle);
         let paused = until_the_end(&context, pause_reports::run(context.clone()));
         parts.start("paused", paused, handle);
         parts.start("holds", until_the_end(&context, holds::run(context.clone())), handle);
@@ -242,12 +244,7 @@ fn until_the_end(
     part: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let signals = context.signals.clone();
-    async move {
-        tokio::select! {
-            () = part => {}
-            () = signals.ended() => {}
-        }
-    }
+    async move { signals.until_end(part).await }
 }
 
 /// The server names that an API server expects for a Service.

@@ -14,7 +14,8 @@ use super::patch_rights::PatchRights;
 use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::TargetState;
 use crate::objects::{
-    KeyedMap, KeyedSet, KindId, KindInfo, Kinds, NumberMap, NumberSet, Object, Uid, Unreadable,
+    KeyedMap, KeyedSet, KindId, KindInfo, Kinds, NumberMap, NumberSet, Object, ObjectRef, Uid,
+    Unreadable,
 };
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Parsed, ReadScope};
@@ -56,6 +57,9 @@ pub struct World {
     /// Objects that left a watch by label. They were deleted or lost the label, and may still
     /// have a hold.
     pub left_watch: BTreeSet<ObjectKey>,
+    /// Some objects that the API server can't send as an event or in a review. The leader repairs
+    /// them.
+    pub too_deep: BTreeSet<ObjectKey>,
     /// Terminating objects with the hold, and which of them to check.
     pub waiting: TerminatingObjects,
     /// The kinds that own protected objects, directly or through other owners: pairs of a protected
@@ -144,6 +148,12 @@ impl World {
             next.extend(owners.map(|(_, owner)| *owner).filter(|owner| found.insert(*owner)));
         }
         found
+    }
+
+    /// The key of an object; `None` if its kind is unknown.
+    pub fn key(&self, object: &ObjectRef) -> Option<ObjectKey> {
+        let kind = self.graph.kinds.find_resource(&object.group, &object.resource)?;
+        Some((kind, object.namespace.clone(), object.name.clone()))
     }
 
     /// The properties of the kind with this group and plural name, if it is served.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::CommandError;
 use super::document::{List, Object};
 use super::duration::format_age;
 use super::place::{ClusterArguments, ListScopeArguments};
@@ -14,7 +15,6 @@ use super::report::{ListArguments, Report, View};
 use super::screen::{Field, Tone};
 use super::session::UserSession;
 use super::target::situation;
-use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
 use crate::objects::{Kinds, ObjectRef};
 use crate::policy::api::{Action, DeletionApproval, Scope};
@@ -35,11 +35,7 @@ pub struct ApprovalsArguments {
     cluster: ClusterArguments,
 }
 
-pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
-    block_on(approvals(arguments))?
-}
-
-async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
     let ApprovalsArguments { scope, output, cluster } = arguments;
     let session = UserSession::open(cluster).await?;
     let all = session.list_all::<DeletionApproval>().await?;

@@ -53,6 +53,11 @@ delete
   kubectl belay delete deploy/web secret/token -n shop --dry-run=server
   kubectl belay delete --plan plan.json --yes
 
+undo
+  kubectl belay undo pvc/data -n db
+  kubectl belay undo namespace/shop --dry-run
+  kubectl belay undo --resume undo-2f1c.json
+
 used-by
   kubectl belay used-by secret/token -n shop
   kubectl belay used-by pvc/data -n db --depth 2
@@ -90,8 +95,8 @@ version
   kubectl belay version --client
 
 completion
-  source <(kubectl belay completion bash)
-  belay completion fish | source
+  kubectl belay completion kubectl > ~/.local/bin/kubectl_complete-belay
+  source <(belay completion bash)
 
 admin certs
   belay admin certs --name belay.example.com

@@ -29,7 +29,9 @@ mod status;
 mod stuck;
 mod target;
 mod timing;
+mod undo;
 mod version;
+mod wait;
 mod webhooks;
 mod welcome;
 mod why;
@@ -113,6 +115,10 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
+    /// Undo the deletion of a Terminating object
+    #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
+                                kubectl belay undo [OPTIONS] --resume <FILE>")]
+    Undo(Box<undo::UndoArguments>),
     /// List the users of an object
     #[command(override_usage = "kubectl belay used-by [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     UsedBy(inspect::UsedByArguments),
@@ -242,19 +248,20 @@ pub fn main() -> ExitCode {
     set_former_holds(former_holds);
     let result = match command {
         Command::Serve(arguments) => serve::run(*arguments).map(|()| ExitCode::SUCCESS),
-        Command::Approve(arguments) => approve::run(arguments),
-        Command::Why(arguments) => why::run(arguments),
-        Command::Stuck(arguments) => stuck::run(arguments),
+        Command::Approve(arguments) => wait(approve::run(arguments)),
+        Command::Why(arguments) => wait(why::run(arguments)),
+        Command::Stuck(arguments) => wait(stuck::run(arguments)),
         Command::Impact(arguments) => inspect::impact(*arguments),
         Command::Delete(arguments) => delete::run(*arguments),
-        Command::UsedBy(arguments) => inspect::used_by(arguments),
+        Command::Undo(arguments) => undo::run(*arguments),
+        Command::UsedBy(arguments) => wait(inspect::used_by(arguments)),
         Command::Test(arguments) => policy_tests::run(&arguments),
-        Command::Release(arguments) => release::run(*arguments),
-        Command::Approvals(arguments) => approvals::run(arguments),
-        Command::Denials(arguments) => denials::run(arguments),
-        Command::Status(arguments) => status::run(arguments),
-        Command::Pause(arguments) => pause::run(arguments),
-        Command::Version(arguments) => version::run(arguments),
+        Command::Release(arguments) => wait(release::run(*arguments)),
+        Command::Approvals(arguments) => wait(approvals::run(arguments)),
+        Command::Denials(arguments) => wait(denials::run(arguments)),
+        Command::Status(arguments) => wait(status::run(arguments)),
+        Command::Pause(arguments) => wait(pause::run(arguments)),
+        Command::Version(arguments) => wait(version::run(arguments)),
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Admin(command) => admin::run(command),
     };
@@ -328,6 +335,13 @@ fn block_on<F: Future>(command: F) -> Result<F::Output, CommandError> {
         .build()
         .map_err(StartError::Threads)?;
     Ok(runtime.block_on(command))
+}
+
+/// Runs a command on this thread.
+fn wait(
+    command: impl Future<Output = Result<ExitCode, CommandError>>,
+) -> Result<ExitCode, CommandError> {
+    block_on(command)?
 }
 
 /// Writes a command's result to standard output, which may be a terminal.

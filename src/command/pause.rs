@@ -10,6 +10,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::CommandError;
 use super::confirm::{self, ConfirmArguments};
 use super::diagnosis::policy_message;
 use super::duration::{format_duration, parse_duration};
@@ -18,7 +19,7 @@ use super::report::{FormatArguments, Report, View};
 use super::screen::without_controls;
 use super::session::UserSession;
 use super::status::PauseReport;
-use super::{CommandError, block_on};
+use super::webhooks::{MISSING, Webhooks};
 use crate::policy::api::{Pause, PauseSpec};
 
 #[derive(Debug, Args)]
@@ -88,19 +89,16 @@ impl Report for PausesEnded {
     }
 }
 
-pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.as_deref().is_some_and(|reason| reason.trim().is_empty()) {
         return Err(CommandError::usage("--reason is blank; give a reason for the record"));
     }
-    block_on(pause(arguments))?
-}
-
-async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     let PauseArguments { lasts, reason, end: _, confirm, output, cluster } = arguments;
     let output = output.output;
     let must_ask = lasts.is_some() && confirm.must_ask()?;
     let session = UserSession::open(cluster).await?;
     let api: Api<Pause> = Api::all(session.caller.client.clone());
+    let webhooks = Webhooks::read(&session.caller.client, &session.installation.1).await;
     match lasts.zip(reason) {
         Some((lasts, reason)) => {
             if must_ask {
@@ -112,9 +110,11 @@ async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
             let params = PostParams::default();
             let created = api.create(&params, &new_pause(&session, &reason, lasts)).await;
             let created = created.map_err(|error| convert_error(&session, error))?;
-            pause_output(created, lasts).print(output)
+            let mut report = pause_output(created, lasts);
+            report.lines.extend(webhooks.are_missing().then(|| MISSING.to_owned()));
+            report.print(output)
         }
-        None => end_pauses(&session, &api).await?.print(output),
+        None => end_pauses(&session, &api, &webhooks).await?.print(output),
     }
 }
 
@@ -153,7 +153,11 @@ fn text(lines: &[String]) -> String {
     lines.iter().map(|line| without_controls(line) + "\n").collect()
 }
 
-async fn end_pauses(session: &UserSession, api: &Api<Pause>) -> Result<PausesEnded, CommandError> {
+async fn end_pauses(
+    session: &UserSession,
+    api: &Api<Pause>,
+    webhooks: &Webhooks,
+) -> Result<PausesEnded, CommandError> {
     let all: Vec<Pause> = session.list_all().await?;
     let active = active_pauses(&all, session.now());
     let mut lines = Vec::new();
@@ -167,11 +171,13 @@ async fn end_pauses(session: &UserSession, api: &Api<Pause>) -> Result<PausesEnd
         }
         lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
-    let last = match active.is_empty() {
-        true => "belay is not paused",
-        false => "belay enforces its policies again",
+    let is_missing = webhooks.are_missing();
+    let state = match (active.is_empty(), is_missing) {
+        (true, _) => Some("belay is not paused"),
+        (false, true) => None,
+        (false, false) => Some("belay enforces its policies again"),
     };
-    lines.push(last.to_owned());
+    lines.extend(state.into_iter().chain(is_missing.then_some(MISSING)).map(str::to_owned));
     Ok(PausesEnded {
         pauses: active.into_iter().cloned().map(PauseReport::from_pause).collect(),
         lines,

@@ -211,7 +211,8 @@ fn command_end(text: &str) -> Option<usize> {
     for (index, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), _) if open == c => quote = None,
-            (None, '"' | '\'') if matches!(before, ' ' | '=') => {
+            // `'it'\''s'` is one word.
+            (None, '"' | '\'') if matches!(before, ' ' | '=' | '\'') => {
                 quote = Some(c).filter(|_| text[index + 1..].contains(c));
             }
             (None, ' ') => {
@@ -400,6 +401,11 @@ pub fn cut<'l, T>(
         }
         _ => (list, None),
     }
+}
+
+/// Prints a line about a step of a command on standard error.
+pub fn progress(line: &str) {
+    eprintln!("{}", Screen::pipe().clean(line));
 }
 
 /// One line on standard error with the progress of a long operation. It is cleared at the end. A

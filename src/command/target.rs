@@ -207,14 +207,12 @@ pub async fn add_object(
     object_ref: &ObjectRef,
     json: &Value,
 ) -> Option<ObjectKey> {
-    let ObjectRef { group, resource, namespace, name, .. } = object_ref;
-    let kind = snapshot.context.world.read().graph.kinds.find_resource(group, resource);
+    let key = snapshot.context.world.read().key(object_ref);
     // A user can often read their own Namespace, but not list all of them. If it can't be read,
     // the verdict reports that its labels are unknown.
-    let _ = snapshot.look_up_namespace(namespace).await;
-    let kind = kind?;
-    snapshot.insert(kind, json);
-    Some((kind, namespace.clone(), name.clone()))
+    let _ = snapshot.look_up_namespace(&object_ref.namespace).await;
+    snapshot.insert(key.as_ref()?.0, json);
+    key
 }
 
 /// Reads belay's own objects with the rights of the user, and adds the objects of a command.
@@ -240,18 +238,13 @@ impl TargetObject {
         let object = object.map_err(|why| unread_error(session, &object_ref, &why))?;
         let json = object.ok_or_else(|| {
             // Users often forget the namespace.
-            let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
+            let next = match info.namespaced {
+                true => "; next: check the name and the namespace (-n)",
+                false => "",
+            };
             CommandError::Remote(format!("there is no {}{next}", text_with_namespace(&object_ref)))
         })?;
         Ok(Self { session: session.clone(), info: info.clone(), object_ref, json })
-    }
-
-    /// The key of the object in a snapshot. The caller passes the locked world, because a second
-    /// read lock could wait forever for a writer that waits for the first lock.
-    pub fn key(&self, world: &World) -> Option<ObjectKey> {
-        let ObjectRef { group, resource, namespace, name, .. } = &self.object_ref;
-        let kind = world.graph.kinds.find_resource(group, resource)?;
-        Some((kind, namespace.clone(), name.clone()))
     }
 
     /// The object for a report.

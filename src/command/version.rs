@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 
 use super::place::ClusterArguments;
-use super::{CommandError, block_on, print};
+use super::{CommandError, print};
 use crate::objects::ApiError;
 
 /// The label of the chart with the version of belay.
@@ -23,14 +23,14 @@ pub struct VersionArguments {
     cluster: ClusterArguments,
 }
 
-pub fn run(arguments: VersionArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: VersionArguments) -> Result<ExitCode, CommandError> {
     let VersionArguments { client, cluster } = arguments;
     let client_version = concat!("Client Version: ", env!("CARGO_PKG_VERSION"), "\n");
     if client {
         print(client_version)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (server, code) = match block_on(read_server(cluster))?? {
+    let (server, code) = match read_server(cluster).await? {
         Ok(version) => (version, ExitCode::SUCCESS),
         Err(why) => (format!("unknown ({why})"), ExitCode::from(3)),
     };

@@ -1,39 +1,22 @@
 //! Findings against a request, and the verdict from them: which policies bind or exempt
 //! the user, their actions, and the approvals.
 
-use std::cmp::Reverse;
+mod approval;
+mod finding;
 
-use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
-use super::approved::{
-    MAX_INEFFECTIVE, ineffective_approvals, is_in_cascade, sufficient_approvals,
-};
-use super::existence::Existence;
+use self::approval::exemption_records;
+use self::finding::{Finding, merge_findings};
+use super::ancestors::ExemptionRecords;
+use super::approved::sufficient_approvals;
 use super::item::JudgedObject;
 use super::owners::UserOwners;
 use super::{
-    Blocker, Cause, Decision, Exemption, IneffectiveApproval, LiveRead, NextStep, Operation,
-    Overrides, Reason, Review, RevokedRecord, Situation, Verdict,
+    Cause, Decision, Exemption, IneffectiveApproval, LiveRead, NextStep, Operation, Overrides,
+    Reason, Review, Situation, Verdict,
 };
-use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
+use crate::objects::HoldAge;
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, PolicySource};
-
-/// One objection of a policy to the request.
-struct Finding<'a> {
-    policy: &'a Policy,
-    decision: Decision,
-    item: JudgedObject<'a>,
-    reason: Reason,
-    causes: Vec<Cause>,
-    more: usize,
-    /// Whether an approval of the target with scope Content covers the object.
-    covered_by_content_approval: bool,
-    /// After how many seconds belay allows the same request and holds the object.
-    retry: Option<i64>,
-}
-
-/// The limit of blockers in a verdict. For more blockers, the verdict has only their number.
-const MAX_BLOCKERS: usize = 20;
 
 /// The findings for one request.
 pub(super) struct Judgement<'a> {
@@ -358,170 +341,6 @@ impl<'a> Judgement<'a> {
         let Review { operation, resource, .. } = self.review;
         *operation == Operation::Delete || resource.subresource == "eviction"
     }
-
-    /// Whether a live read finds the target. belay records no exemption for an object
-    /// that doesn't exist, because only a caller with a made-up review would gain from it.
-    fn target_exists(&mut self, target: &JudgedObject<'a>) -> bool {
-        match Existence::of_item(&self.situation, target) {
-            Existence::Exists => true,
-            Existence::Absent => false,
-            Existence::Unread(read) => {
-                self.needed_reads.push(read);
-                true
-            }
-            Existence::Unknown(..) => target.node.is_some(),
-        }
-    }
-
-    /// Reads the owners live before a denial, if an exemption record exists for one of
-    /// them: the graph may lag behind the deletion of that owner.
-    fn require_owner_reads(&mut self, targets: &[JudgedObject<'a>]) {
-        let is_denied = self.findings.iter().any(|finding| finding.decision == Decision::Deny);
-        let approvals = &self.situation.policies.approvals;
-        if self.review.operation != Operation::Delete || !is_denied || approvals.is_empty() {
-            return;
-        }
-        for target in targets.iter().filter(|target| !target.is_terminating()) {
-            let owners =
-                AncestorApprovalSummary::find(&self.situation, &target.owners(&self.situation));
-            if owners.recorded {
-                self.needed_reads.extend(owners.unread);
-            }
-        }
-    }
-
-    /// Removes the findings that are approved, object by object. An approval of a
-    /// Namespace covers an object in it only with scope Content.
-    fn remove_approved(&mut self, overrides: &mut Overrides, targets: &[JudgedObject<'a>]) {
-        if self.situation.policies.approvals.is_empty() {
-            return;
-        }
-        let records = match targets {
-            [target]
-                if self.review.operation == Operation::Delete
-                    && is_in_cascade(&self.situation, target) =>
-            {
-                ExemptionRecords::Cascade
-            }
-            _ => ExemptionRecords::Ignored,
-        };
-        // Approvals remove denials first, and then findings with a hold.
-        for decision in [Decision::Deny, Decision::Hold] {
-            let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
-            for (index, finding) in self.findings.iter().enumerate() {
-                if finding.decision == decision {
-                    by_object.entry(finding.item.uid()).or_default().push(index);
-                }
-            }
-            let mut approved = KeyedSet::default();
-            for (uid, findings) in by_object {
-                let findings: Vec<_> =
-                    findings.iter().map(|index| &self.findings[*index]).collect();
-                let policies: Vec<_> = findings.iter().map(|finding| finding.policy).collect();
-                // An exemption record never allows a delete that orphans dependents.
-                let orphans = findings.iter().any(|finding| finding.reason == Reason::WouldOrphan);
-                let records = if orphans { ExemptionRecords::Ignored } else { records };
-                let item = &findings[0].item;
-                if let Some(approvals) =
-                    sufficient_approvals(&self.situation, item, &policies, records)
-                {
-                    overrides
-                        .approvals
-                        .extend(approvals.iter().map(|approval| approval.name.clone()));
-                    approved.insert(uid);
-                } else if decision == Decision::Deny
-                    && self.ineffective_approvals.len() < MAX_INEFFECTIVE
-                {
-                    self.ineffective_approvals.extend(ineffective_approvals(
-                        &self.situation,
-                        item,
-                        &policies,
-                    ));
-                }
-            }
-            // Action Warn or Audit reports nothing about approved objects.
-            self.findings.retain(|finding| {
-                let is_removable =
-                    finding.decision == decision || finding.decision < Decision::Hold;
-                !(is_removable && approved.contains(&finding.item.uid()))
-            });
-        }
-        overrides.approvals.sort_unstable();
-        overrides.approvals.dedup();
-        self.ineffective_approvals.sort_unstable();
-        self.ineffective_approvals.dedup();
-        self.ineffective_approvals.truncate(MAX_INEFFECTIVE);
-    }
-}
-
-/// The exemption records that name an object.
-fn exemption_records(situation: &Situation<'_>, target: &JudgedObject<'_>) -> Vec<RevokedRecord> {
-    let policies = situation.policies;
-    let identity = target.identity();
-    let approvals = policies.approvals.of_uid(identity.uid).iter();
-    let records = approvals.filter(|approval| {
-        approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
-    });
-    let revoked = records.map(|approval| {
-        let (name, uid) = (approval.name.clone(), approval.own_uid.clone());
-        RevokedRecord { name, uid }
-    });
-    revoked.collect()
-}
-
-/// Merges findings with the same cause for the same object into one blocker with all
-/// their policies. Returns the strictest blockers and the number of the others.
-fn merge_findings(
-    mut findings: Vec<Finding<'_>>,
-    targets: &[JudgedObject<'_>],
-) -> (Vec<Blocker>, usize) {
-    let target_uids: KeyedSet<Uid> = targets.iter().map(JudgedObject::uid).collect();
-    findings.sort_by_key(|finding| {
-        (Reverse(finding.decision), !target_uids.contains(&finding.item.uid()), finding.reason)
-    });
-    let mut blockers: Vec<Blocker> = Vec::new();
-    let mut indexes: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
-    let mut more = 0;
-    for finding in findings {
-        let Finding {
-            policy,
-            decision,
-            item,
-            reason,
-            causes,
-            more: others,
-            covered_by_content_approval,
-            ..
-        } = finding;
-        let same = indexes.entry((decision, reason, item.uid())).or_default();
-        let existing = same.iter().copied().find(|index| blockers[*index].causes == causes);
-        if let Some(index) = existing {
-            let blocker = &mut blockers[index];
-            if !blocker.policies.contains(&policy.source) {
-                blocker.policies.push(policy.source.clone());
-            }
-            blocker.more = blocker.more.max(others);
-            blocker.required_approvals = blocker.required_approvals.max(policy.approval.required);
-            continue;
-        }
-        if blockers.len() >= MAX_BLOCKERS {
-            more += usize::from(blockers[0].decision == decision);
-            continue;
-        }
-        same.push(blockers.len());
-        blockers.push(Blocker {
-            decision,
-            reason,
-            policies: vec![policy.source.clone()],
-            object: item.object_ref(),
-            causes,
-            more: others,
-            required_approvals: policy.approval.required,
-            covered_by_content_approval: covered_by_content_approval
-                && !target_uids.contains(&item.uid()),
-        });
-    }
-    (blockers, more)
 }
 
 fn sources<'a>(policies: impl Iterator<Item = &'a Policy>) -> Vec<PolicySource> {

@@ -2,14 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
-use serde_json::json;
+use json_patch::Patch;
 
 use super::remedy::{MAX_DESCRIBED, Remedy, remedy};
 use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
+use crate::objects::operations::{add, test};
 use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
 use crate::policy::PolicySource;
 
@@ -443,15 +442,12 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
 /// The JSON patch (RFC 6902) that adds or restores the hold; `None` if the verdict does not
 /// change the object. If the object has finalizers, a `test` ensures that they have not changed.
 pub fn patch(verdict: &Verdict) -> Option<Patch> {
-    let list = || PointerBuf::from_tokens(["metadata", "finalizers"]);
-    let add = |path, value| PatchOperation::Add(AddOperation { path, value });
+    let list = ["metadata", "finalizers"];
     Some(Patch(match &verdict.hold.as_ref()?.position {
-        HoldPosition::NewList => vec![add(list(), json!([HOLD]))],
+        HoldPosition::NewList => vec![add(&list, vec![HOLD])],
         HoldPosition::At { index, finalizers } => {
             let index = index.to_string();
-            let path = PointerBuf::from_tokens(["metadata", "finalizers", index.as_str()]);
-            let test = TestOperation { path: list(), value: json!(finalizers) };
-            vec![PatchOperation::Test(test), add(path, json!(HOLD))]
+            vec![test(&list, finalizers.as_slice()), add(&[list[0], list[1], &index], HOLD)]
         }
     }))
 }

@@ -51,10 +51,16 @@ pub enum LiveRead {
 }
 
 impl LiveRead {
-    /// The plural name of the kind with its group.
-    pub fn kind_name(&self) -> String {
+    /// The group and the plural of the kind to read.
+    pub fn kind(&self) -> (&str, &str) {
         let (Self::Object(ObjectRef { group, resource, .. }) | Self::List { group, resource, .. }) =
             self;
+        (group, resource)
+    }
+
+    /// The plural name of the kind with its group.
+    pub fn kind_name(&self) -> String {
+        let (group, resource) = self.kind();
         full_name(group, resource)
     }
 }

@@ -1,16 +1,19 @@
 //! The store: adds, changes and removes objects.
 
+mod edge_changes;
+mod owner_history;
+
 use super::coverage::{KindCoverage, too_many_references};
-use super::deleted_objects::{DeletedObject, DeletedObjects, PastOwner, RememberedOwner};
+use super::deleted_objects::{DeletedObject, DeletedObjects};
 use super::dependents::{Dependents, ManyOwners};
-use super::edges::{Edges, OwnerEdge, SelectorEdge, UnresolvedUse, UseEdge};
+use super::edges::{Edges, OwnerEdge};
 use super::id_set::IdSet;
 use super::node_id::NodeId;
 use super::nodes::NodeStore;
-use super::slot::{MAX_LIST_ENTRIES, ObjectPhase, OwnerRef, StoredObject};
+use super::slot::{MAX_LIST_ENTRIES, ObjectPhase, StoredObject};
 use crate::objects::{
-    FOREGROUND, Interner, KeyedSet, KindId, KindInfo, Kinds, NumberMap, NumberSet, ORPHAN, Object,
-    OwnerReference, PackedList, PackedMap, Uid, split_api_version,
+    FOREGROUND, Interner, KeyedSet, KindId, KindInfo, Kinds, NumberMap, ORPHAN, Object, PackedList,
+    PackedMap, Uid,
 };
 
 /// The effect of [`Graph::apply`].
@@ -302,85 +305,6 @@ impl Graph {
         self.nodes.remove_if_unused(id);
     }
 
-    /// Remembers a deleted object if others name it as an owner.
-    fn remember(&mut self, id: NodeId, before: &StoredObject) {
-        let past_owners = self.deleted_objects.take_past_owners(id, self.nodes[id].namespace);
-        let past_uids: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
-        if self.dependents.has_owner(before.uid)
-            || self.deleted_objects.is_named_as_owner(before.uid)
-        {
-            let owners = before.owners.iter().map(|owner| self.owner_ref(owner));
-            let mut deleted = DeletedObject::new(owners, before.deleted);
-            deleted.owners_version = before.owners_version;
-            deleted.past_owners = past_owners;
-            deleted.had_more_owners |= before.many_owners.is_some();
-            self.deleted_objects.remember(before.uid, deleted);
-        }
-        self.forget_owners(past_uids);
-    }
-
-    /// The owner that a reference names.
-    pub(super) fn owner_ref<'g>(&'g self, owner: &'g OwnerEdge) -> OwnerRef<'g> {
-        let (kind, namespace, name) = self.coordinates(owner.to);
-        OwnerRef {
-            kind: Some(kind),
-            version: Some(&owner.version),
-            namespace,
-            name,
-            uid: owner.uid,
-        }
-    }
-
-    /// Forgets each of these deleted objects that no object names as an owner.
-    fn forget_owners(&mut self, owners: impl IntoIterator<Item = Uid>) {
-        let dependents = &self.dependents;
-        for uid in owners {
-            self.deleted_objects.forget(uid, |uid| dependents.has_owner(uid));
-        }
-    }
-
-    /// The latest resourceVersion at which an updated object may have gained one of its
-    /// owner references. Remembers the owners that the object has lost since then. If there
-    /// are too many of them, returns the current `version` instead.
-    fn owners_version(
-        &mut self,
-        id: NodeId,
-        before: &StoredObject,
-        owners: &[OwnerEdge],
-        version: u64,
-    ) -> u64 {
-        let key = |edge: &OwnerEdge| (edge.to, edge.uid, edge.version.clone());
-        // Most objects keep their owners.
-        if before.owners.iter().map(key).eq(owners.iter().map(key)) {
-            return before.owners_version;
-        }
-        let namespace = self.nodes[id].namespace;
-        let keys_before: KeyedSet<_> = before.owners.iter().map(key).collect();
-        if !owners.is_empty() && owners.iter().all(|edge| keys_before.contains(&key(edge))) {
-            let kept: KeyedSet<_> = owners.iter().map(|edge| (edge.to, edge.uid)).collect();
-            let lost = before.owners.iter().filter(|edge| !kept.contains(&(edge.to, edge.uid)));
-            let lost: Option<Vec<_>> = lost
-                .map(|edge| {
-                    let owner = RememberedOwner::new(self.owner_ref(edge))?;
-                    Some(PastOwner { owner, version })
-                })
-                .collect();
-            if lost
-                .is_some_and(|lost| self.deleted_objects.remember_lost_owners(id, namespace, lost))
-            {
-                return before.owners_version;
-            }
-        }
-        let past = self.deleted_objects.take_past_owners(id, namespace);
-        self.forget_owners(past.iter().map(|past| past.owner.uid));
-        version
-    }
-
-    /// The owners that an object has lost.
-    pub(super) fn past_owners(&self, id: NodeId) -> &[PastOwner] {
-        self.deleted_objects.past_owners(id)
-    }
-
     /// Removes the data of an object from its node and the counts, but not its edges.
     pub(super) fn take_object(&mut self, id: NodeId) -> Option<Box<StoredObject>> {
         let slot = &mut self.nodes[id];
@@ -411,127 +335,6 @@ impl Graph {
     fn kinds_of_owners(&self, owners: &[OwnerEdge], many: Option<&ManyOwners>) -> Vec<KindId> {
         let many = many.into_iter().flat_map(|many| many.kinds.iter().copied());
         owners.iter().map(|owner| self.nodes[owner.to].kind).chain(many).collect()
-    }
-
-    /// Converts owner references to edges.
-    fn owner_edges(
-        &mut self,
-        namespace: &str,
-        references: &[OwnerReference<'_>],
-    ) -> Box<[OwnerEdge]> {
-        let edge = |reference: &OwnerReference<'_>| {
-            let (group, version) = split_api_version(&reference.api_version);
-            let kind = self.kinds.mention(group, &reference.kind);
-            // R1: in the item's namespace if the owner's kind is namespaced.
-            let in_namespace = if self.kinds.info(kind).namespaced { namespace } else { "" };
-            OwnerEdge {
-                to: self.find_or_insert_node(kind, in_namespace, &reference.name),
-                uid: Uid::new(&reference.uid),
-                blocking: reference.block_owner_deletion.unwrap_or(false),
-                controller: reference.controller.unwrap_or(false),
-                version: self.interner.intern(version),
-            }
-        };
-        references.iter().map(edge).collect()
-    }
-
-    /// Converts too many owner references, without edges and nodes.
-    fn many_owners(&mut self, references: &[OwnerReference<'_>]) -> ManyOwners {
-        let kind = |reference: &OwnerReference<'_>| {
-            let (group, _) = split_api_version(&reference.api_version);
-            self.kinds.mention(group, &reference.kind)
-        };
-        let kinds: NumberSet<KindId> = references.iter().map(kind).collect();
-        let uids = references.iter().map(|reference| Uid::new(&reference.uid)).collect();
-        ManyOwners { uids, kinds: kinds.into_iter().collect() }
-    }
-
-    /// Resolves the targets of use edges to nodes. Several references to the same object
-    /// become one edge with the path of the first one.
-    fn use_edges(&mut self, edges: Vec<UnresolvedUse>) -> Box<[UseEdge]> {
-        let mut seen = KeyedSet::default();
-        let mut resolved = Vec::with_capacity(edges.len());
-        for edge in edges {
-            let namespaced = self.kinds.info(edge.kind).namespaced;
-            let namespace = if namespaced { edge.namespace.as_str() } else { "" };
-            let to = self.find_or_insert_node(edge.kind, namespace, &edge.name);
-            if seen.insert((to, edge.strength, edge.qualifier, edge.uid)) {
-                resolved.push(UseEdge {
-                    to,
-                    strength: edge.strength,
-                    qualifier: edge.qualifier,
-                    relation: edge.relation,
-                    uid: edge.uid.map(Box::new),
-                    path: self.interner.intern(&edge.path),
-                });
-            }
-        }
-        // Sorted by target, so that a search finds the edges to one target.
-        resolved.sort_by_key(|edge| edge.to);
-        resolved.into_boxed_slice()
-    }
-
-    /// Removes the edges of the previous version of an object. Keeps edges that the current
-    /// version has as well.
-    pub(super) fn drop_edges(&mut self, id: NodeId, before: &StoredObject) {
-        let now = self.nodes[id].object.as_deref();
-        let used_now: NumberSet<NodeId> =
-            now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
-        let many = before.many_owners.is_some();
-        let comparable = now.filter(|now| now.many_owners.is_some() == many);
-        let owners_now: KeyedSet<Uid> =
-            comparable.into_iter().flat_map(StoredObject::owner_uids).collect();
-        for edge in &before.uses {
-            if !used_now.contains(&edge.to) {
-                self.nodes[edge.to].users.remove(id);
-                self.nodes.remove_if_unused(edge.to);
-            }
-        }
-        for uid in before.owner_uids().filter(|uid| !owners_now.contains(uid)) {
-            self.dependents.remove(id, uid, many);
-            if !self.dependents.has_owner(uid) {
-                self.forget_owners([uid]);
-            }
-        }
-        for owner in &before.owners {
-            self.nodes[owner.to].references -= 1;
-            self.nodes.remove_if_unused(owner.to);
-        }
-        let edges_now = self.nodes[id].object.as_ref().and_then(|now| now.selector_edges.clone());
-        let scopes_now: NumberSet<_> =
-            self.selector_scopes(edges_now.as_deref()).into_iter().collect();
-        for scope in self.selector_scopes(before.selector_edges.as_deref()) {
-            if scopes_now.contains(&scope) {
-                continue;
-            }
-            let Some(selector_users) = self.selector_users.get_mut(&scope) else { continue };
-            selector_users.remove(id);
-            if selector_users.is_empty() {
-                self.selector_users.remove(&scope);
-                if scope.0 != NodeId::NONE {
-                    self.nodes[scope.0].contained_nodes -= 1;
-                    self.nodes.remove_if_unused(scope.0);
-                }
-            }
-        }
-    }
-
-    /// The namespaces and kinds that selector edges select from. Adds the node of a
-    /// Namespace that only a selector names.
-    fn selector_scopes(&mut self, edges: Option<&Vec<SelectorEdge>>) -> Vec<(NodeId, KindId)> {
-        let Some(edges) = edges else { return Vec::new() };
-        let mut scopes = Vec::with_capacity(edges.len());
-        for edge in edges {
-            let namespaced = self.kinds.info(edge.kind).namespaced;
-            let namespace_id = match (edge.namespace.as_str(), self.namespace_kind()) {
-                (namespace, Some(kind)) if namespaced && !namespace.is_empty() => {
-                    self.nodes.find_or_insert(kind, NodeId::NONE, namespace)
-                }
-                _ => NodeId::NONE,
-            };
-            scopes.push((namespace_id, edge.kind));
-        }
-        scopes
     }
 }
 

@@ -35,7 +35,6 @@ pub use count::{
     without_hold,
 };
 pub use forecast::{HoldForecast, forecast};
-#[cfg(test)]
 pub use patch::TOKEN;
 pub use patch::{HoldRemoval, TargetState, TokenWrite};
 pub use plan::{

@@ -5,13 +5,11 @@
 
 use std::sync::Arc;
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
-};
+use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
 use crate::objects::HoldEntry;
+use crate::objects::operations::{add, remove, test};
 
 /// The annotation with the token of the last pass.
 pub const TOKEN: &str = "belay.dev/release-token";
@@ -55,10 +53,10 @@ impl TargetState {
     /// The patch that sets an annotation of this object, which other clients may change
     /// meanwhile.
     pub fn annotation_patch(&self, key: &str, value: &str) -> Patch {
-        let mut operations = vec![test(&["uid"], &self.uid)];
+        let mut operations = vec![test(&["metadata", "uid"], &*self.uid)];
         if !self.annotated {
             // Other annotations that were added meanwhile stay.
-            operations.push(test(&["resourceVersion"], &self.version));
+            operations.push(test(&["metadata", "resourceVersion"], &*self.version));
         }
         self.set_annotation(key, value, &mut operations);
         Patch(operations)
@@ -66,9 +64,9 @@ impl TargetState {
 
     fn set_annotation(&self, key: &str, value: &str, operations: &mut Vec<PatchOperation>) {
         if !self.annotated {
-            operations.push(add(&["annotations"], json!({})));
+            operations.push(add(&["metadata", "annotations"], json!({})));
         }
-        operations.push(add(&["annotations", key], json!(value)));
+        operations.push(add(&["metadata", "annotations", key], value));
     }
 }
 
@@ -87,8 +85,8 @@ impl TokenWrite {
 
     pub fn patch(&self) -> Patch {
         let mut operations = vec![
-            test(&["uid"], &self.observed.uid),
-            test(&["resourceVersion"], &self.observed.version),
+            test(&["metadata", "uid"], &*self.observed.uid),
+            test(&["metadata", "resourceVersion"], &*self.observed.version),
         ];
         self.observed.set_annotation(TOKEN, &self.token, &mut operations);
         Patch(operations)
@@ -120,32 +118,12 @@ impl HoldRemoval {
     pub fn patch(&self) -> Patch {
         let index = self.hold.index.to_string();
         Patch(vec![
-            test(&["uid"], &self.uid),
-            test(&["deletionTimestamp"], &self.deleted),
-            test(&["annotations", TOKEN], &self.token),
-            test(&["finalizers", &index], self.hold.name),
-            remove(&["finalizers", &index]),
-            remove(&["annotations", TOKEN]),
+            test(&["metadata", "uid"], &*self.uid),
+            test(&["metadata", "deletionTimestamp"], &*self.deleted),
+            test(&["metadata", "annotations", TOKEN], &*self.token),
+            test(&["metadata", "finalizers", &index], self.hold.name),
+            remove(&["metadata", "finalizers", &index]),
+            remove(&["metadata", "annotations", TOKEN]),
         ])
     }
-}
-
-fn path(tokens: &[&str]) -> PointerBuf {
-    PointerBuf::from_tokens(std::iter::once("metadata").chain(tokens.iter().copied()))
-}
-
-pub(super) fn test(tokens: &[&str], value: &str) -> PatchOperation {
-    PatchOperation::Test(TestOperation { path: path(tokens), value: json!(value) })
-}
-
-pub(super) fn add(tokens: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Add(AddOperation { path: path(tokens), value })
-}
-
-pub(super) fn replace(tokens: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Replace(ReplaceOperation { path: path(tokens), value })
-}
-
-pub(super) fn remove(tokens: &[&str]) -> PatchOperation {
-    PatchOperation::Remove(RemoveOperation { path: path(tokens) })
 }

@@ -5,12 +5,11 @@
 mod tests;
 
 use json_patch::Patch;
-use serde_json::json;
 
-use super::patch::{add, remove, replace, test};
 use crate::decide::{
     HoldPosition, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
 };
+use crate::objects::operations::{add, remove, replace, test};
 use crate::objects::{HOLD, HoldEntry, Object};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
@@ -111,24 +110,25 @@ pub fn policies_wanting_hold(applied: &[AppliedPolicy<'_>]) -> Vec<PolicySource>
 /// The patch for a plan on this resourceVersion; `None` if there is nothing to do.
 pub fn plan_patch(plan: &HoldPlan, uid: &str, version: &str) -> Option<Patch> {
     // The test of the version also ensures that the object is not Terminating.
-    let mut operations = vec![test(&["uid"], uid), test(&["resourceVersion"], version)];
+    let mut operations =
+        vec![test(&["metadata", "uid"], uid), test(&["metadata", "resourceVersion"], version)];
     match plan {
         HoldPlan::Nothing => return None,
         HoldPlan::Add(HoldPosition::NewList) => {
-            operations.push(add(&["finalizers"], json!([HOLD])))
+            operations.push(add(&["metadata", "finalizers"], vec![HOLD]))
         }
         HoldPlan::Add(HoldPosition::At { index, .. }) => {
-            operations.push(add(&["finalizers", &index.to_string()], json!(HOLD)));
+            operations.push(add(&["metadata", "finalizers", &index.to_string()], HOLD));
         }
         HoldPlan::Remove(hold) => {
             let index = hold.index.to_string();
-            operations.push(test(&["finalizers", &index], hold.name));
-            operations.push(remove(&["finalizers", &index]));
+            operations.push(test(&["metadata", "finalizers", &index], hold.name));
+            operations.push(remove(&["metadata", "finalizers", &index]));
         }
         HoldPlan::Rename(hold) => {
             let index = hold.index.to_string();
-            operations.push(test(&["finalizers", &index], hold.name));
-            operations.push(replace(&["finalizers", &index], json!(HOLD)));
+            operations.push(test(&["metadata", "finalizers", &index], hold.name));
+            operations.push(replace(&["metadata", "finalizers", &index], HOLD));
         }
     }
     Some(Patch(operations))

@@ -51,7 +51,7 @@ pub enum RequestResult {
     Conflict,
     /// No answer, or an answer that does not show whether the API server made the change:
     /// a time-out, a broken connection, a 5xx.
-    NoAnswer,
+    Unknown,
     /// 401, 403, 405, 429 and similar: the API server did not make the change.
     Failed(Arc<str>),
 }

@@ -245,7 +245,7 @@ impl Release {
                 let version = self.observed.as_ref().map(|observed| observed.version.clone());
                 self.read_again(version)
             }
-            RequestResult::NoAnswer => self.read_again(None),
+            RequestResult::Unknown => self.read_again(None),
             other => self.handle_failure(now, other),
         }
     }
@@ -314,7 +314,7 @@ impl Release {
             }
             RequestResult::Object(_) => self.end(ReleaseEnd::Released(reason)),
             RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::NoLongerHeld),
-            RequestResult::Conflict | RequestResult::NoAnswer => self.read_again(None),
+            RequestResult::Conflict | RequestResult::Unknown => self.read_again(None),
             other => self.handle_failure(now, other),
         }
     }

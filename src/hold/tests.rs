@@ -238,7 +238,7 @@ fn each_answer_to_the_removal_has_its_output() {
         [Output::Ended(ReleaseEnd::NoLongerHeld)]
     );
     assert_eq!(outputs_after(RequestResult::Conflict), [Output::Get]);
-    assert_eq!(outputs_after(RequestResult::NoAnswer), [Output::Get]);
+    assert_eq!(outputs_after(RequestResult::Unknown), [Output::Get]);
     let outputs = outputs_after(RequestResult::Missing { namespace: true });
     assert_eq!(outputs[0], Output::Waits(WaitReason::Stranded));
     assert!(matches!(outputs[1], Output::SchedulePass(_)), "its Namespace may be re-created");
@@ -250,7 +250,7 @@ fn after_a_lost_answer_the_object_shows_the_result() {
     let mut object = target();
     let (release, _) = removing(&mut object);
     let mut reading = release.clone();
-    reading.step(seconds(80), Input::Removed(RequestResult::NoAnswer));
+    reading.step(seconds(80), Input::Removed(RequestResult::Unknown));
     let missing = Input::Got(RequestResult::Missing { namespace: false });
     assert_eq!(
         reading.clone().step(seconds(80), missing),

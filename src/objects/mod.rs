@@ -18,6 +18,7 @@ mod names;
 mod object;
 mod object_ref;
 mod one_line;
+pub(crate) mod operations;
 mod packed;
 mod protect_label;
 mod shallow;

@@ -6,7 +6,7 @@ use super::builtin::{BUILT_IN, SHORT};
 use super::kinds::{KindInfo, Kinds, full_name};
 
 /// One version of a served kind, with its names.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedKind {
     /// The kind, with this version alone.
     pub info: KindInfo,

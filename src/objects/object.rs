@@ -132,10 +132,8 @@ pub struct OwnerReference<'a> {
     /// `uid` of the owner.
     pub uid: Text<'a>,
     /// Whether a foreground deletion of the owner waits for this dependent.
-    #[serde(default)]
     pub block_owner_deletion: Option<bool>,
     /// Whether the owner manages this object. At most one reference has `true`.
-    #[serde(default)]
     pub controller: Option<bool>,
 }
 

@@ -193,7 +193,7 @@ fn the_deletion_by_a_user_who_may_not_watch_waits_for_each_object() {
 }
 
 /// Runs a deletion, and kills it after some lines of progress. Returns whether it was killed.
-fn is_killed(plane: &ControlPlane, args: &[&str], lines: usize) -> bool {
+pub fn is_killed(plane: &ControlPlane, args: &[&str], lines: usize) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
     command.args(args).env("KUBECONFIG", plane.kubeconfig());
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -12,7 +12,7 @@ use crate::{LIMIT, belay, belay_as, json, kubectl, policy, terminal, world};
 const HELD: &str = "belay.dev/hold";
 
 /// A StorageClass with the name of the namespace, whose volumes are deleted with their claims.
-fn storage_class(plane: &ControlPlane, ns: &str) {
+pub fn storage_class(plane: &ControlPlane, ns: &str) {
     let class = object("storage.k8s.io/v1", "StorageClass", ns);
     plane.apply(&class.with(json!({"provisioner": "kubernetes.io/host-path"}))).unwrap();
 }
@@ -39,13 +39,13 @@ fn bound_claims(plane: &ControlPlane, ns: &str, names: &[&str]) -> Vec<String> {
     names.iter().map(volume).collect()
 }
 
-fn hold_claims(plane: &ControlPlane, ns: &str) {
+pub fn hold_claims(plane: &ControlPlane, ns: &str) {
     let target = policy::target("", "persistentvolumeclaims", ns);
     let protect = json!({"whileUsed": {"onDelete": "Hold"}});
     policy::apply(plane, ns, json!({"targets": [target], "protect": protect, "settleSeconds": 2}));
 }
 
-fn wait_until_running(plane: &ControlPlane, ns: &str, pods: usize) {
+pub fn wait_until_running(plane: &ControlPlane, ns: &str, pods: usize) {
     eventually("running Pods", LIMIT, || {
         let phases = plane.api().fields("pods", ns, "", ".status.phase")?;
         let running = phases.iter().filter(|phase| *phase == "Running").count();

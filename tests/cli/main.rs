@@ -29,6 +29,7 @@ mod status;
 mod stuck;
 mod terminal;
 mod tour;
+mod undoing;
 mod unled;
 mod watch;
 mod why;

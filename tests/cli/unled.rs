@@ -181,3 +181,21 @@ fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
     let status = belay(plane, &["status"]);
     assert!(status.stdout.starts_with("leader: none\n"), "{status:?}");
 }
+
+#[test]
+fn no_command_promises_a_release_without_a_leader() {
+    let plane = plane();
+    let ns = plane.namespace("unled-release").unwrap();
+    held(&ns);
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
+    let by_hand = format!(": kubectl belay release configmaps/settings -n {ns}\n");
+    assert!(why.stdout.contains(&by_hand), "{why:?}");
+    assert!(!why.stdout.contains("in a few seconds"), "{why:?}");
+    let approved =
+        belay(plane, &["approve", "cm/settings", "-n", &ns, "--reason", "not needed any longer"]);
+    let next = format!(
+        "belay has no leader, so nothing removes its hold; next: kubectl belay release \
+         configmaps/settings -n {ns}\n"
+    );
+    assert!(approved.stdout.contains(&next), "{approved:?}");
+}

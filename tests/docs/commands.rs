@@ -123,7 +123,7 @@ fn run_together(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "#").collect();
     let begins = |word: &str| ["kubectl", "helm"].contains(&word);
     let goes_on = |before: &str| {
-        ["|", "||", "&&", "exec", "sudo", "$", "do", "-"].contains(&before)
+        ["|", "||", "&&", "exec", "sudo", "$", "do", "-", "completion"].contains(&before)
             || before.ends_with([';', '(', '='])
     };
     words.windows(2).any(|pair| begins(pair[1]) && !goes_on(pair[0]))

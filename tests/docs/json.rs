@@ -145,6 +145,7 @@ const PRINTED_BY: &[(&str, &str)] = &[
     ("Approved", "belay approve"),
     ("ApprovedList", "belay approve A B"),
     ("Deleted", "belay delete"),
+    ("Undone", "belay undo"),
     ("DeletionPlan", "belay impact --out FILE"),
     ("DenialList", "belay denials"),
     ("Impact", "belay impact"),

@@ -74,11 +74,12 @@ struct Exception {
     reason: &'static str,
 }
 
-const EXCEPTIONS: &[Exception] = &[Exception {
-    path: "docs/json.md",
-    text: "`Nobody`:",
-    reason: "a value of the JSON documents, which does not change within a version",
-}];
+const JSON_VALUE: &str = "a value of the JSON documents, which does not change within a version";
+
+const EXCEPTIONS: &[Exception] = &[
+    Exception { path: "docs/json.md", text: "`Nobody`:", reason: JSON_VALUE },
+    Exception { path: "src/command/status/report.rs", text: "Nobody", reason: JSON_VALUE },
+];
 
 /// A phrase in a text, or a help line that is too long.
 struct Finding {

@@ -327,6 +327,15 @@ impl Api {
         Ok((kind.clone(), name))
     }
 
+    /// Creates an object of a built-in kind from its protobuf.
+    pub fn create_protobuf(&self, path: &str, object: Vec<u8>) -> Result<()> {
+        let content = "application/vnd.kubernetes.protobuf";
+        match self.send_bytes(content, http::Method::POST, path, object)? {
+            Answer { code: 201, .. } => Ok(()),
+            answer => Err(answer.error().into()),
+        }
+    }
+
     fn send(&self, method: http::Method, path: &str, body: Option<&Value>) -> Result<Answer> {
         self.send_as("application/json", method, path, body)
     }
@@ -339,6 +348,16 @@ impl Api {
         body: Option<&Value>,
     ) -> Result<Answer> {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        self.send_bytes(content, method, path, body)
+    }
+
+    fn send_bytes(
+        &self,
+        content: &str,
+        method: http::Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Answer> {
         let request = http::Request::builder().method(method).uri(path);
         let request =
             request.header("content-type", content).body(kube::client::Body::from(body))?;

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
-use super::context::{Certificates, Context};
+use super::context::{Certificates, Context, send_changed};
 use crate::certs::Serving;
 
 /// The time limit of one request.
@@ -46,7 +46,6 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
     };
     let condition = own.is_ok().then(|| context.readiness.condition("certificate"));
     async move {
-        let mut ending = context.signals.ending.subscribe();
         match (own, condition) {
             (Ok(own), Some(condition)) => {
                 let (serial, reported) = watch::channel(None);
@@ -57,28 +56,20 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
                     () = driver.run() => {}
                     () = replicas.report(reported) => {}
                     () = replicas.sweep() => {}
-                    _ = ending.wait_for(|ending| *ending) => {}
+                    () = context.signals.ended() => {}
                 }
                 replicas.leave().await;
             }
             (Err(Some(path)), _) => {
-                tokio::select! {
-                    () = bundle_file::publish_bundle_file(&context, &path) => {}
-                    _ = ending.wait_for(|ending| *ending) => {}
-                }
+                let publish = bundle_file::publish_bundle_file(&context, &path);
+                context.signals.until_end(publish).await;
             }
-            _ => drop(ending.wait_for(|ending| *ending).await),
+            _ => context.signals.ended().await,
         }
     }
 }
 
 /// Publishes the CA certificates if they have changed.
 fn publish(context: &Context, bundle: String) {
-    context.signals.bundle.send_if_modified(|now| {
-        let changed = now.as_deref() != Some(bundle.as_str());
-        if changed {
-            *now = Some(bundle.into());
-        }
-        changed
-    });
+    send_changed(&context.signals.bundle, Some(bundle.into()));
 }

@@ -1,14 +1,13 @@
 //! Deletes a CRD and all of its objects.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Preconditions};
 use tokio::time::Instant;
 
 use super::{CrdError, POLL_INTERVAL, WAIT_LIMIT, crd_api, crd_error, crd_name, read};
-use crate::cluster::api::Detail;
+use crate::cluster::api::{Detail, delete_exactly};
 use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::within;
-use crate::objects::{ApiError, Kinds};
+use crate::objects::Kinds;
 
 /// The result of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +27,9 @@ pub async fn delete(
     let Some(stored) = read(client, name).await? else { return Ok(Deleted::Absent) };
     let objects = count(client, &stored).await;
     let uid = stored.metadata.uid.clone();
-    let preconditions =
-        uid.clone().map(|uid| Preconditions { uid: Some(uid), resource_version: None });
-    let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    match within(crd_api(client).delete(name, &params)).await {
-        Ok(_) | Err(ApiError::NotFound) => {}
-        Err(error) => return Err(crd_error("delete", name, error)),
-    }
+    delete_exactly(&crd_api(client), name, uid.clone())
+        .await
+        .map_err(|error| crd_error("delete", name, error))?;
     wait_until_deleted(client, name, uid).await?;
     Ok(Deleted::With(objects))
 }

@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 use super::super::live::{ReadAnswer, ReadObjects};
 use super::super::patch_rights::PatchRights;
 use super::*;
-use crate::decide::{
-    AdmissionPhase, Decision, LiveRead, Reason, Recordable, RevokedRecord, STEPS, message,
-};
+use crate::decide::{AdmissionPhase, Decision, LiveRead, Reason, Recordable, STEPS, message};
 use crate::objects::{ApiError, Kinds};
 use crate::policy::api::DeletionApproval;
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
@@ -60,21 +58,15 @@ impl LiveApi for Script {
         Box::pin(async { answers })
     }
 
-    fn record(
+    fn write(
         &self,
-        approval: DeletionApproval,
+        change: ExemptionWrite,
         _: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        self.recorded.lock().push(approval);
-        Box::pin(async { self.record.clone() })
-    }
-
-    fn revoke(
-        &self,
-        record: RevokedRecord,
-        _: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        self.revoked.lock().push(record.name);
+        match change {
+            ExemptionWrite::Record(approval) => self.recorded.lock().push(*approval),
+            ExemptionWrite::Revoke(record) => self.revoked.lock().push(record.name),
+        }
         Box::pin(async { self.record.clone() })
     }
 }

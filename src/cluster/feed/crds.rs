@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinitionCondition, CustomResourceDefinitionNames,
+};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -48,7 +51,6 @@ struct CrdFields {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: String,
-    #[serde(default)]
     deletion_timestamp: Option<serde::de::IgnoredAny>,
 }
 
@@ -56,14 +58,8 @@ struct Metadata {
 struct Spec {
     group: String,
     scope: String,
-    names: Names,
+    names: CustomResourceDefinitionNames,
     versions: Vec<Version>,
-}
-
-#[derive(Deserialize)]
-struct Names {
-    kind: String,
-    plural: String,
 }
 
 #[derive(Deserialize)]
@@ -78,14 +74,7 @@ struct Version {
 #[derive(Deserialize, Default)]
 struct Status {
     // A new CRD contains null.
-    conditions: Option<Vec<Condition>>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
+    conditions: Option<Vec<CustomResourceDefinitionCondition>>,
 }
 
 /// Reads a CRD. Returns `None` while it is not established, or if it serves no version.
@@ -93,7 +82,7 @@ pub(super) fn read(json: &str) -> Result<(String, Option<Crd>), Unreadable> {
     let fields = serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error));
     let CrdFields { metadata, spec, status } = fields?;
     let established =
-        status.conditions.iter().flatten().any(|c| c.kind == "Established" && c.status == "True");
+        status.conditions.iter().flatten().any(|c| c.type_ == "Established" && c.status == "True");
     let mut versions: Vec<&Version> = spec.versions.iter().filter(|v| v.served).collect();
     versions.sort_by_key(|version| !version.storage);
     let Some(first) = versions.first().filter(|_| established) else {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::crds::Crd;
 use crate::cluster::discovery::{DiscoveredKind, Discovery};
 use crate::cluster::world::{ServedVerbs, World};
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{KindInfo, Kinds, ServedKind};
 
 impl Discovery {
     /// Applies discovery and the CRDs. `had_crd`: all custom kinds that have had a CRD.
@@ -21,7 +21,7 @@ impl Discovery {
         let mut current: Vec<(KindInfo, ServedVerbs)> = Vec::new();
         // Discovery lists a kind once for each version. The first one decides its scope and name.
         let mut indexes: HashMap<(&str, &str), usize> = HashMap::new();
-        for DiscoveredKind { info, served, .. } in &self.kinds {
+        for DiscoveredKind { kind: ServedKind { info, .. }, served } in &self.kinds {
             let pair = (info.group.as_str(), info.resource.as_str());
             if let Some(index) = indexes.get(&pair) {
                 current[*index].0.versions.extend_from_slice(&info.versions);

@@ -137,12 +137,7 @@ impl EffectiveRules {
     }
 
     fn update_policies(&mut self, own_objects: &OwnObjects, may_remove: bool) -> bool {
-        let mut changed = false;
-        if may_remove {
-            let before = self.policies.len();
-            self.policies.retain(|name, _| own_objects.policies.all.contains_key(name));
-            changed |= self.policies.len() != before;
-        }
+        let mut changed = may_remove && remove_deleted(&mut self.policies, &own_objects.policies);
         self.problems.retain(|name, _| own_objects.policies.all.contains_key(name));
         for (name, stored) in &own_objects.policies.all {
             let compiled = match stored {
@@ -177,12 +172,7 @@ impl EffectiveRules {
     }
 
     fn update_relations(&mut self, own_objects: &OwnObjects, may_remove: bool) -> bool {
-        let mut changed = false;
-        if may_remove {
-            let before = self.relations.len();
-            self.relations.retain(|name, _| own_objects.relations.all.contains_key(name));
-            changed |= self.relations.len() != before;
-        }
+        let mut changed = may_remove && remove_deleted(&mut self.relations, &own_objects.relations);
         for (name, stored) in &own_objects.relations.all {
             let compiled = match stored {
                 Err(error) => Err(error.to_string()),
@@ -209,6 +199,13 @@ impl EffectiveRules {
         }
         changed
     }
+}
+
+/// Removes what is no longer stored. Returns whether there was any.
+fn remove_deleted<R, T>(in_force: &mut BTreeMap<String, R>, stored: &OwnKindState<T>) -> bool {
+    let before = in_force.len();
+    in_force.retain(|name, _| stored.all.contains_key(name));
+    in_force.len() != before
 }
 
 /// The problem of a policy that this version can't parse.

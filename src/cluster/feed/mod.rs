@@ -31,8 +31,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -44,6 +42,7 @@ pub(super) use self::objects::resource;
 use self::own_kinds::{OwnKind, OwnObjects, OwnSink};
 use self::watcher::{WatchServer, WatchTarget, watch as follow};
 use self::watches::Watches;
+use super::account::read_identity;
 use super::api;
 use super::api::Detail;
 use super::context::Context;
@@ -52,6 +51,7 @@ use super::pace::{Backoff, within};
 use super::status::StoredPolicies;
 use crate::objects::{ApiError, CRDS};
 use crate::policy::Identities;
+use crate::policy::api::kind_info;
 use crate::telemetry::{Condition, FeedState, Readiness};
 use crate::timing::Retry;
 
@@ -70,15 +70,12 @@ pub fn run(
 ) -> impl Future<Output = ()> + Send + 'static {
     let conditions = Conditions::new(&context.readiness);
     async move {
-        let mut ending = context.signals.ending.subscribe();
+        let signals = context.signals.clone();
         let feed = async {
             let mut feed = Feed::begin(context, identities, conditions, stored_policies).await;
             feed.follow_changes().await;
         };
-        tokio::select! {
-            () = feed => {}
-            _ = ending.wait_for(|ending| *ending) => {}
-        }
+        signals.until_end(feed).await;
     }
 }
 
@@ -163,7 +160,8 @@ impl Feed {
         let synced = &conditions.synced;
         let retry = context.settings.timing.retry;
         let discovery = retried(synced, retry, || Discovery::read(&context.client)).await;
-        identities.own = Some(retried(synced, retry, || read_own_name(&context.client)).await);
+        let own = retried(synced, retry, || read_identity(&context.client)).await;
+        identities.own = Some(own.name);
         identities.namespace = Some(context.settings.namespace.clone());
         let changed = context.signals.plan.clone();
         context.world.write().graph.track_owner_versions();
@@ -201,11 +199,11 @@ impl Feed {
 
     fn watch_own_kind<K, T>(&mut self, own_kind: OwnKind<K, T>)
     where
-        K: kube::Resource + serde::de::DeserializeOwned + 'static,
+        K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned + 'static,
         T: Send + 'static,
     {
         let target = WatchTarget {
-            info: own_kind.info(),
+            info: kind_info::<K>(),
             detail: Detail::Whole,
             labels: "",
             namespace: String::new(),
@@ -312,16 +310,6 @@ impl Feed {
 /// Whether the metadata of an object has a deletionTimestamp.
 fn is_terminating(json: &str) -> bool {
     serde_json::from_str::<crate::objects::Object<'_>>(json).is_ok_and(|o| o.is_terminating())
-}
-
-/// Reads the user name that the API server has for belay.
-async fn read_own_name(client: &kube::Client) -> Result<String, ApiError> {
-    let api: Api<SelfSubjectReview> = Api::all(client.clone());
-    let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
-    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.ok_or_else(|| {
-        ApiError::Unreadable("the API server does not report belay's user name".to_owned())
-    })
 }
 
 /// Retries until the attempt succeeds, and logs each error.

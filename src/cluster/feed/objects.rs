@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::waiting;
 use super::watcher::WatchSink;
 use crate::cluster::context::Signals;
+use crate::cluster::list::is_too_deep;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, Node};
 use crate::objects::{ApiError, KindId, Object, Unreadable};
@@ -17,6 +18,10 @@ use crate::telemetry::NamespaceLines;
 /// The maximum number of recorded objects that left a watch by label. Beyond it, the next full
 /// list finds their holds.
 const MAX_LEFT: usize = 10_000;
+
+/// The maximum number of recorded objects that the API server can't send as an event. The next
+/// list after a repair finds others.
+const MAX_TOO_DEEP: usize = 1_000;
 
 /// The state of a watch, for other tasks.
 #[derive(Debug, Default)]
@@ -103,6 +108,8 @@ impl ObjectSink {
         let catalogue = self.world.read().catalogue.clone();
         let mut parsed = catalogue.parse(self.kind, json)?;
         let waiting_state = waiting::waiting_state(&parsed.object, json);
+        // The API server sends such an object only in a list.
+        let is_too_deep = self.listing.is_some() && is_too_deep(json, 0);
         let mut world = self.world.write();
         if !Arc::ptr_eq(&catalogue, &world.catalogue) {
             parsed = world.catalogue.parse(self.kind, json)?;
@@ -118,6 +125,15 @@ impl ObjectSink {
             graph.date_hold(node, jiff::Timestamp::now().as_second());
         }
         let owners = node.is_some_and(|node| world.learn_owners(node));
+        if is_too_deep || !world.too_deep.is_empty() {
+            let metadata = &parsed.object.metadata;
+            let key = (self.kind, metadata.namespace.to_string(), metadata.name.to_string());
+            if !is_too_deep {
+                world.too_deep.remove(&key);
+            } else if world.too_deep.len() < MAX_TOO_DEEP {
+                world.too_deep.insert(key);
+            }
+        }
         let must_check = waiting::record_stored(&mut world, node, waiting_state)
             | waiting::record_user_change(&mut world, &used);
         let new = new.map(|unreadable| (resource(&world, self.kind), unreadable));
@@ -182,6 +198,7 @@ fn report(resource: &str, unreadable: &Unreadable) {
 impl WatchSink for ObjectSink {
     fn begin(&mut self) {
         self.listing = Some(Listing::new(self.kind));
+        self.world.write().too_deep.retain(|(kind, ..)| *kind != self.kind);
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::watcher::WatchSink;
-use crate::objects::{ApiError, KindInfo, Kinds, Unreadable, read_shallow};
-use crate::policy::api::{self, DeletionPolicy, GROUP, Relation};
+use crate::objects::{ApiError, Unreadable, read_shallow};
+use crate::policy::api::{self, DeletionPolicy, Relation};
 use crate::policy::{Approval, Pause};
 
 /// The objects of belay's own kinds. Approvals and pauses are stored in compiled form, because
@@ -51,48 +51,54 @@ impl<T> Default for OwnKindState<T> {
     }
 }
 
+/// What was read of one of belay's own kinds.
+pub struct OwnKindReads<'a> {
+    pub resource: &'static str,
+    pub synced: bool,
+    pub error: Option<&'a ApiError>,
+    pub changes: u64,
+}
+
+impl<T> OwnKindState<T> {
+    fn reads(&self, resource: &'static str) -> OwnKindReads<'_> {
+        let Self { synced, error, changes, .. } = self;
+        OwnKindReads { resource, synced: *synced, error: error.as_ref(), changes: *changes }
+    }
+}
+
+impl OwnObjects {
+    /// What was read of each kind: first those whose changes compile rules.
+    pub fn reads(&self) -> [OwnKindReads<'_>; 4] {
+        [
+            self.policies.reads("deletionpolicies"),
+            self.relations.reads("relations"),
+            self.approvals.reads("deletionapprovals"),
+            self.pauses.reads("pauses"),
+        ]
+    }
+}
+
 /// One of belay's own kinds. `convert` returns `None` for objects that belay ignores.
 pub struct OwnKind<K, T> {
-    pub kind: &'static str,
-    pub resource: &'static str,
     pub convert: fn(K) -> Option<T>,
     pub state: fn(&mut OwnObjects) -> &mut OwnKindState<T>,
 }
 
-pub const POLICIES: OwnKind<DeletionPolicy, DeletionPolicy> = OwnKind {
-    kind: "DeletionPolicy",
-    resource: "deletionpolicies",
-    convert: Some,
-    state: |own_objects| &mut own_objects.policies,
-};
+pub const POLICIES: OwnKind<DeletionPolicy, DeletionPolicy> =
+    OwnKind { convert: Some, state: |own_objects| &mut own_objects.policies };
 
-pub const RELATIONS: OwnKind<Relation, Relation> = OwnKind {
-    kind: "Relation",
-    resource: "relations",
-    convert: Some,
-    state: |own_objects| &mut own_objects.relations,
-};
+pub const RELATIONS: OwnKind<Relation, Relation> =
+    OwnKind { convert: Some, state: |own_objects| &mut own_objects.relations };
 
 pub const APPROVALS: OwnKind<api::DeletionApproval, Approval> = OwnKind {
-    kind: "DeletionApproval",
-    resource: "deletionapprovals",
     convert: |approval| Approval::compile(&approval),
     state: |own_objects| &mut own_objects.approvals,
 };
 
 pub const PAUSES: OwnKind<api::Pause, Pause> = OwnKind {
-    kind: "Pause",
-    resource: "pauses",
     convert: |pause| Some(Pause::compile(&pause)),
     state: |own_objects| &mut own_objects.pauses,
 };
-
-impl<K, T> OwnKind<K, T> {
-    /// The kind, as the API server serves it.
-    pub fn info(&self) -> KindInfo {
-        Kinds::custom(GROUP, "v1alpha1", self.kind, self.resource, false)
-    }
-}
 
 /// Receives the watch events of one of belay's own kinds.
 pub struct OwnSink<K, T> {

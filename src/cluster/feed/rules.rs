@@ -9,6 +9,7 @@ use super::crds::Crd;
 use super::discovery::DiscoveryChange;
 use super::effective::{self, OwnCrds, RulesChange};
 use super::own_kinds::OwnObjects;
+use crate::cluster::context::send_changed;
 use crate::cluster::status::{StoredPolicies, StoredPolicy};
 use crate::cluster::world::World;
 use crate::objects::{ApiError, KindId, Kinds, full_name};
@@ -24,16 +25,8 @@ impl Feed {
             crds.values().map(|crd| (crd.info.group.clone(), crd.info.resource.clone()));
         self.custom_kinds.extend(custom_kinds);
         let own_objects = self.own_objects.lock();
-        let counts = [
-            own_objects.policies.changes,
-            own_objects.relations.changes,
-            own_objects.approvals.changes,
-            own_objects.pauses.changes,
-        ];
-        let synced = own_objects.policies.synced
-            && own_objects.relations.synced
-            && own_objects.approvals.synced
-            && own_objects.pauses.synced;
+        let counts = own_objects.reads().map(|kind| kind.changes);
+        let synced = own_objects.reads().iter().all(|kind| kind.synced);
         // Before the first complete read, a missing object does not count as deleted. A new
         // kind alone does not compile thousands of policies again.
         let due = !self.in_force
@@ -148,13 +141,7 @@ impl Feed {
         });
         let stored = StoredPolicies { policies: policies.collect() };
         drop(own_objects);
-        self.stored_policies.send_if_modified(|old| {
-            let changed = **old != stored;
-            if changed {
-                *old = Arc::new(stored);
-            }
-            changed
-        });
+        send_changed(&self.stored_policies, Arc::new(stored));
     }
 
     /// Compiles catalogue and policies without the lock: with thousands of policies this
@@ -229,21 +216,12 @@ fn unserved_kinds(
 
 /// Why the first of belay's own kinds that was not read yet is missing.
 fn first_missing(own_objects: &OwnObjects) -> Option<String> {
-    let problem = |name: &str, synced: bool, error: &Option<ApiError>| match error {
-        Some(ApiError::NotFound) => Some(format!(
+    own_objects.reads().iter().find_map(|kind| match (kind.resource, kind.error) {
+        (name, Some(ApiError::NotFound)) => Some(format!(
             "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl \
              apply -f -"
         )),
-        Some(error) => Some(format!("{name}.{GROUP} cannot be read: {error}")),
-        None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),
-        None => None,
-    };
-    problem("deletionpolicies", own_objects.policies.synced, &own_objects.policies.error)
-        .or_else(|| {
-            problem("relations", own_objects.relations.synced, &own_objects.relations.error)
-        })
-        .or_else(|| {
-            problem("deletionapprovals", own_objects.approvals.synced, &own_objects.approvals.error)
-        })
-        .or_else(|| problem("pauses", own_objects.pauses.synced, &own_objects.pauses.error))
+        (name, Some(error)) => Some(format!("{name}.{GROUP} cannot be read: {error}")),
+        (name, None) => (!kind.synced).then(|| format!("{name}.{GROUP} have not been read yet")),
+    })
 }

@@ -33,7 +33,7 @@ use crate::cluster::world::{self, ObjectKey, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Incomplete, Listing, NodeId};
 use crate::objects::{ApiError, CRDS, KindId, KindInfo, full_name};
-use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
+use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, kind_info};
 use crate::policy::{Approval, Identities, Policy, Rules};
 use crate::relations::CustomRelation;
 use crate::webhook::Decider as _;
@@ -294,10 +294,10 @@ impl Snapshot {
 
     async fn read_own_kind<K, T>(&self, own_kind: OwnKind<K, T>)
     where
-        K: kube::Resource + DeserializeOwned,
+        K: kube::Resource<DynamicType = ()> + DeserializeOwned,
         T: Send,
     {
-        let (info, resource) = (own_kind.info(), own_kind.resource);
+        let info = kind_info::<K>();
         let mut sink = OwnSink::new(self.own_objects.clone(), own_kind, Arc::new(Notify::new()));
         match self.read_list(&info, Detail::Whole, "", "").await {
             Ok(objects) => {
@@ -310,7 +310,7 @@ impl Snapshot {
             }
             Err(error) => {
                 sink.failed(&error, std::time::Duration::ZERO);
-                self.add_unread(format!("{resource}.{GROUP}"), error);
+                self.add_unread(info.full_name(), error);
             }
         }
     }

@@ -154,8 +154,8 @@ struct WatchOutage {
     /// The resource version at which the last connection was silent.
     silent_at: Option<String>,
     /// Whether to read the next list page by page, because a streamed list ended early. The API
-    /// server can't send an object as an event, or its metadata alone, if it is nested too deeply
-    /// for JSON, but can send it in a list of whole objects (H137).
+    /// server can't send an object as an event if it is nested too deeply for JSON, but can send it
+    /// in a list (H137).
     list_pages: bool,
 }
 
@@ -353,8 +353,7 @@ async fn pages(
     outage: &mut WatchOutage,
 ) -> Result<String, ApiError> {
     let WatchTarget { info, detail, labels, namespace } = target;
-    let detail = if outage.list_pages && !info.is_secret() { Detail::Whole } else { *detail };
-    let query = ListQuery { info, namespace, detail, labels };
+    let query = ListQuery { info, namespace, detail: *detail, labels };
     let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
     loop {

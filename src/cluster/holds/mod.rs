@@ -29,9 +29,10 @@ pub(super) use self::record::Record;
 use self::record::{ALL, Kinds, LABELLED};
 use self::refusals::Refusals;
 pub(super) use self::survey::kinds;
-use self::survey::{HeldKinds, HoldTask, SLICE, Survey, take_turns};
+pub(super) use self::survey::take_turns;
+use self::survey::{HeldKinds, HoldTask, SLICE, Survey};
 pub(super) use self::write::{HoldPlanner, HoldWriteResult, write_hold};
-use super::context::Context;
+use super::context::{Context, send_changed};
 use super::feed::plan::{labelled, policies};
 use super::holding::HoldProgress;
 use super::pace::Backoff;
@@ -389,13 +390,7 @@ impl Holds {
             );
         }
         drop(world);
-        self.context.signals.holding.send_if_modified(|holding| {
-            let changed = **holding != progress;
-            if changed {
-                *holding = Arc::new(progress);
-            }
-            changed
-        });
+        send_changed(&self.context.signals.holding, Arc::new(progress));
     }
 
     /// Reads an object live and writes its hold if necessary.

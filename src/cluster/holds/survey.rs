@@ -7,7 +7,7 @@ use crate::cluster::world::World;
 use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
 use crate::hold::{HoldWant, hold_want, policies_wanting_hold, wants_hold};
-use crate::objects::{HOLD, KindId, Uid, is_hold};
+use crate::objects::{HOLD, KindId, Uid, in_turns, is_hold};
 use crate::policy::{ObjectFacts, PolicySource};
 
 /// The number of objects that are surveyed under one lock of the world.
@@ -109,17 +109,9 @@ impl Survey {
 /// Orders items so that namespaces take turns: the first item of each namespace, then the second
 /// of each, and so on. Returns at most `limit` items.
 pub fn take_turns<T>(all: Vec<T>, limit: usize, namespace: impl Fn(&T) -> &str) -> Vec<T> {
-    let mut turns: HashMap<String, usize> = HashMap::new();
-    let mut all: Vec<(usize, T)> = all
-        .into_iter()
-        .map(|item| {
-            let turn = turns.entry(namespace(&item).to_owned()).or_default();
-            *turn += 1;
-            (*turn, item)
-        })
-        .collect();
-    all.sort_by_key(|(turn, _)| *turn);
-    all.into_iter().map(|(_, item)| item).take(limit).collect()
+    let order = in_turns(all.iter().map(&namespace));
+    let mut all: Vec<Option<T>> = all.into_iter().map(Some).collect();
+    order.into_iter().take(limit).filter_map(|position| all.get_mut(position)?.take()).collect()
 }
 
 /// The kinds that policies want holds on.

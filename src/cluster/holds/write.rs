@@ -86,7 +86,7 @@ pub async fn write_hold<P: HoldPlanner>(
             (RequestResult::Missing { namespace: false }, _) => return HoldWriteResult::Settled,
             (RequestResult::Conflict, Err(error)) => refused = Some((state.version, error)),
             // It may have been carried out, which the next read shows.
-            (RequestResult::NoAnswer, _) if lost < MAX_LOST => {
+            (RequestResult::Unknown, _) if lost < MAX_LOST => {
                 (lost, written) = (lost + 1, Some(change))
             }
             (_, object) => return failed(object),

@@ -14,7 +14,7 @@ use super::PendingWrites;
 use super::activity::Activity;
 use crate::cluster::Context;
 use crate::cluster::api::MANAGER;
-use crate::cluster::list::{UnreadableObject, fold_all};
+use crate::cluster::list::fold_all;
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
 use crate::policy::PolicySource;
@@ -120,8 +120,7 @@ pub(in crate::cluster) async fn read_all(
     now: Timestamp,
 ) -> Result<(Activity, Vec<String>), ApiError> {
     let label = format!("{LABEL}={}", context.settings.name);
-    let add = |(sum, stale): &mut (Activity, Vec<String>),
-               map: Result<ConfigMap, UnreadableObject>| {
+    let add = |(sum, stale): &mut (Activity, Vec<String>), map: Result<ConfigMap, String>| {
         let Ok(map) = map else { return };
         let text = map.data.as_ref().and_then(|data| data.get(KEY));
         let stored = text.and_then(|text| serde_json::from_str::<StoredJournal>(text).ok());

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 pub use self::page::{Buffers, read_object};
 pub use self::reader::{ListQuery, ListReader, Next};
 use self::scanner::ListError;
+pub use self::scanner::is_too_deep;
 use crate::objects::{ApiError, Object, read_shallow};
 
 impl From<ListError> for ApiError {
@@ -73,22 +74,17 @@ where
 {
     let add = |listed: &mut Listed<K>, object| match object {
         Ok(object) => listed.objects.push(object),
-        Err(UnreadableObject { name }) => listed.unreadable.push(name),
+        Err(name) => listed.unreadable.push(name),
     };
     fold_all(api, params, add).await
 }
 
-/// An object that can't be parsed as its Rust type.
-#[derive(Debug)]
-pub struct UnreadableObject {
-    pub name: String,
-}
-
-/// Reads all objects that have this Rust type, and calls `add` with each.
+/// Reads all objects that have this Rust type, and calls `add` with each, or with the name of an
+/// object that can't be parsed.
 pub async fn fold_all<K, T: Default>(
     api: Api<K>,
     params: ListParams,
-    mut add: impl FnMut(&mut T, Result<K, UnreadableObject>),
+    mut add: impl FnMut(&mut T, Result<K, String>),
 ) -> Result<T, ApiError>
 where
     K: kube::Resource + DeserializeOwned,
@@ -100,7 +96,7 @@ where
         read_shallow(json).and_then(K::deserialize).map_err(|_| {
             let object = serde_json::from_str::<Object<'_>>(json);
             let name = object.map(|object| object.metadata.name.to_string());
-            UnreadableObject { name: name.unwrap_or_else(|_| "(no name)".to_owned()) }
+            name.unwrap_or_else(|_| "(no name)".to_owned())
         })
     };
     let add = |result: &mut T, json: &str| {

@@ -74,6 +74,8 @@ enum State {
 #[derive(Debug, Default)]
 struct ValueState {
     depth: u64,
+    /// The largest depth so far.
+    deepest: u64,
     in_string: bool,
     is_escaped: bool,
 }
@@ -100,7 +102,10 @@ impl ValueState {
             } else {
                 match byte {
                     b'"' => self.in_string = true,
-                    b'{' | b'[' => self.depth += 1,
+                    b'{' | b'[' => {
+                        self.depth += 1;
+                        self.deepest = self.deepest.max(self.depth);
+                    }
                     // The byte after a number or a literal does not belong to the value.
                     b'}' | b']' | b',' | b' ' | b'\t' | b'\r' | b'\n' if self.depth == 0 => {
                         return (index, true);
@@ -117,6 +122,21 @@ impl ValueState {
             index += 1;
         }
         (bytes.len(), false)
+    }
+}
+
+/// The maximum nesting of an object that the API server can send as an event or in a review. The
+/// JSON encoder of Go rejects deeper ones.
+const MAX_NESTING: usize = 10_000;
+
+/// Whether a JSON value below this number of levels is one that the API server can't send as a part of
+/// an event or a review (H137).
+pub fn is_too_deep(json: &str, levels: usize) -> bool {
+    let limit = MAX_NESTING.saturating_sub(levels);
+    let mut value = ValueState::default();
+    json.len() > 2 * limit && {
+        value.consume(json.as_bytes());
+        value.deepest > limit as u64
     }
 }
 

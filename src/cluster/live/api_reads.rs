@@ -101,7 +101,7 @@ pub struct KindToRead {
 impl KindToRead {
     /// Finds the kind in the world; `None` if the world does not know that it is served.
     pub fn find(world: &World, read: &LiveRead) -> Option<Self> {
-        let (group, resource) = coordinates(read);
+        let (group, resource) = read.kind();
         let kinds = &world.graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
         let annotations = world.policies.annotation_keys().map(str::to_owned).collect();
@@ -141,14 +141,6 @@ struct ObjectsRead {
     unreadable: Vec<Unreadable>,
 }
 
-/// The group and the plural of the kind to read.
-pub fn coordinates(read: &LiveRead) -> (&str, &str) {
-    match read {
-        LiveRead::Object(ObjectRef { group, resource, .. })
-        | LiveRead::List { group, resource, .. } => (group, resource),
-    }
-}
-
 /// Carries out reads of one group.
 pub struct ApiReads<'a> {
     pub client: &'a kube::Client,
@@ -181,7 +173,7 @@ impl ApiReads<'_> {
             Ok(found) => Ok(found),
             // A 404 means that there are no objects only if no API server serves the kind.
             Err(ReadFailure { error: ApiError::NotFound, .. }) => {
-                let (group, resource) = coordinates(read);
+                let (group, resource) = read.kind();
                 self.check_unserved(group, resource).await.map(|()| ReadObjects::default())
             }
             Err(failure) => Err(failure.error),

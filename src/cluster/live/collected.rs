@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::world::{SharedWorld, World, store};
-use super::api_reads::{ReadObjects, coordinates};
+use super::api_reads::ReadObjects;
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
 use crate::hold::without_hold;
@@ -40,7 +40,7 @@ fn store_objects(
         let why = "a policy or a Relation changed while they were read";
         return Err(ApiError::Other(why.to_owned()));
     }
-    let (group, resource) = coordinates(read);
+    let (group, resource) = read.kind();
     let Some(kind) = graph.kinds.find_resource(group, resource) else {
         return Err(ApiError::Other("their kind has only just appeared".to_owned()));
     };

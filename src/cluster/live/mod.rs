@@ -77,17 +77,10 @@ pub trait LiveApi: Send + Sync {
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
 
-    /// Creates the record of an exemption before the deadline.
-    fn record(
+    /// Writes the record of an exemption before the deadline.
+    fn write(
         &self,
-        approval: DeletionApproval,
-        deadline: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
-
-    /// Deletes the record of an exemption before the deadline.
-    fn revoke(
-        &self,
-        record: RevokedRecord,
+        change: ExemptionWrite,
         deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 }
@@ -108,8 +101,10 @@ enum ReaderCommand {
 
 /// A write of the record of an exemption.
 #[derive(Debug)]
-enum ExemptionWrite {
+pub enum ExemptionWrite {
+    /// Creates the record.
     Record(Box<DeletionApproval>),
+    /// Deletes the record.
     Revoke(RevokedRecord),
 }
 
@@ -231,17 +226,6 @@ impl Reader {
             Err(_) => Err(too_many()),
         }
     }
-
-    async fn write(&self, write: ExemptionWrite, deadline: Instant) -> Result<(), ApiError> {
-        let limit = deadline.saturating_duration_since(Instant::now());
-        let (answer, written) = oneshot::channel();
-        self.send(ReaderCommand::Write(write, deadline, answer), deadline).await?;
-        match time::timeout_at(deadline.into(), written).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(shutting_down()),
-            Err(_) => Err(ApiError::TimedOut(limit)),
-        }
-    }
 }
 
 impl LiveApi for Reader {
@@ -254,20 +238,21 @@ impl LiveApi for Reader {
         Box::pin(self.read_all(group, reads, deadline))
     }
 
-    fn record(
+    fn write(
         &self,
-        approval: DeletionApproval,
+        change: ExemptionWrite,
         deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(self.write(ExemptionWrite::Record(Box::new(approval)), deadline))
-    }
-
-    fn revoke(
-        &self,
-        record: RevokedRecord,
-        deadline: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(self.write(ExemptionWrite::Revoke(record), deadline))
+        Box::pin(async move {
+            let limit = deadline.saturating_duration_since(Instant::now());
+            let (answer, written) = oneshot::channel();
+            self.send(ReaderCommand::Write(change, deadline, answer), deadline).await?;
+            match time::timeout_at(deadline.into(), written).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(shutting_down()),
+                Err(_) => Err(ApiError::TimedOut(limit)),
+            }
+        })
     }
 }
 

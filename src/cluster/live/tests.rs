@@ -417,10 +417,11 @@ async fn what_is_to_be_recorded_goes_the_same_way() {
     let path = "/apis/belay.dev/v1alpha1/deletionapprovals?fieldManager=belay";
     let created = (201, serde_json::to_string(&approval("good")).unwrap());
     let reader = reader(&Script::of([(path, created), (path, failed(507))]));
+    let record = |name| ExemptionWrite::Record(Box::new(approval(name)));
     let deadline = Instant::now() + Duration::from_secs(30);
-    assert_eq!(reader.record(approval("good"), deadline).await, Ok(()));
+    assert_eq!(reader.write(record("good"), deadline).await, Ok(()));
     let full = ApiError::Status { code: 507, message: "no".to_owned() };
-    assert_eq!(reader.record(approval("bad"), deadline).await, Err(full));
+    assert_eq!(reader.write(record("bad"), deadline).await, Err(full));
 }
 
 fn found(objects: &[serde_json::Value]) -> Result<ReadObjects, ApiError> {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::content;
 use super::rotation::{Content, DatedToken, Step, step, token_to_register};
-use crate::cluster::context::{Context, Paths, Registered};
+use crate::cluster::context::{Context, Paths, Registered, send_changed};
 use crate::cluster::secret::{self, Follower, IDLE};
 use crate::objects::ApiError;
 use crate::telemetry::Condition;
@@ -74,13 +74,7 @@ impl Driver {
         let register = token_to_register(&self.tokens, &self.rotation, seen_for, now)?.clone();
         let is_newest = self.tokens.last().is_some_and(|newest| newest.token == register);
         let paths = Paths { register, accepted: self.accepted_tokens() };
-        self.context.signals.paths.send_if_modified(|known| {
-            let changed = known.as_ref() != Some(&paths);
-            if changed {
-                *known = Some(paths);
-            }
-            changed
-        });
+        send_changed(&self.context.signals.paths, Some(paths));
         (!is_newest).then(|| self.newest_since + self.rotation.settle)
     }
 

@@ -31,9 +31,6 @@ pub fn run(context: Context, accepted: Arc<AcceptedTokens>) -> impl Future<Outpu
     async move {
         let signals = context.signals.clone();
         let driver = driver::Driver::new(context, accepted, condition);
-        tokio::select! {
-            () = driver.run() => {}
-            () = signals.ended() => {}
-        }
+        signals.until_end(driver.run()).await;
     }
 }

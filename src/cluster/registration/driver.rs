@@ -20,6 +20,7 @@ use super::owner::OwnerReferenceWriter;
 use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
 use crate::cluster::api::patch_params;
+use crate::cluster::context::send_changed;
 use crate::cluster::event::create;
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::{Context, Paths, Registered};
@@ -36,7 +37,7 @@ const MAX_ATTEMPTS: usize = 3;
 
 /// Writes both configurations until belay shuts down.
 pub async fn run(context: Context) {
-    let mut ending = context.signals.ending.subscribe();
+    let signals = context.signals.clone();
     let (sender, events_receiver) = mpsc::channel(16);
     let configurations = [AdmissionPhase::Mutate, AdmissionPhase::Validate]
         .map(|phase| ConfigurationState::new(&context, phase));
@@ -49,8 +50,7 @@ pub async fn run(context: Context) {
     );
     let driver = Driver { context, configurations, wanted: None, condition };
     tokio::select! {
-        // An error means that the sender was dropped, which also is a shutdown.
-        _ = ending.wait_for(|ending| *ending) => {}
+        () = signals.ended() => {}
         () = follow(&mutating.0, (mutating.1, &name), retry, |event| (0, event), sender.clone()) => {}
         () = follow(&validating.0, (validating.1, &name), retry, |event| (1, event), sender) => {}
         () = driver.run(events_receiver) => {}
@@ -370,7 +370,6 @@ impl Driver {
     /// Publishes the state of both configurations.
     fn report(&mut self, paths: Option<&Paths>) {
         let name = &self.context.settings.name;
-        let signals = &self.context.signals;
         let mut missing = Vec::new();
         let mut changed = Vec::new();
         let mut asks = self.wanted.is_some();
@@ -448,13 +447,7 @@ impl Driver {
             changed,
             there: self.configurations.iter().any(|c| c.observed.webhooks().is_some()),
         };
-        signals.registered.send_if_modified(|known| {
-            let differs = *known != registered;
-            if differs {
-                *known = registered;
-            }
-            differs
-        });
+        send_changed(&self.context.signals.registered, registered);
     }
 
     /// When to retry without an event.

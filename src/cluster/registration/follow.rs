@@ -1,24 +1,19 @@
 //! Watches one object by its name.
 //!
-//! kube's own watcher logs each failed attempt and retries every second. This watcher logs once
-//! and waits longer each time.
+//! kube's watcher tries again at once after a failure. belay waits longer each time, and logs only
+//! the first failure.
 
-use std::time::Duration;
-
-use futures_util::{Stream, TryStreamExt as _};
+use futures_util::StreamExt as _;
 use kube::Api;
-use kube::api::{ListParams, WatchParams};
-use kube::core::{DynamicObject, WatchEvent};
+use kube::core::DynamicObject;
+use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc::Sender;
 
 use super::observed::ConfigurationEvent;
-use crate::cluster::pace::{Backoff, LIMIT, within};
+use crate::cluster::api_error::chain;
+use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
 use crate::timing::Retry;
-
-/// The duration of one watch. belay also ends the watch itself, because the end that the API server
-/// sends does not arrive on a dead connection.
-const WATCH_SECONDS: u32 = 240;
 
 /// Sends all events of the object of this name. Runs until the future is dropped.
 pub(super) async fn follow(
@@ -28,94 +23,44 @@ pub(super) async fn follow(
     index_event: impl Fn(ConfigurationEvent) -> (usize, ConfigurationEvent),
     sender: Sender<(usize, ConfigurationEvent)>,
 ) {
-    let selector = format!("metadata.name={name}");
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = std::pin::pin!(watcher(api.clone(), config));
     let mut backoff = Backoff::from(retry);
-    let mut failing = false;
-    loop {
-        let followed = async {
-            let mut version = list(api, &selector, &index_event, &sender).await?;
-            loop {
-                let params = WatchParams::default().fields(&selector).timeout(WATCH_SECONDS);
-                let events = within(api.watch(&params, &version)).await?;
-                if std::mem::take(&mut failing) {
-                    tracing::info!(kind, name, "belay watches the webhook configuration again");
-                }
-                backoff.succeeded();
-                forward(events, &mut version, &index_event, &sender).await?;
-            }
-        };
-        let error: Result<std::convert::Infallible, ApiError> = followed.await;
-        let Err(error) = error;
-        match error {
-            // The resource version is too old, so the object is listed again.
-            ApiError::Expired => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut is_listed = false;
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(Event::Init) => {
+                is_listed = false;
                 continue;
             }
-            error if !failing => {
-                failing = true;
-                tracing::warn!(kind, name, %error, "cannot watch the webhook configuration; belay retries");
-            }
-            _ => {}
-        }
-        tokio::time::sleep(backoff.next()).await;
-    }
-}
-
-/// Reads the object, if it exists. Returns the version to watch from.
-async fn list(
-    api: &Api<DynamicObject>,
-    selector: &str,
-    index_event: &impl Fn(ConfigurationEvent) -> (usize, ConfigurationEvent),
-    sender: &Sender<(usize, ConfigurationEvent)>,
-) -> Result<String, ApiError> {
-    let list = within(api.list(&ListParams::default().fields(selector))).await?;
-    let version = list.metadata.resource_version.unwrap_or_default();
-    let found = list.items.into_iter().next();
-    let found = found
-        .map_or(ConfigurationEvent::Missing, |object| ConfigurationEvent::Found(Box::new(object)));
-    // The receiver is dropped only at shutdown.
-    let _ = sender.send(index_event(found)).await;
-    Ok(version)
-}
-
-/// Forwards the events of a watch until the API server ends it.
-async fn forward(
-    events: impl Stream<Item = kube::Result<WatchEvent<DynamicObject>>>,
-    version: &mut String,
-    index_event: &impl Fn(ConfigurationEvent) -> (usize, ConfigurationEvent),
-    sender: &Sender<(usize, ConfigurationEvent)>,
-) -> Result<(), ApiError> {
-    let mut events = std::pin::pin!(events);
-    let limit = Duration::from_secs(u64::from(WATCH_SECONDS)) + LIMIT;
-    let deadline = tokio::time::Instant::now() + limit;
-    while let Ok(event) = tokio::time::timeout_at(deadline, events.try_next()).await {
-        let object = match event? {
-            None => break,
-            Some(WatchEvent::Bookmark(bookmark)) => {
-                *version = bookmark.metadata.resource_version;
-                continue;
-            }
-            Some(WatchEvent::Error(status)) => {
-                return Err(ApiError::of_status(status.code, &status.message));
-            }
-            Some(WatchEvent::Deleted(object)) => {
-                advance(version, &object);
-                ConfigurationEvent::Deleted(object.metadata.uid.unwrap_or_default())
-            }
-            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                advance(version, &object);
+            Ok(Event::InitApply(object)) => {
+                is_listed = true;
                 ConfigurationEvent::Found(Box::new(object))
             }
+            Ok(Event::InitDone) if is_listed => continue,
+            Ok(Event::InitDone) => ConfigurationEvent::Missing,
+            Ok(Event::Apply(object)) => ConfigurationEvent::Found(Box::new(object)),
+            Ok(Event::Delete(object)) => {
+                ConfigurationEvent::Deleted(object.metadata.uid.unwrap_or_default())
+            }
+            Err(error) => {
+                if backoff.is_first() {
+                    tracing::warn!(
+                        kind,
+                        name,
+                        error = chain(&error),
+                        "cannot watch the webhook configuration; belay retries"
+                    );
+                }
+                tokio::time::sleep(backoff.next()).await;
+                continue;
+            }
         };
-        let _ = sender.send(index_event(object)).await;
-    }
-    Ok(())
-}
-
-fn advance(version: &mut String, object: &DynamicObject) {
-    if let Some(newer) = &object.metadata.resource_version {
-        version.clone_from(newer);
+        if backoff.succeeded() {
+            tracing::info!(kind, name, "belay watches the webhook configuration again");
+        }
+        // The receiver is dropped only at shutdown.
+        let _ = sender.send(index_event(event)).await;
     }
 }
 

@@ -164,35 +164,32 @@ fn build<'e>(
         let conditions = (!conditions.is_empty()).then_some(conditions);
         let failure_policy = Some(if webhook.fails { "Fail" } else { "Ignore" }.to_owned());
         let object_selector = webhook.labelled.then(labelled);
+        // The two types have the same fields, but for one.
+        macro_rules! webhook {
+            ($type:ident $(, $field:ident: $value:expr)?) => {
+                $type {
+                    name: webhook.name.to_owned(),
+                    admission_review_versions: vec!["v1".to_owned()],
+                    client_config,
+                    failure_policy,
+                    match_conditions: conditions,
+                    match_policy: Some("Equivalent".to_owned()),
+                    namespace_selector: Some(outside_system_namespaces(address)),
+                    object_selector,
+                    rules,
+                    side_effects: "NoneOnDryRun".to_owned(),
+                    timeout_seconds: Some(TIMEOUT_SECONDS),
+                    $($field: $value,)?
+                }
+            };
+        }
+        // A webhook that runs later may replace the list of finalizers.
+        let again = || Some("IfNeeded".to_owned());
         match webhook.phase {
-            AdmissionPhase::Validate => validating.push(ValidatingWebhook {
-                name: webhook.name.to_owned(),
-                admission_review_versions: vec!["v1".to_owned()],
-                client_config,
-                failure_policy,
-                match_conditions: conditions,
-                match_policy: Some("Equivalent".to_owned()),
-                namespace_selector: Some(outside_system_namespaces(address)),
-                object_selector,
-                rules,
-                side_effects: "NoneOnDryRun".to_owned(),
-                timeout_seconds: Some(TIMEOUT_SECONDS),
-            }),
-            AdmissionPhase::Mutate => mutating.push(MutatingWebhook {
-                name: webhook.name.to_owned(),
-                admission_review_versions: vec!["v1".to_owned()],
-                client_config,
-                failure_policy,
-                match_conditions: conditions,
-                match_policy: Some("Equivalent".to_owned()),
-                namespace_selector: Some(outside_system_namespaces(address)),
-                object_selector,
-                // A webhook that runs later may replace the list of finalizers.
-                reinvocation_policy: Some("IfNeeded".to_owned()),
-                rules,
-                side_effects: "NoneOnDryRun".to_owned(),
-                timeout_seconds: Some(TIMEOUT_SECONDS),
-            }),
+            AdmissionPhase::Validate => validating.push(webhook!(ValidatingWebhook)),
+            AdmissionPhase::Mutate => {
+                mutating.push(webhook!(MutatingWebhook, reinvocation_policy: again()));
+            }
         }
     }
     WebhookConfigurations {

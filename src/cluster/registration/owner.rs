@@ -5,12 +5,11 @@
 //! webhook configurations, and the garbage collector deletes them after it. The owner reference
 //! has no `blockOwnerDeletion`, because nothing has to wait for the configurations.
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
+use json_patch::Patch;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::core::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::follow::read;
@@ -19,6 +18,7 @@ use crate::cluster::Settings;
 use crate::cluster::api::patch_params;
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
+use crate::objects::operations::{add, replace, test};
 
 /// The first and the longest wait after a failure. A failure may last: some clusters allow owner
 /// references only to users who may delete the object (OwnerReferencesPermissionEnforcement).
@@ -147,31 +147,20 @@ fn patch(observed: &ObservedConfiguration, name: &str, uid: &str) -> Option<Patc
         return None;
     }
     let value = json!({"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": uid});
-    let list = |last: &[&str]| path(["metadata", "ownerReferences"].iter().chain(last));
     let change = match (ours.first(), owners.is_empty()) {
         // The owner is a deleted Namespace of the same name.
-        (Some(index), _) => {
-            let path = list(&[&index.to_string()]);
-            PatchOperation::Replace(ReplaceOperation { path, value })
-        }
-        (None, true) => {
-            PatchOperation::Add(AddOperation { path: list(&[]), value: json!([value]) })
-        }
-        (None, false) => PatchOperation::Add(AddOperation { path: list(&["-"]), value }),
+        (Some(index), _) => replace(&["metadata", "ownerReferences", &index.to_string()], value),
+        (None, true) => add(&["metadata", "ownerReferences"], json!([value])),
+        (None, false) => add(&["metadata", "ownerReferences", "-"], value),
     };
-    let test = |field: &str, value: Value| {
-        PatchOperation::Test(TestOperation { path: path(["metadata", field].iter()), value })
-    };
-    let version = json!(version.to_string());
-    Some(Patch(vec![test("uid", json!(own)), test("resourceVersion", version), change]))
-}
-
-fn path<'t>(tokens: impl Iterator<Item = &'t &'t str>) -> PointerBuf {
-    PointerBuf::from_tokens(tokens.copied())
+    let version = test(&["metadata", "resourceVersion"], version.to_string());
+    Some(Patch(vec![test(&["metadata", "uid"], own.as_str()), version, change]))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::cluster::local_api::local_client;
 

@@ -6,20 +6,20 @@
 
 use std::collections::BTreeSet;
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
+use json_patch::{Patch, PatchOperation};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, RuleWithOperations, ServiceReference,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::manifests::{WebhookTemplate, webhooks};
 use super::namespaces;
 use super::rules::Rules;
 use crate::decide::AdmissionPhase;
+use crate::objects::operations::{add, remove, test};
 use crate::webhook::PathToken;
 
 /// A webhook as the API server stores it.
@@ -27,23 +27,15 @@ use crate::webhook::PathToken;
 #[serde(rename_all = "camelCase")]
 pub struct StoredWebhook {
     pub name: String,
-    #[serde(default)]
     rules: Option<Vec<RuleWithOperations>>,
     #[serde(default)]
     pub(super) client_config: ClientConfig,
-    #[serde(default)]
     pub(super) failure_policy: Option<String>,
-    #[serde(default)]
     pub(super) match_policy: Option<String>,
-    #[serde(default)]
     pub(super) match_conditions: Option<Vec<MatchCondition>>,
-    #[serde(default)]
     pub(super) namespace_selector: Option<LabelSelector>,
-    #[serde(default)]
     pub(super) object_selector: Option<LabelSelector>,
-    #[serde(default)]
     pub(super) side_effects: Option<String>,
-    #[serde(default)]
     pub(super) timeout_seconds: Option<i32>,
 }
 
@@ -51,11 +43,8 @@ pub struct StoredWebhook {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClientConfig {
-    #[serde(default)]
     ca_bundle: Option<ByteString>,
-    #[serde(default)]
     pub(super) url: Option<String>,
-    #[serde(default)]
     pub(super) service: Option<ServiceReference>,
 }
 
@@ -78,12 +67,12 @@ impl ClientConfig {
     }
 
     /// The operation that sets the path of the webhook at this index.
-    fn set_path(&self, index: usize, path: String) -> Option<PatchOperation> {
+    fn set_path(&self, index: &str, path: String) -> Option<PatchOperation> {
         if self.service.is_some() {
-            return Some(add(index, &["clientConfig", "service", "path"], path.into()));
+            return Some(add(&["webhooks", index, "clientConfig", "service", "path"], path));
         }
         let (base, _) = self.split_url()?;
-        Some(add(index, &["clientConfig", "url"], format!("{base}{path}").into()))
+        Some(add(&["webhooks", index, "clientConfig", "url"], format!("{base}{path}")))
     }
 }
 
@@ -125,17 +114,16 @@ pub fn compare(
     let mut asks = true;
     for (index, webhook) in stored.iter().enumerate() {
         let Some(template) = webhook.template(phase) else { continue };
-        let before = operations.len();
+        let (before, index) = (operations.len(), &*index.to_string());
         let wanted = rules.for_webhook(&webhook.name);
         let stored_rules = webhook.rules.as_deref().unwrap_or_default();
         if !are_equal(stored_rules, wanted) {
             asks = false;
-            operations.push(if wanted.is_empty() {
-                let path = path(index, &["rules"]);
-                PatchOperation::Remove(RemoveOperation { path })
-            } else {
+            let path = ["webhooks", index, "rules"];
+            operations.push(match wanted {
+                [] => remove(&path),
                 // This also replaces an existing value.
-                add(index, &["rules"], serde_json::json!(wanted))
+                wanted => add(&path, json!(wanted)),
             });
         }
         let conditions = webhook.match_conditions.as_deref();
@@ -147,7 +135,7 @@ pub fn compare(
             && webhook.bundle() != Some(bundle.as_bytes())
         {
             let bundle = ByteString(bundle.as_bytes().to_vec());
-            operations.push(add(index, &["clientConfig", "caBundle"], serde_json::json!(bundle)));
+            operations.push(add(&["webhooks", index, "clientConfig", "caBundle"], json!(bundle)));
         }
         if let Some(path) = token.map(|token| format!("/{}{}", token.expose(), template.path()))
             && webhook.client_config.path() != Some(&path)
@@ -156,9 +144,7 @@ pub fn compare(
             operations.extend(webhook.client_config.set_path(index, path));
         }
         if operations.len() > before {
-            let value = Value::String(webhook.name.clone());
-            let test = TestOperation { path: path(index, &["name"]), value };
-            operations.insert(before, PatchOperation::Test(test));
+            operations.insert(before, test(&["webhooks", index, "name"], &*webhook.name));
         }
     }
     let absent = |name: &str| !stored.iter().any(|webhook| webhook.name == name);
@@ -176,7 +162,7 @@ pub fn compare(
 /// The operations that write the condition about namespaces; `None` if nothing differs. The other
 /// conditions belong to the manifests.
 fn change_condition(
-    index: usize,
+    index: &str,
     stored: Option<&[MatchCondition]>,
     wanted: Option<&MatchCondition>,
 ) -> Option<Vec<PatchOperation>> {
@@ -185,18 +171,17 @@ fn change_condition(
     if current == wanted {
         return None;
     }
-    let field = "matchConditions";
+    let list = ["webhooks", index, "matchConditions"];
+    let [webhooks, _, field] = list;
     let mut operations = Vec::new();
     if let Some(position) = position.map(|position| position.to_string()) {
-        let value = Value::from(namespaces::NAME);
-        let path_of_name = path(index, &[field, &position, "name"]);
-        operations.push(PatchOperation::Test(TestOperation { path: path_of_name, value }));
-        let path = path(index, &[field, &position]);
-        operations.push(PatchOperation::Remove(RemoveOperation { path }));
+        let name = [webhooks, index, field, &position, "name"];
+        operations.push(test(&name, namespaces::NAME));
+        operations.push(remove(&name[..4]));
     }
     operations.extend(wanted.map(|wanted| match stored {
-        Some(_) => add(index, &[field, "-"], serde_json::json!(wanted)),
-        None => add(index, &[field], serde_json::json!([wanted])),
+        Some(_) => add(&[webhooks, index, field, "-"], json!(wanted)),
+        None => add(&list, json!([wanted])),
     }));
     Some(operations)
 }
@@ -247,15 +232,6 @@ fn are_equal(a: &[RuleWithOperations], b: &[RuleWithOperations]) -> bool {
             .collect()
     };
     normal(a) == normal(b)
-}
-
-fn path(index: usize, fields: &[&str]) -> PointerBuf {
-    let index = index.to_string();
-    PointerBuf::from_tokens(["webhooks", &index].into_iter().chain(fields.iter().copied()))
-}
-
-fn add(index: usize, fields: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Add(AddOperation { path: path(index, fields), value })
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::driver::{Driver, DriverContext, DriverReport, PendingUpdate, check_collected};
+use super::driver::{Driver, DriverContext, DriverReport, check_collected};
 use super::requests::TargetClient;
 use super::settle;
+use super::update::PendingUpdate;
 use crate::cluster::context::Context;
 use crate::cluster::live::{
     CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, ReleasedObject, confirm,
@@ -18,8 +19,8 @@ use crate::cluster::world::{ObjectKey, RELEASE_REQUESTED};
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
 use crate::hold::{
-    HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseEnd, ReleaseReason, RequestResult,
-    TargetState, TokenWrite, UnknownUse, UseCheck, WaitReason,
+    HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseReason, RequestResult, TargetState,
+    TokenWrite, UnknownUse, UseCheck, WaitReason,
 };
 use crate::objects::ApiError;
 use crate::webhook::fair::GroupLimits;
@@ -39,7 +40,7 @@ pub async fn check_by_hand(
     let Some(released) = ReleasedObject::new(object) else {
         return UseCheck::Unknown(UnknownUse::TargetUnread);
     };
-    let mut count = CountByHand {
+    let mut check = CheckByHand {
         context,
         reader,
         key,
@@ -49,13 +50,13 @@ pub async fn check_by_hand(
         collected: CollectedReads::new(&context.world.read()),
         missing_list: None,
     };
-    confirm(&mut count, MAX_READ_ROUNDS.into())
+    confirm(&mut check, MAX_READ_ROUNDS.into())
         .await
         .unwrap_or(UseCheck::Unknown(UnknownUse::TooManyRounds))
 }
 
-/// Counts the users of an object with the rights of the person who runs the command.
-struct CountByHand<'a> {
+/// Checks the use of an object with the rights of the person who runs the command.
+struct CheckByHand<'a> {
     context: &'a Context,
     reader: &'a Reader,
     key: &'a ObjectKey,
@@ -67,7 +68,7 @@ struct CountByHand<'a> {
     missing_list: Option<UnknownUse>,
 }
 
-impl Confirm for CountByHand<'_> {
+impl Confirm for CheckByHand<'_> {
     type Answer = UseCheck;
 
     async fn answer(&mut self) -> Option<(UseCheck, Vec<LiveRead>)> {
@@ -111,23 +112,15 @@ async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) 
     found.unwrap_or_default()
 }
 
-/// The result of a release by a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReleaseOutcome {
-    /// The hold was removed, or the object deleted.
-    Ended(ReleaseEnd),
-    /// The hold stays, for this reason. `None`: the time limit ended before the first report.
-    Waits(Option<WaitReason>),
-}
-
-/// Runs the release of one target until it ends or the time limit is reached.
+/// Runs the release of one target until it ends or the time limit is reached. Returns the last
+/// report; `None` if the time limit was reached before it.
 pub async fn drive(
     context: &Context,
     reader: &Reader,
     key: &ObjectKey,
     observed: TargetState,
     limit: Duration,
-) -> ReleaseOutcome {
+) -> Option<DriverReport> {
     let settle = settle(&context.world.read(), key);
     if settle >= limit {
         let timeout = sufficient_timeout(context, key).as_secs();
@@ -136,7 +129,7 @@ pub async fn drive(
              is enough",
             settle.as_secs()
         );
-        return ReleaseOutcome::Waits(Some(WaitReason::Unknown(why.into())));
+        return Some(DriverReport::Waits(WaitReason::Unknown(why.into())));
     }
     let shared =
         DriverContext::new(context.clone(), reader.clone(), GroupLimits { total: 1, per_group: 1 });
@@ -149,11 +142,7 @@ pub async fn drive(
     let last_report = parking_lot::Mutex::new(None);
     let running = driver.run(&pending, |_, report| *last_report.lock() = Some(report));
     let _elapsed = tokio::time::timeout(limit, running).await;
-    match last_report.into_inner() {
-        Some(DriverReport::Ended(end)) => ReleaseOutcome::Ended(end),
-        Some(DriverReport::Waits(waiting)) => ReleaseOutcome::Waits(Some(waiting)),
-        None => ReleaseOutcome::Waits(None),
-    }
+    last_report.into_inner()
 }
 
 /// Requests a check of the observed object by the leader, with an annotation.
@@ -211,7 +200,7 @@ fn describe_result(answer: RequestResult) -> Result<(), String> {
         RequestResult::Conflict => {
             Err("it was changed meanwhile, or the API server refuses it".into())
         }
-        RequestResult::NoAnswer => Err("the answer of the API server was lost".into()),
+        RequestResult::Unknown => Err("the answer of the API server was lost".into()),
         RequestResult::Failed(why) => Err(why.to_string()),
     }
 }

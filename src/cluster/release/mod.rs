@@ -17,6 +17,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod times;
+mod update;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,8 +29,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
 pub use self::driver::DriverReport;
-use self::driver::{Driver, DriverContext, PendingUpdate};
+use self::driver::{Driver, DriverContext};
 pub(super) use self::requests::{Response, TargetClient};
+use self::update::PendingUpdate;
 use super::context::Context;
 use super::live::Reader;
 use super::world::{ObjectKey, WaitingObject, World};

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::cluster::api::{self, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
+use crate::cluster::pace::within;
 use crate::cluster::release::times;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
@@ -42,7 +43,7 @@ pub struct Response {
 
 impl Response {
     fn lost(error: ApiError) -> Self {
-        Self { answer: RequestResult::NoAnswer, object: Err(error) }
+        Self { answer: RequestResult::Unknown, object: Err(error) }
     }
 }
 
@@ -111,6 +112,22 @@ impl TargetClient {
         .await
     }
 
+    /// Resets the managedFields of the target and of its template if they are nested too deeply
+    /// (H137). Returns whether they were. For a strategic merge patch, the API server need not read
+    /// them as JSON.
+    pub async fn reset_deep_fields(&self, client: &kube::Client) -> Result<bool, ApiError> {
+        let (namespace, name) = self.place();
+        let reading = api::object(client, &self.info, namespace, name, self.detail);
+        let Some(json) = within(reading).await? else { return Ok(false) };
+        let Some(patch) = times::reset_deep_fields(&json, &self.info.api_version()) else {
+            return Ok(false);
+        };
+        let patch = Patch::Strategic(patch);
+        let request = api::patch_request(&self.info, self.place(), &patch, Detail::Metadata)?;
+        within(api::send(client, request)).await?;
+        Ok(true)
+    }
+
     fn patch_request(&self, patch: json_patch::Patch) -> Result<Request<Vec<u8>>, ApiError> {
         let patch = Patch::<()>::Json(patch);
         api::patch_request(&self.info, self.place(), &patch, self.detail)
@@ -159,7 +176,7 @@ impl TargetClient {
     }
 
     fn refusal(&self, error: &kube::Error) -> RequestResult {
-        let kube::Error::Api(status) = error else { return RequestResult::NoAnswer };
+        let kube::Error::Api(status) = error else { return RequestResult::Unknown };
         let details = status.details.as_ref();
         let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
         let named = details.is_some_and(|details| details.name == self.name);
@@ -174,7 +191,7 @@ impl TargetClient {
             }
             _ => {
                 tracing::debug!(error = chain(error), "a release was not answered");
-                RequestResult::NoAnswer
+                RequestResult::Unknown
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Times that the API server stores but can't read back.
+//! Repairs of objects that the API server stores but can't read back or send: unusual times, and
+//! deep managedFields.
 //!
 //! The API server accepts `9999-12-31T23:59:59-23:59` and writes it as
 //! `10000-01-01T23:58:59Z`. From then on it rejects each patch that leaves this time in the
@@ -6,28 +7,94 @@
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cluster::api::MANAGER;
+use crate::cluster::list::is_too_deep;
 use crate::objects::HOLD;
 
 /// About how many operations a repair has at most. Real objects need few: only
 /// `managedFields` has many times, and each such list takes one operation.
 const MAX_OPERATIONS: usize = 1_000;
 
+/// The managedFields of a repaired object. The hold must not look older (H18), so the only entry
+/// names it.
+pub fn managed_fields(api_version: &str) -> Value {
+    let key = format!("v:\"{HOLD}\"");
+    let seconds = jiff::Timestamp::now().as_second();
+    json!([{
+        "manager": MANAGER, "operation": "Update", "apiVersion": api_version,
+        "time": jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string(),
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:finalizers": {key: {}}}},
+    }])
+}
+
+/// The fields of an object that may be nested too deeply.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeepFields<'a> {
+    #[serde(borrow)]
+    metadata: DeepMetadata<'a>,
+    spec: Option<DeepSpec<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeepSpec<'a> {
+    #[serde(borrow)]
+    template: Option<DeepTemplate<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeepTemplate<'a> {
+    #[serde(borrow)]
+    metadata: DeepMetadata<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct DeepMetadata<'a> {
+    uid: String,
+    resource_version: String,
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+}
+
+impl DeepMetadata<'_> {
+    fn is_too_deep(&self, levels: usize) -> bool {
+        self.managed_fields.is_some_and(|fields| is_too_deep(fields.get(), levels))
+    }
+}
+
+/// The strategic merge patch that removes what is nested too deeply for JSON from managedFields
+/// (H137). `None`: nothing is, or only other fields are. A patch of an object that stays too deep
+/// would only end its watch again.
+pub fn reset_deep_fields(json: &str, api_version: &str) -> Option<Value> {
+    let DeepFields { metadata, spec } = serde_json::from_str(json).ok()?;
+    let template = spec.and_then(|spec| spec.template);
+    let is_template_deep = template.is_some_and(|template| template.metadata.is_too_deep(4));
+    let is_deep = metadata.is_too_deep(2);
+    let mut patch = json!({"metadata": {
+        "uid": metadata.uid, "resourceVersion": metadata.resource_version,
+    }});
+    if is_deep {
+        patch["metadata"]["managedFields"] = managed_fields(api_version);
+    }
+    if is_template_deep {
+        patch["spec"] = json!({"template": {"metadata": {"managedFields": null}}});
+    }
+    (is_deep || is_template_deep).then_some(patch)
+}
+
 /// The operations that make an object readable for the API server. `object` has all fields
 /// but its own managedFields, which the operations replace. All other times keep their value,
 /// even in immutable fields.
 pub fn repair(object: &Value, api_version: &str) -> Vec<PatchOperation> {
-    // The hold must not look older (H18): this entry names it, and the API server adds the
-    // time of the patch.
-    let key = format!("v:\"{HOLD}\"");
-    let entry = json!({
-        "manager": MANAGER, "operation": "Update", "apiVersion": api_version,
-        "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:finalizers": {key: {}}}},
-    });
     let path = PointerBuf::from_tokens(["metadata", "managedFields"]);
-    let reset = PatchOperation::Add(AddOperation { path, value: json!([entry]) });
+    let reset = PatchOperation::Add(AddOperation { path, value: managed_fields(api_version) });
     let mut operations = vec![reset];
     collect(object, &mut PointerBuf::new(), &mut operations);
     operations
@@ -136,6 +203,32 @@ mod tests {
         ] {
             assert_eq!(readable_time(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn h137_only_managed_fields_that_are_too_deep_are_reset() {
+        let fields = |levels: usize| {
+            let (open, close) = ("{\"a\":".repeat(levels - 4), "}".repeat(levels - 4));
+            format!("[{{\"fieldsV1\":{{\"f:a\":{open}{{}}{close}}}}}]")
+        };
+        let object = |own: &str, template: &str| {
+            format!(
+                "{{\"metadata\":{{\"uid\":\"u\",\"resourceVersion\":\"1\",\"managedFields\":{own}}},\
+                 \"spec\":{{\"template\":{{\"metadata\":{{\"managedFields\":{template}}}}}}}}}"
+            )
+        };
+        let reset = |own: usize, template: usize| {
+            let json = object(&fields(own), &fields(template));
+            reset_deep_fields(&json, "v1").map(|patch| {
+                assert_eq!(patch["metadata"]["resourceVersion"], "1");
+                let own = patch["metadata"]["managedFields"].is_array();
+                (own, patch.pointer("/spec/template/metadata/managedFields") == Some(&Value::Null))
+            })
+        };
+        assert_eq!(reset(9_998, 9_996), None);
+        assert_eq!(reset(9_999, 9_996), Some((true, false)));
+        assert_eq!(reset(9_998, 9_997), Some((false, true)));
+        assert_eq!(reset_deep_fields("{\"metadata\":{},\"spec\":1}", "v1"), None);
     }
 
     #[test]

@@ -71,10 +71,7 @@ pub async fn run(context: Context, stored: watch::Receiver<Arc<StoredPolicies>>,
             write_statuses(&context, stored.clone(), needs, &numbers),
         );
     };
-    tokio::select! {
-        () = context.signals.ended() => {}
-        () = context.signals.while_leading(lead, std::future::pending) => {}
-    }
+    context.signals.until_end(context.signals.while_leading(lead, std::future::pending)).await;
 }
 
 async fn read_journals(context: &Context, numbers: &StatusNumbers) {

@@ -202,14 +202,14 @@ impl ListReader<'_> {
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
         let Listed { objects: mut events, unreadable } =
             list_all(api, params).await.unwrap_or_else(|why| {
-                self.unread.lock().push(UnreadKind { resource: "events".to_owned(), why });
+                self.add_unread("events".to_owned(), why);
                 Listed::default()
             });
         // An editor can write such an Event, so it has its name in the report.
         if let Some(name) = unreadable.first() {
             let resource = ObjectRef::new(("", "events"), namespace, name).arguments();
             let why = ApiError::Unreadable("the Event has an unexpected form".to_owned());
-            self.unread.lock().push(UnreadKind { resource, why });
+            self.add_unread(resource, why);
         }
         // The times of Events and of a DELETE are whole seconds.
         events.retain(|event| last_time(event).is_none_or(|time| time >= since));

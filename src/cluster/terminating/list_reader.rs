@@ -18,6 +18,11 @@ pub(super) struct ListReader<'s> {
 }
 
 impl ListReader<'_> {
+    /// Records what could not be read.
+    pub(super) fn add_unread(&self, resource: String, why: ApiError) {
+        self.unread.lock().push(UnreadKind { resource, why });
+    }
+
     /// Returns a kind whose objects in a namespace (empty: in all) can be read. Otherwise it
     /// records the failed read.
     pub(super) fn info(&self, group: &str, resource: &str, namespace: &str) -> Option<KindInfo> {
@@ -25,11 +30,7 @@ impl ListReader<'_> {
         let kind = kinds.find_resource(group, resource)?;
         let info = kinds.info(kind);
         if !self.snapshot.knows_all(info, namespace) {
-            let unread = UnreadKind {
-                resource: info.full_name(),
-                why: ApiError::Other(INCOMPLETE_FILES.to_owned()),
-            };
-            self.unread.lock().push(unread);
+            self.add_unread(info.full_name(), ApiError::Other(INCOMPLETE_FILES.to_owned()));
             return None;
         }
         (!info.versions.is_empty()).then(|| info.clone())
@@ -61,8 +62,7 @@ impl ListReader<'_> {
         match read_list(client, query, add).await {
             Ok(all) => Some(all),
             Err(error) => {
-                let unread = UnreadKind { resource: info.full_name(), why: error };
-                self.unread.lock().push(unread);
+                self.add_unread(info.full_name(), error);
                 None
             }
         }

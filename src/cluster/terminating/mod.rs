@@ -17,8 +17,6 @@ use serde_json::Value;
 pub use self::evidence::BrokenApi;
 pub use self::evidence::{ClaimUser, Evidence, ObjectEvent, Workload, evidence};
 pub use self::services::DeadConversion;
-#[cfg(test)]
-pub use self::webhooks::Rule;
 pub use self::webhooks::{ServiceProblem, Webhook, WebhookAddress};
 use super::api;
 use super::api::Detail;

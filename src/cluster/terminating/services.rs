@@ -10,7 +10,6 @@ use super::webhooks::{LabelsByNamespace, Service, ServiceProblem, Webhook, Webho
 use super::{CONCURRENT_READS, TerminatingObject};
 use crate::cluster::api;
 use crate::cluster::api::Detail;
-use crate::cluster::feed::UnreadKind;
 use crate::objects::{CRDS, list_at, read_shallow};
 
 /// A CRD whose conversion webhook does not answer.
@@ -109,8 +108,7 @@ impl ListReader<'_> {
                 return Some(ServiceProblem { missing: true, why });
             }
             Err(error) => {
-                let unread = UnreadKind { resource: "services".to_owned(), why: error };
-                self.unread.lock().push(unread);
+                self.add_unread("services".to_owned(), error);
                 return None;
             }
         };

@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::TerminatingObject;
-use crate::objects::{KindInfo, list_at, text_at, texts_at};
+use crate::objects::{KindInfo, list_at, text_at};
 use crate::policy::Labels;
 use crate::policy::api::LabelSelector;
 
@@ -76,7 +78,7 @@ pub struct Webhook {
     /// Fail).
     pub required: bool,
     /// The requests that it matches.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RuleWithOperations>,
     /// The selector of Namespaces.
     pub namespaces: Labels,
     /// The selector of objects.
@@ -85,35 +87,10 @@ pub struct Webhook {
     pub has_conditions: bool,
 }
 
-/// A rule of a webhook.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rule {
-    /// API groups, or `*`.
-    pub groups: Vec<String>,
-    /// Plurals, with subresources after a slash; either may be `*`.
-    pub resources: Vec<String>,
-    /// Operations, or `*`.
-    pub operations: Vec<String>,
-    /// Whether the rule matches only namespaced or only cluster-scoped kinds; `None`: both.
-    pub namespaced: Option<bool>,
-}
-
 impl Webhook {
     /// Parses a webhook of a webhook configuration.
     pub(super) fn read(kind: &str, configuration: &Value, hook: &Value) -> Self {
-        let texts = |rule: &Value, pointer: &str| -> Vec<String> {
-            texts_at(rule, pointer).into_iter().map(str::to_owned).collect()
-        };
-        let rules = list_at(hook, "/rules").iter().map(|rule| Rule {
-            groups: texts(rule, "/apiGroups"),
-            resources: texts(rule, "/resources"),
-            operations: texts(rule, "/operations"),
-            namespaced: match rule["scope"].as_str() {
-                Some("Namespaced") => Some(true),
-                Some("Cluster") => Some(false),
-                _ => None,
-            },
-        });
+        let rules = list_at(hook, "/rules").iter();
         // A selector that can't be parsed counts as matching.
         let selector = |field: &str| {
             let selector = hook.get(field).cloned().unwrap_or_default();
@@ -125,7 +102,7 @@ impl Webhook {
             address: hook.get("clientConfig").map(WebhookAddress::of).unwrap_or_default(),
             problem: None,
             required: hook["failurePolicy"] != "Ignore",
-            rules: rules.collect(),
+            rules: rules.filter_map(|rule| RuleWithOperations::deserialize(rule).ok()).collect(),
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
             has_conditions: !list_at(hook, "/matchConditions").is_empty(),
@@ -152,28 +129,32 @@ impl Webhook {
                 ("", false) => None,
                 (name, _) => namespace_labels.get(name).map(Some),
             };
-        finalizer_subresources(found)
-            .any(|subresource| self.rules.iter().any(|rule| rule.updates(&found.info, subresource)))
-            && self.objects.matches(|key| own?.get(key)?.as_str())
+        finalizer_subresources(found).any(|subresource| {
+            self.rules.iter().any(|rule| updates(rule, &found.info, subresource))
+        }) && self.objects.matches(|key| own?.get(key)?.as_str())
             && labels_of_namespace
                 .is_none_or(|labels| self.namespaces.matches(|key| labels?.get(key)?.as_str()))
     }
 }
 
-impl Rule {
-    /// Whether the rule matches updates of this resource and subresource. As in the API server,
-    /// `pods/*` includes the Pods themselves, and `*` includes no subresource.
-    fn updates(&self, info: &KindInfo, subresource: &str) -> bool {
-        let has = |list: &[String], name: &str| list.iter().any(|item| item == "*" || item == name);
-        let covers = |entry: &String| {
-            let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
-            (resource == "*" || resource == info.resource) && (sub == "*" || sub == subresource)
-        };
-        self.namespaced.is_none_or(|namespaced| namespaced == info.namespaced)
-            && has(&self.groups, &info.group)
-            && has(&self.operations, "UPDATE")
-            && self.resources.iter().any(covers)
-    }
+/// Whether a rule covers updates of this subresource of a kind.
+fn updates(rule: &RuleWithOperations, info: &KindInfo, subresource: &str) -> bool {
+    let has = |list: &Option<Vec<String>>, name: &str| {
+        list.iter().flatten().any(|item| item == "*" || item == name)
+    };
+    let covers = |entry: &String| {
+        let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
+        (resource == "*" || resource == info.resource) && (sub == "*" || sub == subresource)
+    };
+    let is_in_scope = match rule.scope.as_deref() {
+        Some("Namespaced") => info.namespaced,
+        Some("Cluster") => !info.namespaced,
+        _ => true,
+    };
+    is_in_scope
+        && has(&rule.api_groups, &info.group)
+        && has(&rule.operations, "UPDATE")
+        && rule.resources.iter().flatten().any(covers)
 }
 
 /// The subresources through which clients remove the finalizers of this object: none for its
@@ -228,7 +209,7 @@ mod tests {
         let found = hook(json!({}));
         assert_eq!(found.configuration, "validatingwebhookconfiguration/guard");
         assert_eq!((&found.name[..], found.required), ("guard.test", true));
-        assert_eq!(found.rules[0].operations, ["UPDATE"]);
+        assert_eq!(found.rules[0].operations, Some(vec!["UPDATE".to_owned()]));
         assert!(!found.has_conditions);
         let conditions = json!({"matchConditions": [{"name": "a", "expression": "true"}]});
         assert!(hook(conditions).has_conditions);

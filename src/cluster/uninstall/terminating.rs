@@ -73,7 +73,7 @@ pub async fn release_terminating(
             RequestResult::Missing { namespace: false } => TerminatingResult::Nothing,
             RequestResult::Missing { namespace: true } => TerminatingResult::Kept(Reason::Stranded),
             RequestResult::Conflict => unknown("another client changed it meanwhile"),
-            RequestResult::NoAnswer => unknown("the answer of the API server was lost"),
+            RequestResult::Unknown => unknown("the answer of the API server was lost"),
             RequestResult::Failed(why) => TerminatingResult::Kept(Reason::Refused(why.to_string())),
         },
         Some(reason) => TerminatingResult::Kept(reason),

@@ -37,7 +37,6 @@ pub struct CertsArguments {
 #[serde(deny_unknown_fields)]
 struct Config {
     names: Vec<String>,
-    #[serde(default)]
     days: Option<u32>,
 }
 

@@ -7,7 +7,7 @@ use crate::command::document::List;
 use crate::command::report::{Kind, kind};
 use crate::command::{
     CommandError, approvals, approve, delete, denials, inspect, pause, policy_tests, print,
-    release, status, stuck, why,
+    release, status, stuck, undo, why,
 };
 
 #[derive(Debug, Args)]
@@ -44,6 +44,7 @@ fn kinds() -> Vec<Kind> {
         kind::<delete::DeleteReport>(),
         kind::<inspect::DeletionPlan>(),
         kind::<inspect::Impact>(),
+        kind::<undo::UndoReport>(),
         kind::<inspect::UsedBy>(),
         kind::<why::WhyReport>(),
         kind::<List<why::WhyReport>>(),

@@ -11,7 +11,8 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::outcome::ApprovalEffect;
+use self::outcome::{ApprovalEffect, read_consent};
+use super::CommandError;
 use super::diagnosis::{
     denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
 };
@@ -20,8 +21,8 @@ use super::duration::{format_duration, parse_duration};
 use super::place::SourceArguments;
 use super::report::{FormatArguments, ObjectReport, Report, View, print_each};
 use super::target::{TargetArguments, TargetObject, Targets, read_rules, situation};
-use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
+use crate::decide::RequiredApprovals;
 use crate::objects::ApiError;
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
 use crate::policy::{ObjectFacts, Policy};
@@ -99,16 +100,12 @@ enum ScopeArgument {
     Content,
 }
 
-pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.trim().is_empty() {
         return Err(CommandError::usage(
             "--reason is blank: state why, for those who read the record later",
         ));
     }
-    block_on(approve(arguments))?
-}
-
-async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     let ApproveArguments { targets, reason, scope, lasts, output } = arguments;
     let Targets { session, objects, unread } = targets.read(&SourceArguments::default()).await?;
     // If one object can't be read, the command approves none.
@@ -161,6 +158,48 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
         Some(error) => print_each(reports, Vec::new(), output.output).and(Err(error)),
         None => print_each(reports, Vec::new(), output.output),
     }
+}
+
+/// Approves the end of a deletion, also of the content of a Namespace. Returns the text for the
+/// user.
+pub async fn approve_release(
+    target: &TargetObject,
+    reason: &str,
+) -> Result<Vec<String>, CommandError> {
+    let content = target.object_ref.is_namespace();
+    let (snapshot, policies) = policies_of_release(target).await;
+    let request = Request::new(target, policies, reason, content, None);
+    let approval = request.create(false).await?;
+    if let Some(snapshot) = &snapshot {
+        snapshot.add_approval(approval.clone());
+    }
+    Ok(request.report(approval, snapshot.as_ref(), None).await.lines)
+}
+
+/// Checks that the user may approve the end of a deletion, without an approval. Returns the number
+/// of approvals by other people that it needs beside the user's own; 0 if the policies can't be
+/// read.
+pub async fn check_release(target: &TargetObject, reason: &str) -> Result<usize, CommandError> {
+    let content = target.object_ref.is_namespace();
+    let (snapshot, policies) = policies_of_release(target).await;
+    let consent = snapshot.and_then(|snapshot| read_consent(target, &snapshot, &policies));
+    Request::new(target, policies, reason, content, None).create(true).await?;
+    Ok(consent.map_or(0, |RequiredApprovals { terms, people }| {
+        let others = people.iter().filter(|person| **person != target.session.me.name);
+        terms.required.saturating_sub(1 + others.count())
+    }))
+}
+
+/// The policies whose terms the approval of a release must satisfy.
+async fn policies_of_release(target: &TargetObject) -> (Option<Snapshot>, Vec<Policy>) {
+    let content = target.object_ref.is_namespace();
+    let snapshot = read_rules(&target.session, std::slice::from_ref(target)).await.ok();
+    let snapshot = snapshot.filter(|snapshot| snapshot.context.world.read().loaded);
+    let policies = match &snapshot {
+        Some(snapshot) => policies_to_satisfy(target, snapshot, content).await,
+        None => Vec::new(),
+    };
+    (snapshot, policies)
 }
 
 /// An approval to create.

@@ -62,6 +62,12 @@ impl ApprovalEffect {
         } else if let Some(refusal) = verdict.as_ref().filter(|_| is_enough).and_then(refusal) {
             sentences.push(format!("{state}: {refusal}; next: kubectl belay why {typed}"));
         }
+        let is_terminating = target.terminating_since().is_some();
+        if is_terminating && let Ok(None) = target.session.leader().await {
+            sentences.push(format!(
+                "belay has no leader, so nothing removes its hold; next: kubectl belay release {typed}"
+            ));
+        }
         if let Some(why) = why_collector_stopped(target, snapshot).await {
             sentences.push(format!(
                 "{why}, and the garbage collector, which was refused, waits longer before each \
@@ -99,7 +105,7 @@ fn denial_text(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<St
 }
 
 /// The approvals so far, and the approvals that the policies require.
-fn read_consent(
+pub fn read_consent(
     target: &TargetObject,
     snapshot: &Snapshot,
     policies: &[Policy],

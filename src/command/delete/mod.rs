@@ -14,7 +14,6 @@ mod preflight;
 mod report;
 mod run;
 mod state;
-mod wait;
 mod wave;
 
 use std::path::PathBuf;
@@ -33,7 +32,7 @@ use super::files::stdin_once;
 use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
 use super::place::{self, ClusterArguments};
 use super::report::{Format, FormatArguments, Report as _, View};
-use super::screen::Screen;
+use super::screen::{Screen, progress};
 use super::{CommandError, block_on, print};
 
 #[derive(Debug, Args)]
@@ -91,6 +90,9 @@ enum DryRun {
 }
 
 pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
+    if arguments.plan.is_none() && !arguments.objects.is_given() {
+        arguments.objects.query()?;
+    }
     let must_ask = arguments.dry_run.is_none() && arguments.confirm.must_ask()?;
     block_on(delete(arguments, must_ask))?
 }
@@ -182,9 +184,4 @@ fn ask(state: &DeletionState) -> Result<(), CommandError> {
         count => format!("It destroys the data on {count} volumes for good."),
     };
     confirm::ask_for(&format!("{effect} {data}"), name)
-}
-
-/// Prints a line about the progress on standard error.
-fn progress(line: &str) {
-    eprintln!("{}", Screen::pipe().clean(line));
 }

@@ -7,15 +7,15 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
-use super::progress;
 use super::report::{DeleteReport, DeleteResult};
 use super::state::{DeletionState, Selection};
-use super::wait::{Waiter, explain};
 use super::wave::{DeleteOutcome, delete};
 use crate::command::CommandError;
 use crate::command::delete_answer::CONCURRENT_DELETES;
 use crate::command::document::Object;
 use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuery};
+use crate::command::screen::progress;
+use crate::command::wait::{Waiter, explain};
 
 /// How often to read the cluster again because an object changed just before its DELETE.
 const MAX_CHANGES: usize = 10;
@@ -58,7 +58,8 @@ impl Run {
         state: DeletionState,
         timeout: Duration,
     ) -> Self {
-        let waiter = Waiter::new(&state, selection.cluster.clone(), Instant::now() + timeout);
+        let client = state.caller.client.clone();
+        let waiter = Waiter::new(client, selection.cluster.clone(), Instant::now() + timeout);
         // From now on, the targets are those of the plan, and some of them no longer exist.
         let query = TargetQuery::of_objects(&plan.targets);
         Self {
@@ -126,8 +127,9 @@ impl Run {
         state: &DeletionState,
         step: Step<'_>,
     ) -> Result<Option<DeleteReport>, CommandError> {
-        let all: Vec<&PlannedObject> = state.plan.objects().chain(step.wait.clone()).collect();
-        self.waiter.watch(state, &all).await?;
+        let all = state.plan.objects().chain(step.wait.iter().copied());
+        let all: Vec<_> = all.filter_map(|planned| state.awaited(planned)).collect();
+        self.waiter.watch(&all).await?;
         self.waves += 1;
         let (wave, count) = (self.waves, self.waves + step.later);
         progress(&format!("wave {wave} of {count}: {}", names(&step)));
@@ -136,7 +138,10 @@ impl Run {
             Sent::Again => return Ok(None),
             Sent::Ended(report) => return Ok(Some(*report)),
         }
-        let remaining = self.waiter.wait(state, &step.wait, &mut self.deleted).await;
+        let waiting = step.wait.iter();
+        let waiting =
+            waiting.filter_map(|planned| Some((&planned.object, state.awaited(planned)?)));
+        let remaining = self.waiter.wait(waiting.collect(), &mut self.deleted).await;
         if remaining.is_empty() {
             return Ok(None);
         }

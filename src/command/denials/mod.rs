@@ -16,13 +16,13 @@ use k8s_openapi::api::core::v1::Event;
 use self::events::{all_events, events, is_denial, of_event};
 use self::report::PolicyCounts;
 pub use self::report::{Denial, Denials};
+use super::CommandError;
 use super::document::{FailedRead, Object};
 use super::duration::parse_duration;
 use super::place::{ClusterArguments, ListScopeArguments};
 use super::report::{ListArguments, WatchArguments};
 use super::screen::Progress;
 use super::session::UserSession;
-use super::{CommandError, block_on};
 use crate::cluster::read_names;
 use crate::objects::{ApiError, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
@@ -60,9 +60,9 @@ pub struct DenialsArguments {
     place: ClusterArguments,
 }
 
-pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
     let DenialsArguments { output, watch, .. } = arguments;
-    block_on(watch.print(output, false, async || denials(arguments.clone()).await))?
+    watch.print(output, false, async || denials(arguments.clone()).await).await
 }
 
 async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {

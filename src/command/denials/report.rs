@@ -171,7 +171,8 @@ impl Denial {
             other => (Tone::Doubtful, other.to_lowercase()),
         };
         let times = self.count.filter(|count| *count > 1);
-        let times = times.map_or(String::new(), |count| format!(" ({count} times by all users)"));
+        // The message ends with a command to copy.
+        let times = times.map_or(String::new(), |count| format!("{count} times by all users: "));
         let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),
@@ -184,6 +185,6 @@ impl Denial {
             names => names.join(","),
         };
         let wide = [self.time.to_string().into(), policies.into()];
-        view.columns(first, wide, format!("{}{times}", self.message).into())
+        view.columns(first, wide, format!("{times}{}", self.message).into())
     }
 }

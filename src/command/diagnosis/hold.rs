@@ -32,7 +32,7 @@ pub struct HoldState {
 
 impl HoldState {
     /// Counts the users that keep an object.
-    pub async fn count(snapshot: &Snapshot, key: &ObjectKey, object: &Value) -> Self {
+    pub async fn check(snapshot: &Snapshot, key: &ObjectKey, object: &Value) -> Self {
         let count = check_by_hand(&snapshot.context, &snapshot.reader, key, object).await;
         let world = snapshot.context.world.read();
         let info = world.graph.kinds.info(key.0);

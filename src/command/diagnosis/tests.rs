@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::UnreadKind;
 use crate::cluster::terminating::{
-    BrokenApi, ClaimUser, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, ServiceProblem,
-    Survey, TerminatingObject, Webhook, WebhookAddress, Workload,
+    BrokenApi, ClaimUser, DeadConversion, Dependent, Evidence, ObjectEvent, ServiceProblem, Survey,
+    TerminatingObject, Webhook, WebhookAddress, Workload,
 };
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef};
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
     Kinds::custom(group, "v1", "Any", resource, namespaced)
@@ -76,13 +77,17 @@ fn webhook(name: &str) -> Webhook {
         name: name.to_owned(),
         address: WebhookAddress::Service(("a".to_owned(), "b".to_owned())),
         required: true,
-        rules: vec![Rule {
-            namespaced: None,
-            groups: vec![String::new()],
-            resources: vec!["configmaps".to_owned()],
-            operations: vec!["UPDATE".to_owned()],
-        }],
+        rules: vec![rule("configmaps", "UPDATE")],
         ..Webhook::default()
+    }
+}
+
+fn rule(resource: &str, operation: &str) -> RuleWithOperations {
+    RuleWithOperations {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec![resource.to_owned()]),
+        operations: Some(vec![operation.to_owned()]),
+        ..RuleWithOperations::default()
     }
 }
 
@@ -393,16 +398,10 @@ fn a_refusal_is_reported_before_its_consequences() {
     assert_eq!((all.len(), &all[0].next[..]), (2, next));
 
     evidence.events.clear();
-    let rule = |operation: &str| Rule {
-        namespaced: None,
-        groups: vec![String::new()],
-        resources: vec!["configmaps/*".to_owned()],
-        operations: vec![operation.to_owned()],
-    };
     for (operation, refuses) in [("UPDATE", true), ("CREATE", false)] {
         evidence.webhooks = vec![Webhook {
             problem: Some(missing_service("there is no Service a/b")),
-            rules: vec![rule(operation)],
+            rules: vec![rule("configmaps/*", operation)],
             has_conditions: true,
             ..webhook("guard.test")
         }];

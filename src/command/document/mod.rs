@@ -72,6 +72,18 @@ impl FailedRead {
         groups.into_iter().map(merged).collect()
     }
 
+    /// The line about objects that may explain a state and could not be read; empty without any.
+    pub fn evidence_line(resources: &[&str], verbose: bool) -> Option<String> {
+        let names = match resources {
+            [] => return None,
+            [_, _, _, _, ..] if !verbose => {
+                format!("{} kinds; --verbose lists them", resources.len())
+            }
+            few => few.join(", "),
+        };
+        Some(format!("not read, and may contain more: {names}"))
+    }
+
     /// The line for the text output.
     pub fn line(&self) -> String {
         format!("not read: {}: {}", self.resource, self.why)

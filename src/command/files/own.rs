@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::FileError;
 use super::documents::Document;
 use super::reader::{Strictness, read};
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::KindInfo;
 use crate::policy::api::{
     self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicy, DeletionPolicySpec,
     PauseSpec, Relation, RelationSpec,
@@ -19,16 +19,11 @@ use crate::relations::CustomRelation;
 /// The kinds of the group.
 pub fn kinds() -> [KindInfo; 4] {
     [
-        kind_info::<DeletionPolicy>(),
-        kind_info::<Relation>(),
-        kind_info::<DeletionApproval>(),
-        kind_info::<api::Pause>(),
+        api::kind_info::<DeletionPolicy>(),
+        api::kind_info::<Relation>(),
+        api::kind_info::<DeletionApproval>(),
+        api::kind_info::<api::Pause>(),
     ]
-}
-
-fn kind_info<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
-    let (group, version) = (K::group(&()), K::version(&()));
-    Kinds::custom(&group, &version, &K::kind(&()), &K::plural(&()), false)
 }
 
 /// The only version of the group.

@@ -23,8 +23,8 @@ mod verdict;
 
 pub use backing::READ_WHOLE;
 pub use impact::{
-    Cascade, DeletedBy, DeletionPlan, Impact, ImpactArguments, PlanChange, PlannedObject, assess,
-    run as impact,
+    Cascade, ClusterIdentity, DeletedBy, DeletionPlan, Impact, ImpactArguments, PlanChange,
+    PlannedObject, assess, run as impact,
 };
 pub use inspection::{Inspection, PolicyState, read as read_inspection};
 pub use targets::{ObjectSelection, SearchArguments, TargetQuery};

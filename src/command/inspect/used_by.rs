@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::inspection::{self, Inspection};
 use super::targets::{SearchArguments, TargetQuery};
 use super::tree::{TreeLine, draw};
+use crate::command::CommandError;
 use crate::command::document::{FailedRead, Object};
 use crate::command::report::{ListArguments, Report, View, name_lines};
 use crate::command::screen::{Field, Screen, Tone};
-use crate::command::{CommandError, block_on};
 use crate::graph::{
     DeletionRequest, EdgeQualifier, Graph, NodeId, ObjectPhase, Propagation, Strength, fates,
 };
@@ -114,11 +114,7 @@ impl Use {
     }
 }
 
-pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
-    block_on(used_by(arguments))?
-}
-
-async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let UsedByArguments { target, search, reverse, depth, output } = arguments;
     // A missing object uses nothing, but others may use it.
     let query = TargetQuery::one(&target, !reverse)?;

@@ -10,7 +10,7 @@ use crate::command::document::policy_name;
 use crate::decide::{Decision, Reason};
 
 /// The expectations. Missing fields are not compared.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Expect {
     verdict: Option<Decision>,
@@ -44,20 +44,10 @@ pub struct Mismatch {
 impl Expect {
     /// Checks that there is an expectation and that it fits the request.
     pub fn check(&self, verb: Verb) -> Result<(), CaseError> {
-        let Self { verdict, reason, policy, message, blockers, held, approved, exempted } = self;
-        let are_set = [
-            verdict.is_some(),
-            reason.is_some(),
-            policy.is_some(),
-            message.is_some(),
-            blockers.is_some(),
-            held.is_some(),
-            approved.is_some(),
-            exempted.is_some(),
-        ];
-        if !are_set.contains(&true) {
+        if *self == Self::default() {
             return Err(CaseError::ExpectsNothing);
         }
+        let Self { message, blockers, held, .. } = self;
         // An empty text would match every message.
         let is_blank = |text: &String| text.trim().is_empty();
         if message.as_ref().is_some_and(is_blank) {

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 pub use self::answer::ReleaseOutput;
+use super::CommandError;
 use super::place::{self, ClusterArguments};
 use super::report::FormatArguments;
 use super::target::TargetArguments;
-use super::{CommandError, block_on};
 
 #[derive(Debug, Args)]
 #[command(
@@ -56,8 +56,8 @@ struct ReleaseOptions {
     dry_run: bool,
 }
 
-pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
     let ReleaseArguments { target, namespace, cluster, options, output } = arguments;
     let target = TargetArguments { targets: target, namespace, cluster };
-    block_on(one::release(target, options, output.output))?
+    one::release(target, options, output.output).await
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ReleaseOptions;
 use super::answer::{ReleaseOutput, ReleaseState};
 use crate::cluster::election::LeaderInfo;
-use crate::cluster::release::by_hand::{self, ReleaseOutcome};
+use crate::cluster::release::{DriverReport, by_hand};
 use crate::cluster::{Context, ObjectKey, Snapshot};
 use crate::command::CommandError;
 use crate::command::diagnosis::{
@@ -62,7 +62,7 @@ async fn release_held(
         ));
     };
     let snapshot = read_rules(&target.session, std::slice::from_ref(&target)).await?;
-    let Some(key) = target.key(&snapshot.context.world.read()) else {
+    let Some(key) = snapshot.context.world.read().key(&target.object_ref) else {
         return Err(CommandError::Remote(
             "its kind was installed a moment ago; next: try again".to_owned(),
         ));
@@ -189,7 +189,7 @@ impl Release {
         let object = caller.object(info, namespace, name).await;
         let object = object.map_err(|error| unread(&what, &error))?;
         let Some(object) = object else { return Ok(self.deleted_answer()) };
-        Ok(self.held_answer(HoldState::count(&self.snapshot, &self.key, &object).await))
+        Ok(self.held_answer(HoldState::check(&self.snapshot, &self.key, &object).await))
     }
 
     /// Waits because the leader did not respond to the request. If the leader has just stopped,
@@ -232,20 +232,20 @@ impl Release {
             by_hand::drive(&context, reader, &self.key, self.observed.clone(), self.limit).await;
         let unknown = |why: &str| self.unknown_answer(&format!("{why}; {}", actor.failure_text()));
         match outcome {
-            ReleaseOutcome::Ended(_) => match self.read_result().await? {
+            Some(DriverReport::Ended(_)) => match self.read_result().await? {
                 Some(answer) => Ok(answer.with_actor(actor.account(), actor.success_text())),
                 None => Ok(unknown("it was changed meanwhile")),
             },
-            ReleaseOutcome::Waits(Some(WaitReason::InUse(causes))) => Ok(self.held_answer(
+            Some(DriverReport::Waits(WaitReason::InUse(causes))) => Ok(self.held_answer(
                 HoldState::new(&self.target.object_ref, UseCheck::InUse(causes), true),
             )),
-            ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(self.answer(ReleaseState::Held, format!(
+            Some(DriverReport::Waits(WaitReason::Stranded)) => Ok(self.answer(ReleaseState::Held, format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \
                  written; next: re-create the Namespace",
                 self.target.object_ref.quoted()
             ))),
-            ReleaseOutcome::Waits(Some(WaitReason::Unknown(why))) => Ok(unknown(&why)),
-            ReleaseOutcome::Waits(None) => Ok(unknown("the API server did not answer in time")),
+            Some(DriverReport::Waits(WaitReason::Unknown(why))) => Ok(unknown(&why)),
+            None => Ok(unknown("the API server did not answer in time")),
         }
     }
 
@@ -275,7 +275,7 @@ impl Release {
 
     /// Whether the object would be released now.
     async fn preview(&self) -> ReleaseOutput {
-        let hold = HoldState::count(&self.snapshot, &self.key, &self.target.json).await;
+        let hold = HoldState::check(&self.snapshot, &self.key, &self.target.json).await;
         // The leader releases holds only on some kinds. Without a leader, this command releases
         // holds on all kinds.
         let is_released = hold.free

@@ -1,6 +1,7 @@
 //! Reports: the output of commands. Users read tables and sentences, and programs read one
 //! versioned document. Every command with `-o` prints through this trait.
 
+mod file;
 mod format;
 mod object_report;
 mod schema;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use self::file::{MAX_DOCUMENT, read_document};
 pub use self::format::{Format, FormatArguments, ListArguments, OutputArguments};
 pub use self::object_report::{ObjectReport, print_each};
 pub use self::schema::{Kind, kind};
@@ -76,7 +78,7 @@ pub trait Report: Serialize + JsonSchema {
 
     /// The report in this format.
     fn render(&self, format: Format, view: View) -> Result<String, CommandError> {
-        let document = Document { api_version: VERSION, kind: Self::KIND, report: self };
+        let document = Document::new(Self::KIND, self);
         let failed = |error: String| CommandError::Output(std::io::Error::other(error));
         let special = match format {
             Format::Json => {
@@ -118,11 +120,17 @@ pub trait Report: Serialize + JsonSchema {
 /// A document looks like an object of belay's API, but the API server does not store it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a, R: ?Sized> {
+pub struct Document<'a, R: ?Sized> {
     api_version: &'static str,
     kind: &'static str,
     #[serde(flatten)]
     report: &'a R,
+}
+
+impl<'a, R: ?Sized> Document<'a, R> {
+    pub fn new(kind: &'static str, report: &'a R) -> Self {
+        Self { api_version: VERSION, kind, report }
+    }
 }
 
 /// Escapes the control characters that JSON allows, because a terminal may interpret them. They

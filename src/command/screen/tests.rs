@@ -81,6 +81,10 @@ fn no_line_is_broken_inside_a_command() {
             "kubectl patch cm/a -p '[{\"op\": \"x\"}]',",
         ),
         ("(kubectl belay why pvc/data -n db) and so on", "(kubectl belay why pvc/data -n db)"),
+        (
+            "next: kubectl belay why 'roles/it'\\''s; odd, (one)' -n db, and so on",
+            "kubectl belay why 'roles/it'\\''s; odd, (one)' -n db,",
+        ),
         ("kubectl logs deploy/a -n prod, or kubectl logs x", "kubectl logs deploy/a -n prod,"),
         (
             "next: belay admin crds | kubectl apply -f -, and",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Args;
+use jiff::Timestamp;
 
 use super::seconds::seconds;
 use crate::certs::{CertificatePaths, make_pair};
@@ -45,33 +46,16 @@ impl StandaloneArguments {
         let Self { policies, objects, files_poll } = self;
         let with_objects = !objects.is_empty();
         let folders = Folders(policies.into_iter().chain(objects).collect());
-        Ok(decider(world(folders, with_objects, files_poll, metrics, readiness)?))
+        let world: Arc<ArcSwap<World>> = if folders.is_empty() {
+            Arc::default()
+        } else {
+            let problem = "a file is invalid (see the log); belay uses the last valid content";
+            let good = readiness.remark("files", problem);
+            let status = FileStatus { metrics: metrics.clone(), good };
+            files::watch(folders, with_objects, files_poll, status)?
+        };
+        Ok(move |review: &Review<'_>| world.load().decide(review, Timestamp::now().as_second()))
     }
-}
-
-/// Decides from the files; without files, only from the label.
-fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
-    move |review| {
-        let now = jiff::Timestamp::now().as_second();
-        world.load().decide(review, now)
-    }
-}
-
-/// The world of these folders, updated after changes.
-fn world(
-    folders: Folders,
-    with_objects: bool,
-    interval: Duration,
-    metrics: &Metrics,
-    readiness: &Readiness,
-) -> Result<Arc<ArcSwap<World>>, CommandError> {
-    if folders.is_empty() {
-        return Ok(Arc::default());
-    }
-    let good = readiness
-        .remark("files", "a file is invalid (see the log); belay uses the last valid content");
-    let status = FileStatus { metrics: metrics.clone(), good };
-    Ok(files::watch(folders, with_objects, interval, status)?)
 }
 
 /// Creates the certificates at the first start, when the folder is empty. A partial set of files is

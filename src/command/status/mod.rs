@@ -9,12 +9,12 @@ use std::process::ExitCode;
 pub use self::plan::PlanReport;
 use self::report::{Expiry, Outage, PolicyStatus};
 pub use self::report::{Leader, LeaderState, PauseReport, StatusReport, effects};
+use super::CommandError;
 use super::document::FailedRead;
 use super::place::ClusterArguments;
 use super::report::{ListArguments, WatchArguments};
 use super::session::UserSession;
 use super::webhooks::Webhooks;
-use super::{CommandError, block_on};
 use crate::policy::api::{DeletionPolicy, Pause};
 use clap::Args;
 
@@ -36,14 +36,14 @@ pub struct StatusArguments {
     cluster: ClusterArguments,
 }
 
-pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     let StatusArguments { output, watch, .. } = arguments;
     if arguments.plan.plan {
         let StatusArguments { plan, cluster, .. } = arguments;
         let plan = async || plan::read(plan.clone(), cluster.clone()).await;
-        return block_on(watch.print(output, true, plan))?;
+        return watch.print(output, true, plan).await;
     }
-    block_on(watch.print(output, false, async || status(arguments.cluster.clone()).await))?
+    watch.print(output, false, async || status(arguments.cluster.clone()).await).await
 }
 
 async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError> {

@@ -88,7 +88,7 @@ impl Outage {
     pub fn new(leader: &Leader, configurations: &[WebhookConfiguration]) -> Option<Self> {
         match leader.state {
             _ if is_missing(configurations) => Some(Self::NoWebhooks),
-            LeaderState::Nobody => Some(Self::NoLeader),
+            LeaderState::NoLeader => Some(Self::NoLeader),
             LeaderState::Unknown if configurations.is_empty() => Some(Self::Unknown),
             LeaderState::Replica | LeaderState::Unknown => None,
         }
@@ -219,7 +219,8 @@ pub enum LeaderState {
     /// A replica is the leader.
     Replica,
     /// There is no leader: belay is most likely down.
-    Nobody,
+    #[serde(rename = "Nobody")]
+    NoLeader,
     /// The Lease could not be read.
     Unknown,
 }
@@ -229,7 +230,7 @@ impl Leader {
     pub fn from_lease<E>(lease: &Result<Option<LeaderInfo>, E>) -> Self {
         let (state, name) = match lease {
             Ok(Some(info)) => (LeaderState::Replica, Some(info.replica.clone())),
-            Ok(None) => (LeaderState::Nobody, None),
+            Ok(None) => (LeaderState::NoLeader, None),
             Err(_) => (LeaderState::Unknown, None),
         };
         Self { state, name }
@@ -366,7 +367,7 @@ impl Report for StatusReport {
 
     /// 1 if there is a problem, 3 if a read failed.
     fn exit_code(&self) -> u8 {
-        let has_problem = self.leader.state == LeaderState::Nobody
+        let has_problem = self.leader.state == LeaderState::NoLeader
             || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.present)
             || self.policies.iter().any(|policy| policy.has_problem)
@@ -421,7 +422,7 @@ impl StatusReport {
                 let line = "certificates: the expiry of the serving certificate is unknown";
                 Some((Tone::Doubtful, line.to_owned()))
             }
-            (None, LeaderState::Nobody | LeaderState::Unknown) => None,
+            (None, LeaderState::NoLeader | LeaderState::Unknown) => None,
         });
         lines.extend(self.authority.as_ref().map(|expiry| expiry.line("the CA certificate")));
         for PauseReport { name, by, reason, until } in &self.pauses {

@@ -14,6 +14,7 @@ use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::report::{StuckObject, StuckReport};
+use super::CommandError;
 use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -21,7 +22,6 @@ use super::report::{Format, ListArguments, WatchArguments};
 use super::screen::Progress;
 use super::session::UserSession;
 use super::target::add_object;
-use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
 use crate::cluster::terminating::{
     Evidence, Survey, TerminatingObject, evidence, read_whole, survey,
@@ -33,7 +33,7 @@ const MAX_CONCURRENT: usize = 8;
 
 /// The users are counted for at most this many holds, unless the user requests all: each
 /// count takes live reads.
-const MAX_COUNTED_HOLDS: usize = 30;
+const MAX_CHECKED_HOLDS: usize = 30;
 
 /// The number of objects whose Events are read, unless the user requests all: many stuck
 /// objects usually have the same reason.
@@ -61,10 +61,10 @@ pub struct StuckArguments {
     place: ClusterArguments,
 }
 
-pub fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     let StuckArguments { output, watch, .. } = arguments;
     let files = arguments.from.is_given();
-    block_on(watch.print(output, files, async || stuck(arguments.clone()).await))?
+    watch.print(output, files, async || stuck(arguments.clone()).await).await
 }
 
 async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
@@ -142,7 +142,7 @@ async fn explain(
     let by_turns = first_in_turns(late, most(MAX_EVENT_READS), namespace_of);
     let (mut evidence, holds) = tokio::join!(
         evidence(snapshot, &by_turns, survey, most(MAX_EVENT_READS)),
-        count_holds(session, snapshot, late, most(MAX_COUNTED_HOLDS)),
+        check_holds(session, snapshot, late, most(MAX_CHECKED_HOLDS)),
     );
     for object in late {
         let guarded = guarded_finalizers(session, snapshot, object).await;
@@ -178,7 +178,7 @@ fn is_held(object: &TerminatingObject) -> bool {
 
 /// The users that belay's holds on these objects wait for, by uid. At most this many are
 /// counted.
-async fn count_holds(
+async fn check_holds(
     session: &UserSession,
     snapshot: &Snapshot,
     late: &[TerminatingObject],
@@ -197,7 +197,7 @@ async fn count_holds(
     let held = first_in_turns(&held, most, |held| namespace_of(held));
     let holds = held.into_iter().enumerate().map(|(index, held)| async move {
         let state = match counts && index < most {
-            true => count_hold(snapshot, held).await,
+            true => check_hold(snapshot, held).await,
             false => None,
         };
         let is_left_out = counts && index >= most;
@@ -206,7 +206,7 @@ async fn count_holds(
     futures_util::stream::iter(holds).buffer_unordered(MAX_CONCURRENT).collect().await
 }
 
-async fn count_hold(snapshot: &Snapshot, held: &TerminatingObject) -> Option<HoldState> {
+async fn check_hold(snapshot: &Snapshot, held: &TerminatingObject) -> Option<HoldState> {
     let place = add_object(snapshot, &held.object_ref, &held.object).await?;
-    Some(HoldState::count(snapshot, &place, &held.object).await)
+    Some(HoldState::check(snapshot, &place, &held.object).await)
 }

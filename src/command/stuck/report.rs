@@ -227,8 +227,7 @@ impl Report for StuckReport {
             |unread: &&FailedRead| !self.not_read.iter().any(|n| n.resource == unread.resource);
         let more = self.evidence_not_read.iter().filter(told).map(|unread| &*unread.resource);
         let more: Vec<&str> = more.collect();
-        if !more.is_empty() {
-            let line = format!("not read, and may contain more: {}", more.join(", "));
+        if let Some(line) = FailedRead::evidence_line(&more, view.verbose) {
             text.push_str(&view.screen.paragraph(0, &line));
         }
         if self.of_files && !self.items.is_empty() {

@@ -72,6 +72,12 @@ not read: secrets: forbidden
     blind.evidence_not_read = vec![unread("nodes"), unread("secrets"), unread("services")];
     let blind = shown(&blind, Format::Table, false);
     assert!(blind.ends_with("\nnot read, and may contain more: nodes, services\n"), "{blind}");
+    let kinds = ["a", "b", "c", "d"];
+    assert_eq!(
+        FailedRead::evidence_line(&kinds, false).unwrap(),
+        "not read, and may contain more: 4 kinds; --verbose lists them"
+    );
+    assert!(FailedRead::evidence_line(&kinds, true).unwrap().ends_with("a, b, c, d"));
     // Only a terminal gets a part of a long list.
     let on_terminal = |all| {
         report(25, &[]).text(View {

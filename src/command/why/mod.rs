@@ -15,13 +15,13 @@ pub use self::approvers::{Approvers, NeededApproval, needed_approvals};
 pub use self::rbac::RbacReader;
 use self::report::SharedReads;
 pub use self::report::WhyReport;
+use super::CommandError;
 use super::delete_answer::{DeleteAnswer, ServerAnswer};
 use super::diagnosis::verdict_on_delete;
 use super::document::FailedRead;
 use super::place::SourceArguments;
 use super::report::{OutputArguments, print_each};
 use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unknown_policies_text};
-use super::{CommandError, block_on};
 
 #[derive(Debug, Args)]
 pub struct WhyArguments {
@@ -35,11 +35,7 @@ pub struct WhyArguments {
     output: OutputArguments,
 }
 
-pub fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
-    block_on(why(arguments))?
-}
-
-async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
+pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     let WhyArguments { targets, from, output } = arguments;
     let Targets { session, objects, unread } = targets.read(&from).await?;
     unread.iter().for_each(|unread| unread.error.print());

@@ -54,14 +54,18 @@ impl Terminating {
         let object_ref = &target.object_ref;
         let finalizers = BlockingFinalizer::all(&target.json, object_ref);
         let is_held = finalizers.iter().any(|finalizer| finalizer.ours);
-        let key = target.key(&snapshot.context.world.read()).filter(|_| is_held);
+        let key = snapshot.context.world.read().key(object_ref).filter(|_| is_held);
         let loaded = snapshot.context.world.read().loaded;
         let hold = match &key {
             // Without its policies, every object looks unprotected.
             Some(_) if !loaded => Some(HoldState::unknown("you may not read the policies")),
-            Some(key) => Some(HoldState::count(snapshot, key, &target.json).await),
+            Some(key) => Some(HoldState::check(snapshot, key, &target.json).await),
             None => None,
         };
+        let hold = hold.map(|hold| HoldState {
+            released_by_belay: hold.released_by_belay && !no_leader,
+            ..hold
+        });
         let settles = key.and_then(|key| settles(target, snapshot, &key));
         let conditions = match object_ref.is_namespace() {
             true => conditions(&target.json),

@@ -2,7 +2,7 @@ use super::*;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::objects::Unreadable;
+use crate::objects::{NumberSet, Unreadable};
 
 fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
     let owners: Vec<_> = owner

@@ -402,12 +402,12 @@ impl Model for RaceModel {
             Action::LoseAnswer(l) => {
                 next.lost_answers_left -= 1;
                 let input = match next.leaders[l].request.take()? {
-                    Request::Get => Input::Got(RequestResult::NoAnswer),
+                    Request::Get => Input::Got(RequestResult::Unknown),
                     Request::Lists(_) => Input::ReadFailed("no answer".into()),
                     Request::Write(write) => {
                         let answer = match write.list_times {
-                            None => Input::TokenWritten(RequestResult::NoAnswer),
-                            Some(_) => Input::Removed(RequestResult::NoAnswer),
+                            None => Input::TokenWritten(RequestResult::Unknown),
+                            Some(_) => Input::Removed(RequestResult::Unknown),
                         };
                         next.leaders[l].abandoned_write = Some(write);
                         answer

@@ -21,6 +21,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::core::CustomResourceExt as _;
 
+use crate::objects::{KindInfo, Kinds};
+
 pub use admission::{MAX_APPROVAL_SECONDS, admission_policies};
 pub use approval::{DeletionApproval, DeletionApprovalSpec, Pause, PauseSpec, Scope, TargetRef};
 pub use check::{Check, Problem};
@@ -36,6 +38,12 @@ pub use selectors::{
 
 /// The API group.
 pub const GROUP: &str = "belay.dev";
+
+/// One of belay's own kinds, as the API server serves it.
+pub fn kind_info<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
+    let (group, version) = (K::group(&()), K::version(&()));
+    Kinds::custom(&group, &version, &K::kind(&()), &K::plural(&()), false)
+}
 
 /// The CRDs of all kinds.
 pub fn definitions() -> Vec<CustomResourceDefinition> {

@@ -7,6 +7,7 @@ mod authority;
 mod callers;
 mod chains;
 mod controllers;
+mod deep;
 mod elsewhere;
 mod hold_age;
 mod load;

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::plan::{WatchScope, plan};
@@ -14,7 +13,7 @@ use super::Snapshot;
 use crate::cluster::api::Detail;
 use crate::cluster::world::{self, World};
 use crate::graph::{Incomplete, Listing};
-use crate::objects::{ApiError, KindId, KindInfo, Uid, full_name};
+use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, full_name};
 use crate::relations::ReadScope;
 
 /// The number of lists that are read at the same time.
@@ -198,27 +197,15 @@ impl Snapshot {
                     continue;
                 }
             }
-            if let Ok(Versioned { metadata }) = serde_json::from_str(object.get()) {
-                read.versions.push((Uid::new(&metadata.uid), metadata.resource_version));
+            if let Ok(Object { metadata, .. }) = serde_json::from_str(object.get()) {
+                let version = metadata.resource_version.to_string();
+                read.versions.push((Uid::new(&metadata.uid), version));
             }
             if keep {
                 read.bodies.push((kind, object));
             }
         }
     }
-}
-
-/// The version of an object.
-#[derive(Deserialize)]
-struct Versioned {
-    metadata: VersionedMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct VersionedMetadata {
-    uid: String,
-    resource_version: String,
 }
 
 /// The result of reading one kind.

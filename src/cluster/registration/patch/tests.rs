@@ -230,7 +230,7 @@ fn the_condition_about_namespaces_is_written_beside_those_of_the_manifests() {
     };
     let patched = |live: &Value, wanted: Option<&MatchCondition>| {
         let webhooks = parse_webhooks(Some(&json!([live]))).unwrap();
-        let operations = change_condition(0, webhooks[0].match_conditions.as_deref(), wanted)?;
+        let operations = change_condition("0", webhooks[0].match_conditions.as_deref(), wanted)?;
         let mut live = json!({"webhooks": [live]});
         json_patch::patch(&mut live, &Patch(operations)).unwrap();
         Some(live["webhooks"][0].clone())

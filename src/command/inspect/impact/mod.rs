@@ -20,7 +20,7 @@ use clap::Args;
 use self::answer::{TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::Predecessors;
-pub use self::plan::{DeletedBy, DeletionPlan, PlanChange, PlannedObject};
+pub use self::plan::{ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject};
 pub use self::report::Impact;
 use super::change::Change;
 use super::inspection::{self, Inspection};

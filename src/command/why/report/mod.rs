@@ -242,7 +242,7 @@ impl WhyReport {
         let (verdict, session) = (&answer.verdict, &target.session);
         let SharedReads { leader, rbac, webhooks } = shared;
         let leader = leader.clone();
-        let no_leader = leader.state == LeaderState::Nobody;
+        let no_leader = leader.state == LeaderState::NoLeader;
         let terminating = Terminating::read(target, snapshot, no_leader).await;
         let deletable = match &terminating {
             Some(terminating) => terminating.is_unblocked(),

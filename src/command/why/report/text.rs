@@ -110,17 +110,16 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     for unread in FailedRead::grouped(&report.not_read, verbose) {
         let _ = writeln!(text, "{}", unread.line());
     }
-    if !report.evidence_not_read.is_empty() {
-        let names = report.evidence_not_read.iter().map(|unread| unread.resource.as_str());
-        let names = names.collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "not read, and may contain more: {names}");
+    let evidence = report.evidence_not_read.iter().map(|unread| unread.resource.as_str());
+    if let Some(line) = FailedRead::evidence_line(&evidence.collect::<Vec<_>>(), verbose) {
+        let _ = writeln!(text, "{line}");
     }
     if report.lacks_webhooks {
         // A warning may report it already.
         if !report.warnings.iter().any(|warning| warning == MISSING) {
             let _ = writeln!(text, "{MISSING}");
         }
-    } else if report.leader.state == LeaderState::Nobody {
+    } else if report.leader.state == LeaderState::NoLeader {
         text.push_str(
             "belay has no leader: while it is down, the API server refuses every delete of a kind \
              that a policy names; next: check that its Pods run\n",

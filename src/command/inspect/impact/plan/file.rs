@@ -1,25 +1,11 @@
-//! Reads and writes the file of a plan. The content of a file is untrusted.
+//! Reads and writes the file of a plan.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
-
-use serde::Deserialize;
 
 use super::DeletionPlan;
 use crate::command::CommandError;
-use crate::command::report::{Format, Report as _, VERSION, View};
+use crate::command::report::{Format, Report as _, View, read_document};
 use crate::command::screen::Screen;
-
-/// The maximum size of a file, for about 100,000 objects.
-const MAX_BYTES: u64 = 64 << 20;
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Header {
-    api_version: String,
-    kind: String,
-}
 
 impl DeletionPlan {
     /// Writes the plan, in place of an existing file.
@@ -33,33 +19,7 @@ impl DeletionPlan {
 
     /// Reads a plan.
     pub fn read(path: &Path) -> Result<Self, CommandError> {
-        let content = |detail: String| CommandError::Content { path: path.to_owned(), detail };
-        let mut text = Vec::new();
-        let read =
-            File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text));
-        read.map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(content(format!("a plan has at most {} MiB", MAX_BYTES >> 20)));
-        }
-        let header: Option<Header> = serde_json::from_slice(&text).ok();
-        let is_plan = header.is_some_and(|Header { api_version, kind }| {
-            api_version == VERSION && kind == Self::KIND
-        });
-        if !is_plan {
-            return Err(content(format!(
-                "this is not a {} of {VERSION}; next: write one with kubectl belay impact … --out \
-                 FILE",
-                Self::KIND
-            )));
-        }
-        serde_json::from_slice(&text).map_err(|error| {
-            // The error may quote the file.
-            content(format!(
-                "the plan is not valid: line {}, column {}",
-                error.line(),
-                error.column()
-            ))
-        })
+        read_document(path, Self::KIND, "write one with kubectl belay impact … --out FILE")
     }
 }
 
@@ -80,8 +40,11 @@ mod tests {
         for (text, says) in [
             (String::new(), "this is not a DeletionPlan"),
             ("{\"kind\": \"DeletionPlan\"}".to_owned(), "this is not a DeletionPlan"),
-            (format!("{{{header}}}"), "the plan is not valid: line 1"),
-            (format!("{{{header}, \"cascade\": \"secret\"}}"), "the plan is not valid: line 1"),
+            (format!("{{{header}}}"), "the DeletionPlan is not valid: line 1"),
+            (
+                format!("{{{header}, \"cascade\": \"secret\"}}"),
+                "the DeletionPlan is not valid: line 1",
+            ),
         ] {
             let error = error(&text);
             assert!(error.to_string().contains(says), "{error}");
@@ -93,6 +56,6 @@ mod tests {
     #[test]
     fn a_file_without_an_end_is_refused() {
         let error = DeletionPlan::read(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert!(error.ends_with("a plan has at most 64 MiB"), "{error}");
+        assert!(error.ends_with("a DeletionPlan has at most 64 MiB"), "{error}");
     }
 }

@@ -14,13 +14,14 @@ use serde::{Deserialize, Serialize};
 pub use self::drift::PlanChange;
 use super::cascade::Cascade;
 use super::report::{AffectedObject, Impact};
+use crate::cluster::Caller;
 use crate::command::document::{FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::report::{Report, View};
 use crate::command::why::{Approvers, RbacReader, needed_approvals};
 use crate::decide::{Blocker, Verdict, approve_command};
 use crate::graph::{Deleter, NodeId, PlannedDeletion, waves};
-use crate::objects::{NumberMap, NumberSet};
+use crate::objects::{Kinds, NumberMap, NumberSet};
 use crate::policy::ApprovalTerms;
 
 /// The plan of a deletion.
@@ -204,22 +205,20 @@ impl DeletionPlan {
 
 impl ClusterIdentity {
     /// The identity of the cluster of an inspection; `None` for files.
-    async fn read(inspection: &Inspection) -> Option<Self> {
+    pub async fn read(inspection: &Inspection) -> Option<Self> {
         let (caller, _) = inspection.caller.as_ref()?;
-        let kinds = &inspection.graph.kinds;
-        let kind = kinds.find("", "Namespace")?;
-        let known = inspection.graph.object(kind, "", "kube-system").map(|node| node.uid());
-        let uid = match known {
-            Some(uid) => Some(uid.to_string()),
-            None => {
-                let read = caller.object(kinds.info(kind), "", "kube-system").await;
-                let uid = |object: serde_json::Value| {
-                    Some(object.pointer("/metadata/uid")?.as_str()?.to_owned())
-                };
-                read.ok().flatten().and_then(uid)
-            }
+        Some(Self::of(caller, &inspection.graph.kinds).await)
+    }
+
+    /// The identity of the cluster of a user.
+    pub async fn of(caller: &Caller, kinds: &Kinds) -> Self {
+        let kind = kinds.find("", "Namespace").map(|kind| kinds.info(kind));
+        let read = match kind {
+            Some(info) => caller.object(info, "", "kube-system").await.ok().flatten(),
+            None => None,
         };
-        Some(Self { uid, server: caller.address() })
+        let uid = read.and_then(|object| Some(object["metadata"]["uid"].as_str()?.to_owned()));
+        Self { uid, server: caller.address() }
     }
 
     /// Whether both are the same cluster. One cluster may have several addresses.

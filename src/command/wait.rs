@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::progress;
-use super::state::DeletionState;
+use super::CommandError;
+use super::document::Object;
+use super::place::ClusterArguments;
+use super::screen::progress;
+use super::session::UserSession;
+use super::stuck::{StuckObject, explain_objects};
 use crate::cluster::{AwaitedObject, Removals};
-use crate::command::CommandError;
-use crate::command::document::Object;
-use crate::command::inspect::PlannedObject;
-use crate::command::place::ClusterArguments;
-use crate::command::session::UserSession;
-use crate::command::stuck::{StuckObject, explain_objects};
 
 /// How long to wait before the first explanation.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(15);
@@ -26,8 +24,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    pub fn new(state: &DeletionState, cluster: ClusterArguments, deadline: Instant) -> Self {
-        Self { removals: Removals::new(state.caller.client.clone()), cluster, deadline }
+    pub fn new(client: kube::Client, cluster: ClusterArguments, deadline: Instant) -> Self {
+        Self { removals: Removals::new(client), cluster, deadline }
     }
 
     pub fn cluster(&self) -> ClusterArguments {
@@ -35,14 +33,8 @@ impl Waiter {
     }
 
     /// Watches these objects as well, before their DELETE.
-    pub async fn watch(
-        &mut self,
-        state: &DeletionState,
-        objects: &[&PlannedObject],
-    ) -> Result<(), CommandError> {
-        let objects: Vec<AwaitedObject> =
-            objects.iter().filter_map(|planned| state.awaited(planned)).collect();
-        let watched = self.removals.watch(&objects).await;
+    pub async fn watch(&mut self, objects: &[AwaitedObject]) -> Result<(), CommandError> {
+        let watched = self.removals.watch(objects).await;
         watched.map_err(|(kind, why)| {
             CommandError::Remote(format!(
                 "cannot watch {kind}: {why}; next: this needs the RBAC verbs get, list and watch \
@@ -55,14 +47,9 @@ impl Waiter {
     /// that exist at the deadline.
     pub async fn wait(
         &self,
-        state: &DeletionState,
-        objects: &[&PlannedObject],
+        mut waiting: Vec<(&Object, AwaitedObject)>,
         deleted: &mut Vec<Object>,
     ) -> Vec<Object> {
-        let mut waiting: Vec<(&Object, AwaitedObject)> = objects
-            .iter()
-            .filter_map(|planned| Some((&planned.object, state.awaited(planned)?)))
-            .collect();
         let mut explain_at = Some(Instant::now() + EXPLAIN_AFTER);
         loop {
             let changed = self.removals.changed();

@@ -1,0 +1,42 @@
+//! The facts that a driver has not received yet.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::hold::TargetState;
+
+/// The newest facts for a driver.
+#[derive(Debug, Default)]
+pub struct DriverUpdate {
+    /// The state of the target in the last watch event.
+    pub observed: Option<TargetState>,
+    /// Whether the watch reported that the target is deleted.
+    pub deleted: bool,
+    /// The latest time for the next pass.
+    pub pass_by: Option<Instant>,
+    /// How long the target must have been Terminating.
+    pub settle: Option<Duration>,
+}
+
+/// The update that a driver has not received yet. Its memory does not grow with the number of
+/// changes.
+#[derive(Debug, Default)]
+pub struct PendingUpdate {
+    update: Mutex<DriverUpdate>,
+    pub added: Notify,
+}
+
+impl PendingUpdate {
+    pub fn add(&self, change: impl FnOnce(&mut DriverUpdate)) {
+        change(&mut self.update.lock());
+        self.added.notify_one();
+    }
+
+    /// Returns the update since the last call.
+    pub fn take(&self) -> DriverUpdate {
+        std::mem::take(&mut *self.update.lock())
+    }
+}

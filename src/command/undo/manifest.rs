@@ -1,0 +1,122 @@
+//! The manifest that creates an object again.
+
+use serde_json::{Value, json};
+
+use crate::cluster::RELEASE_REQUESTED;
+use crate::hold::TOKEN;
+use crate::objects::is_hold;
+
+/// The annotation of a created object with the uid of the deleted one. An undo that continues
+/// knows its own objects by it.
+pub const RESTORED_FROM: &str = "belay.dev/restored-from";
+
+/// Fields of the metadata that the API server sets.
+const SERVER_SET: &[&str] = &[
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "generation",
+    "selfLink",
+];
+
+/// Finalizers of a deletion, and finalizers that the API server adds to a new object.
+const OF_THE_DELETION: &[&str] = &[
+    "foregroundDeletion",
+    "orphan",
+    "kubernetes",
+    "kubernetes.io/pvc-protection",
+    "kubernetes.io/pv-protection",
+];
+
+/// Annotations about the binding of a claim, and of belay about a release.
+const OF_THE_OLD_OBJECT: &[&str] = &[
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+    TOKEN,
+    RELEASE_REQUESTED,
+];
+
+/// The manifest of an object without what belongs to the deleted object. `keeps_owner`: whether to
+/// keep an owner reference with this uid.
+pub fn manifest(mut object: Value, keeps_owner: impl Fn(&str) -> bool) -> Value {
+    let Some(fields) = object.as_object_mut() else { return object };
+    fields.remove("status");
+    let is_namespace = fields.get("kind").is_some_and(|kind| kind == "Namespace");
+    if is_namespace {
+        fields.remove("spec");
+    }
+    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+    let Some(metadata) = metadata.as_object_mut() else { return object };
+    let uid = metadata.get("uid").cloned().unwrap_or_default();
+    for field in SERVER_SET {
+        metadata.remove(*field);
+    }
+    retain(metadata, "finalizers", |finalizer| {
+        let name = finalizer.as_str().unwrap_or_default();
+        !is_hold(name) && !OF_THE_DELETION.contains(&name)
+    });
+    retain(metadata, "ownerReferences", |owner| owner["uid"].as_str().is_some_and(&keeps_owner));
+    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.retain(|name, _| !OF_THE_OLD_OBJECT.contains(&name.as_str()));
+        annotations.insert(RESTORED_FROM.to_owned(), uid);
+    }
+    object
+}
+
+/// Keeps entries of a list in the metadata, and removes an empty list.
+fn retain(
+    metadata: &mut serde_json::Map<String, Value>,
+    field: &str,
+    keeps: impl Fn(&Value) -> bool,
+) {
+    let Some(Value::Array(list)) = metadata.get_mut(field) else { return };
+    list.retain(keeps);
+    if list.is_empty() {
+        metadata.remove(field);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_the_deleted_object_is_left_out() {
+        let object = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "data", "namespace": "shop", "uid": "old", "resourceVersion": "7",
+                "generation": 2, "creationTimestamp": "now", "deletionTimestamp": "now",
+                "deletionGracePeriodSeconds": 0, "managedFields": [{}], "labels": {"a": "b"},
+                "annotations": {
+                    "own": "text", "pv.kubernetes.io/bind-completed": "yes", TOKEN: "t",
+                    "pv.kubernetes.io/bound-by-controller": "yes",
+                },
+                "finalizers": ["kubernetes.io/pvc-protection", "belay.dev/hold", "example.com/x"],
+                "ownerReferences": [{"uid": "lives"}, {"uid": "gone"}],
+            },
+            "spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"},
+        });
+        let expected = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "data", "namespace": "shop", "labels": {"a": "b"},
+                "annotations": {"own": "text", RESTORED_FROM: "old"},
+                "finalizers": ["example.com/x"], "ownerReferences": [{"uid": "lives"}],
+            },
+            "spec": {"volumeName": "pv-1"},
+        });
+        assert_eq!(manifest(object, |uid| uid == "lives"), expected);
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "spec": {"finalizers": ["kubernetes"]},
+            "metadata": {"name": "shop", "uid": "old", "finalizers": ["belay.dev/hold"]},
+        });
+        let expected = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "shop", "annotations": {RESTORED_FROM: "old"}}});
+        assert_eq!(manifest(namespace, |_| false), expected);
+    }
+}

@@ -1,0 +1,199 @@
+//! `kubectl belay undo`: undoes the deletion of an object that is Terminating and still exists.
+//!
+//! Kubernetes can't remove a deletionTimestamp. The command saves the object, keeps its data and
+//! dependents, lets the deletion end, and creates the object again.
+//!
+//! ```text
+//!  cluster ─► read (what to save, or a refusal) ─► record (file) ─► question ─► restore
+//!                                                      └── --resume FILE ──────────┘
+//! ```
+
+mod manifest;
+mod read;
+mod record;
+mod report;
+mod restore;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::Instant;
+
+use self::record::UndoRecord;
+pub use self::report::UndoReport;
+use self::report::UndoResult;
+use self::restore::{Undo, UndoOutcome};
+use super::approve::check_release;
+use super::confirm::{self, ConfirmArguments};
+use super::duration::parse_duration;
+use super::inspect::ClusterIdentity;
+use super::place::{self, ClusterArguments};
+use super::report::{FormatArguments, Report as _};
+use super::screen::{Screen, progress};
+use super::session::UserSession;
+use super::target::{TargetArguments, TargetObject};
+use super::wait::Waiter;
+use super::{CommandError, block_on};
+
+/// The reason in the approval of a release.
+const REASON: &str = "kubectl belay undo";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every change is sent with your rights. On a terminal the command asks first.\n\n\
+                  Exit codes: 0 undone, or possible with --dry-run, 1 refused or not complete, 2 \
+                  wrong arguments, 3 a request failed"
+)]
+pub struct UndoArguments {
+    /// The Terminating object. TYPE is a plural, singular or short name of a kind, with its
+    /// group if the name is ambiguous
+    #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required_unless_present = "resume")]
+    target: Vec<String>,
+
+    /// The namespace of the object [default: that of the context]
+    #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
+    namespace: Option<String>,
+
+    /// Continue an interrupted undo
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "namespace", "out"])]
+    resume: Option<PathBuf>,
+
+    /// The file for the saved objects [default: undo-UID.json]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Show the steps, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// The time limit of all waits together
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    timeout: Duration,
+
+    #[command(flatten)]
+    confirm: ConfirmArguments,
+
+    #[command(flatten)]
+    output: FormatArguments,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+pub fn run(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
+    let must_ask = !arguments.dry_run && arguments.confirm.must_ask()?;
+    block_on(undo(arguments, must_ask))?
+}
+
+async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, CommandError> {
+    let UndoArguments { target, namespace, resume, out, dry_run, timeout, output, cluster, .. } =
+        arguments;
+    let output = output.output;
+    let (record, path) = match &resume {
+        Some(path) => (UndoRecord::read(path)?, path.clone()),
+        None => {
+            let arguments =
+                TargetArguments { targets: target, namespace, cluster: cluster.clone() };
+            let target = arguments.read_one().await?;
+            let record = read::read_record(target.document(), cluster.clone()).await?;
+            if record.is_held {
+                check_release_by_belay(&target).await?;
+            }
+            let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
+            (record, path)
+        }
+    };
+    let report = |result, says: String| UndoReport::new(result, says, &record, &path);
+    let (session, names) = UserSession::open_with_names(cluster.clone()).await?;
+    let now = ClusterIdentity::of(&session.caller, &names.kinds()).await;
+    if !record.cluster.is_same(&now) {
+        return Err(CommandError::Refused(format!(
+            "the file is for another cluster, at {}; nothing was changed; next: check the context \
+             with kubectl config current-context",
+            record.cluster.server
+        )));
+    }
+    let steps = steps(&record, &path);
+    if dry_run {
+        return report(UndoResult::WouldUndo, steps).print(output);
+    }
+    if must_ask {
+        confirm::ask(&steps)?;
+    } else {
+        progress(&steps);
+    }
+    if resume.is_none() {
+        record.write(&path)?;
+        progress(&format!("saved {}", path.display()));
+    }
+    let deadline = Instant::now() + timeout;
+    let waiter = Waiter::new(session.caller.client.clone(), cluster, deadline);
+    let session = Arc::new(session);
+    let undo = Undo { session, names: &names, record: &record, waiter, deadline };
+    let again = format!("kubectl belay undo --resume {}", path.display());
+    let outcome = undo.run().await.map_err(|error| {
+        CommandError::Remote(format!(
+            "{error}; nothing that the file contains is lost; next: {again}"
+        ))
+    })?;
+    let typed = &record.target.typed;
+    match outcome {
+        UndoOutcome::Restored { taken } if taken.is_empty() => {
+            report(UndoResult::Undone, format!("{typed} is restored")).print(output)
+        }
+        UndoOutcome::Restored { taken } => {
+            let says = format!(
+                "{typed} is restored, but other objects have these names, and keep them; the saved \
+                 manifests are in {}",
+                path.display()
+            );
+            report(UndoResult::NameTaken, says).with_taken(taken).print(output)
+        }
+        UndoOutcome::Taken => {
+            let says = format!(
+                "another object has the name {typed} now; next: delete it if nothing needs it, and \
+                 continue with {again}"
+            );
+            let taken = vec![record.target.clone()];
+            report(UndoResult::NameTaken, says).with_taken(taken).print(output)
+        }
+        UndoOutcome::TimedOut => {
+            let says = format!("{typed} still existed at the end of the time limit; next: {again}");
+            report(UndoResult::TimedOut, says).print(output)
+        }
+    }
+}
+
+/// Refuses an undo that would wait for belay or for approvals, with stopped workloads.
+async fn check_release_by_belay(target: &TargetObject) -> Result<(), CommandError> {
+    let typed = target.object_ref.arguments();
+    let refused = |why: String| CommandError::Refused(format!("belay holds {typed}, and {why}"));
+    if let Ok(None) = target.session.leader().await {
+        return Err(refused(
+            "has no leader that could release it; nothing was changed; next: kubectl belay status"
+                .to_owned(),
+        ));
+    }
+    match check_release(target, REASON).await? {
+        0 => Ok(()),
+        missing => Err(refused(format!(
+            "its deletion needs {missing} more approvals beside yours; nothing was changed; next: \
+             have others run: kubectl belay approve {typed} --reason \"…\""
+        ))),
+    }
+}
+
+/// The steps, as text for the question.
+fn steps(record: &UndoRecord, path: &Path) -> String {
+    let mut text = format!("To undo the deletion of {}:\n", record.target.typed);
+    for (number, step) in record.steps(path).iter().enumerate() {
+        text.push_str(&format!("{}. {step}\n", number + 1));
+    }
+    for lost in &record.lost {
+        text.push_str(&format!("not restored: {}: {}\n", lost.object.typed, lost.why));
+    }
+    Screen::pipe().clean(text.trim_end())
+}

@@ -1,0 +1,385 @@
+//! Reads what an undo needs, and refuses what can't be undone.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::manifest::manifest;
+use super::record::{
+    DetachedDependent, LostObject, SavedObject, SavedVolume, StoppedWorkload, UndoRecord,
+};
+use crate::cluster::Caller;
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::command::inspect::{
+    ClusterIdentity, Inspection, SearchArguments, TargetQuery, read_inspection,
+};
+use crate::command::place::{ClusterArguments, SourceArguments};
+use crate::graph::{Node, ObjectPhase};
+use crate::objects::{ApiError, KindInfo, ObjectRef, full_name, is_hold};
+
+/// Kinds whose deletion can't be undone, each with the reason.
+const FINAL: &[(&str, &str, &str)] = &[
+    ("", "pods", "the kubelet stops its containers, and its controller creates another one"),
+    ("", "nodes", "the kubelet registers its Node again; next: restart the kubelet of the node"),
+    (
+        "",
+        "persistentvolumes",
+        "Kubernetes deletes it after its claim, and the claim has no other volume; next: keep the \
+         claim, and set the volume's reclaim policy to Retain",
+    ),
+    ("batch", "jobs", "a new Job would run again"),
+    (
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "the API server deletes its resources already; next: save those that still exist",
+    ),
+    (
+        "apiregistration.k8s.io",
+        "apiservices",
+        "its server keeps the objects; next: create it again",
+    ),
+];
+
+/// Objects of a Namespace that their controllers create again.
+const RECREATED: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "events"),
+    ("events.k8s.io", "events"),
+    ("", "endpoints"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("coordination.k8s.io", "leases"),
+    ("apps", "controllerrevisions"),
+    ("belay.dev", "deletionapprovals"),
+];
+
+/// Objects that Kubernetes creates in each Namespace.
+const IN_EACH_NAMESPACE: &[(&str, &str)] =
+    &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
+
+/// Workloads that can be stopped.
+const SCALABLE: &[&str] = &["deployments", "statefulsets", "replicasets", "replicationcontrollers"];
+
+/// Reads the record of the undo of one object.
+pub async fn read_record(
+    target: Object,
+    cluster: ClusterArguments,
+) -> Result<UndoRecord, CommandError> {
+    let query = TargetQuery::of_objects(std::slice::from_ref(&target));
+    let namespace = Some(target.namespace.clone()).filter(|namespace| !namespace.is_empty());
+    let search = SearchArguments { namespace, from: SourceArguments::default(), cluster };
+    let inspection = read_inspection(&query, search, false).await?;
+    let no_cluster = || CommandError::usage("undo needs a cluster");
+    let (caller, _) = inspection.caller.clone().ok_or_else(no_cluster)?;
+    let node = inspection.targets.first().and_then(|id| inspection.graph.get(*id));
+    let node = node
+        .filter(|node| node.uid().to_string() == target.uid)
+        .ok_or_else(|| CommandError::Refused(format!("{} has just been deleted", target.typed)))?;
+    let reading = Reading { caller, inspection: &inspection, target: node };
+    reading.record(target).await
+}
+
+struct Reading<'i> {
+    caller: Caller,
+    inspection: &'i Inspection,
+    target: Node<'i>,
+}
+
+impl Reading<'_> {
+    async fn record(&self, target: Object) -> Result<UndoRecord, CommandError> {
+        self.refuse_final(&target)?;
+        self.require_complete(&target)?;
+        let cluster = ClusterIdentity::read(self.inspection).await;
+        let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
+        let (saved, mut lost) = self.to_save();
+        let ids: HashSet<String> = saved.iter().map(|node| node.uid().to_string()).collect();
+        let mut objects = Vec::new();
+        for node in &saved {
+            // Before a list of the saved objects is complete, nothing is changed.
+            if let Some(whole) = self.whole(*node).await? {
+                objects.push(self.saved(*node, whole, &ids));
+            }
+        }
+        let mut volumes = Vec::new();
+        let mut workloads = Vec::new();
+        for saved in &objects {
+            volumes.extend(self.volume(saved).await?);
+        }
+        if is_claim(&self.target.object_ref()) {
+            workloads = self.workloads(&target).await?;
+        }
+        let (dependents, lost_dependents) = self.dependents(&ids).await?;
+        lost.extend(lost_dependents);
+        let is_held = saved.iter().any(|node| node.finalizers().iter().any(is_hold));
+        let record = UndoRecord {
+            cluster,
+            target,
+            objects: in_order(objects),
+            dependents,
+            volumes,
+            workloads,
+            lost,
+            is_held,
+        };
+        self.require_rights(&record).await?;
+        Ok(record)
+    }
+
+    fn refuse_final(&self, target: &Object) -> Result<(), CommandError> {
+        let refused = |why: String| {
+            Err(CommandError::Refused(format!(
+                "the deletion of {} can't be undone: {why}",
+                target.typed
+            )))
+        };
+        if !self.target.is_terminating() {
+            return Err(CommandError::Refused(format!(
+                "{} is not Terminating, so there is nothing to undo",
+                target.typed
+            )));
+        }
+        let is_final = |(group, resource, _): &&(&str, &str, &str)| {
+            (*group, *resource) == (target.group.as_str(), target.resource.as_str())
+        };
+        if let Some((.., why)) = FINAL.iter().find(is_final) {
+            return refused((*why).to_owned());
+        }
+        let is_pod = |owner: Node<'_>| owner.object_ref().is_of(("", "pods"));
+        if let Some(pod) = self.target.existing_owners().find(|owner| is_pod(*owner)) {
+            return refused(format!("it belongs to Pod {}, and is deleted with it", pod.name()));
+        }
+        Ok(())
+    }
+
+    /// Refuses to continue without all objects that the undo must save or detach.
+    fn require_complete(&self, target: &Object) -> Result<(), CommandError> {
+        let Inspection { graph, complete_in_namespace, not_read, .. } = self.inspection;
+        let namespace = match self.target.object_ref().is_namespace() {
+            true => target.name.as_str(),
+            false => target.namespace.as_str(),
+        };
+        let unread = graph.kinds.iter().filter(|(kind, info)| {
+            let concerns = info.namespaced || namespace.is_empty();
+            let in_namespace = (*kind, namespace.to_owned());
+            concerns
+                && !info.versions.is_empty()
+                && not_read.iter().any(|unread| unread.resource == info.full_name())
+                && !graph.is_complete(*kind)
+                && !complete_in_namespace.contains(&in_namespace)
+        });
+        let unread: Vec<String> = unread.map(|(_, info)| info.full_name()).collect();
+        if unread.is_empty() {
+            return Ok(());
+        }
+        Err(CommandError::Remote(format!(
+            "cannot read {}, and such objects could be lost; nothing was changed; next: have an \
+             administrator bind the RBAC verbs get and list on them, or run the undo",
+            unread.join(", ")
+        )))
+    }
+
+    /// The objects to create again, and those that nothing restores.
+    fn to_save(&self) -> (Vec<Node<'_>>, Vec<LostObject>) {
+        if !self.target.object_ref().is_namespace() {
+            return (vec![self.target], Vec::new());
+        }
+        let graph = &self.inspection.graph;
+        let content = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
+        let content = content.filter_map(|id| graph.get(id));
+        let content = content.filter(|node| node.namespace() == self.target.name());
+        let (mut saved, mut lost) = (vec![self.target], Vec::new());
+        for node in content {
+            let KindInfo { group, resource, .. } = node.info();
+            let is_of_kind = |(g, r): &(&str, &str)| (*g, *r) == (group, resource);
+            let is_created = |(r, name): &(&str, &str)| (*r, *name) == (resource, node.name());
+            if RECREATED.iter().any(is_of_kind)
+                || group.is_empty() && IN_EACH_NAMESPACE.iter().any(is_created)
+            {
+                continue;
+            }
+            let is_final = FINAL.iter().find(|(g, r, _)| (*g, *r) == (group, resource));
+            match is_final {
+                Some((.., why)) => lost.push(self.lost(node, why)),
+                None => saved.push(node),
+            }
+        }
+        (saved, lost)
+    }
+
+    fn saved(&self, node: Node<'_>, whole: Value, ids: &HashSet<String>) -> SavedObject {
+        let lives = |uid: &str| {
+            let owners = node.existing_owners();
+            let mut living = owners.filter(|owner| !owner.is_terminating());
+            ids.contains(uid) || living.any(|owner| owner.uid().to_string() == uid)
+        };
+        SavedObject { object: self.object(node), manifest: manifest(whole, lives) }
+    }
+
+    async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
+        let read = self.caller.object(node.info(), node.namespace(), node.name()).await;
+        let whole = read.map_err(|why| unread(&self.object(node), &why))?;
+        let uid = node.uid().to_string();
+        Ok(whole.filter(|whole| whole["metadata"]["uid"] == uid.as_str()))
+    }
+
+    /// The volume of a saved claim.
+    async fn volume(&self, saved: &SavedObject) -> Result<Option<SavedVolume>, CommandError> {
+        let SavedObject { object, manifest } = saved;
+        let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
+        if object.resource != "persistentvolumeclaims" || name.is_empty() {
+            return Ok(None);
+        }
+        let kinds = &self.inspection.graph.kinds;
+        let Some(kind) = kinds.find("", "PersistentVolume") else { return Ok(None) };
+        let volume = self.caller.object(kinds.info(kind), "", name).await;
+        let volume = volume.map_err(|why| {
+            CommandError::Remote(format!(
+                "cannot read volume {name}: {why}; without it, the data would be lost; nothing was \
+                 changed; next: have an administrator run the undo"
+            ))
+        })?;
+        Ok(volume.filter(|volume| volume["spec"]["claimRef"]["uid"] == object.uid.as_str()).map(
+            |volume| SavedVolume {
+                name: name.to_owned(),
+                claim_uid: object.uid.clone(),
+                reclaim_policy: volume["spec"]["persistentVolumeReclaimPolicy"]
+                    .as_str()
+                    .unwrap_or("Retain")
+                    .to_owned(),
+            },
+        ))
+    }
+
+    /// The workloads whose Pods use the claim, or that create it again.
+    async fn workloads(&self, target: &Object) -> Result<Vec<StoppedWorkload>, CommandError> {
+        let graph = &self.inspection.graph;
+        let mut workloads: Vec<Node<'_>> = Vec::new();
+        for user in graph.users(self.target.id()).map(|user| user.node) {
+            let KindInfo { resource, .. } = user.info();
+            let workload = match resource.as_str() {
+                "pods" if user.phase() != ObjectPhase::Finished => user.root_owner(),
+                "statefulsets" => user,
+                _ => continue,
+            };
+            let KindInfo { resource, .. } = workload.info();
+            if !SCALABLE.contains(&resource.as_str()) {
+                let object = self.object(workload);
+                return Err(CommandError::Refused(format!(
+                    "{} is in use by {}, which this command can't stop; nothing was changed; next: \
+                     delete {}, and run the command again",
+                    target.typed, object.typed, object.typed
+                )));
+            }
+            if workloads.iter().all(|known| known.id() != workload.id()) {
+                workloads.push(workload);
+            }
+        }
+        let mut stopped = Vec::new();
+        for workload in workloads {
+            let Some(whole) = self.whole(workload).await? else { continue };
+            let replicas = whole["spec"]["replicas"].as_i64().unwrap_or(1);
+            if replicas > 0 {
+                stopped.push(StoppedWorkload { object: self.object(workload), replicas });
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// The dependents that are not saved themselves, and those that are already Terminating.
+    async fn dependents(
+        &self,
+        saved: &HashSet<String>,
+    ) -> Result<(Vec<DetachedDependent>, Vec<LostObject>), CommandError> {
+        let (mut dependents, mut lost) = (Vec::new(), Vec::new());
+        for node in self.inspection.graph.dependents(self.target) {
+            // An editor of another namespace can write such a reference, which counts for nothing.
+            let namespace = self.target.namespace();
+            let is_foreign = !namespace.is_empty() && node.namespace() != namespace;
+            if is_foreign || saved.contains(&node.uid().to_string()) {
+                continue;
+            }
+            if node.is_terminating() {
+                lost.push(self.lost(node, "it is deleted already, as a dependent"));
+                continue;
+            }
+            let Some(whole) = self.whole(node).await? else { continue };
+            let uid = self.target.uid().to_string();
+            let references = whole["metadata"]["ownerReferences"].as_array();
+            let reference = references.into_iter().flatten().find(|one| one["uid"] == uid.as_str());
+            let object = self.object(node);
+            dependents.extend(
+                reference
+                    .map(|reference| DetachedDependent { object, reference: reference.clone() }),
+            );
+        }
+        Ok((dependents, lost))
+    }
+
+    /// Refuses to begin without the rights to finish.
+    async fn require_rights(&self, record: &UndoRecord) -> Result<(), CommandError> {
+        let mut needed: Vec<(&str, &Object)> = Vec::new();
+        let objects = record.objects.iter().map(|saved| ("create", &saved.object));
+        let dependents = record.dependents.iter().map(|dependent| ("patch", &dependent.object));
+        let workloads = record.workloads.iter().map(|workload| ("patch", &workload.object));
+        needed.extend(objects.chain(dependents).chain(workloads));
+        let volume = Object { resource: "persistentvolumes".to_owned(), ..Object::default() };
+        needed.extend(record.volumes.first().map(|_| ("patch", &volume)));
+        let mut asked = HashSet::new();
+        for (verb, Object { group, resource, namespace, .. }) in needed {
+            if !asked.insert((verb, group, resource)) {
+                continue;
+            }
+            let kind = (group.as_str(), resource.as_str());
+            // Rights in a Namespace that is created again may end with it.
+            if self.caller.may(verb, kind, (namespace, "")).await == Some(false) {
+                let kind = full_name(group, resource);
+                return Err(CommandError::Refused(format!(
+                    "you may not {verb} {kind}, which the undo needs; nothing was changed; next: \
+                     have an administrator bind the RBAC verb {verb} on {kind}, or run the undo"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn object(&self, node: Node<'_>) -> Object {
+        Object::at(&self.inspection.graph, node.id()).with_uid(&node.uid().to_string())
+    }
+
+    fn lost(&self, node: Node<'_>, why: &str) -> LostObject {
+        LostObject { object: self.object(node), why: why.to_owned() }
+    }
+}
+
+fn is_claim(object: &ObjectRef) -> bool {
+    object.is_of(("", "persistentvolumeclaims"))
+}
+
+fn unread(object: &Object, why: &ApiError) -> CommandError {
+    CommandError::Remote(format!(
+        "cannot read {}: {why}; nothing was changed; next: have an administrator run the undo",
+        object.typed
+    ))
+}
+
+/// The objects with owners before their dependents, and a Namespace first. The owners in a cycle keep
+/// their order.
+fn in_order(objects: Vec<SavedObject>) -> Vec<SavedObject> {
+    let mut ordered: Vec<SavedObject> = Vec::with_capacity(objects.len());
+    let mut open = objects;
+    while !open.is_empty() {
+        let waiting: HashSet<String> = open.iter().map(|one| one.object.uid.clone()).collect();
+        let waits = |saved: &SavedObject| {
+            let owners = saved.manifest["metadata"]["ownerReferences"].as_array();
+            let mut owners = owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str());
+            owners.any(|uid| uid != saved.object.uid && waiting.contains(uid))
+        };
+        let (mut next, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|one| !waits(one));
+        if next.is_empty() {
+            std::mem::swap(&mut next, &mut later);
+        }
+        ordered.extend(next);
+        open = later;
+    }
+    ordered
+}

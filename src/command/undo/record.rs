@@ -1,0 +1,172 @@
+//! The file of an undo: the objects to create again, and what the undo changes meanwhile. The
+//! command writes it before its first change, and continues from it after an interruption. It
+//! contains whole objects, also Secrets, so only its owner may read it.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::command::inspect::ClusterIdentity;
+use crate::command::report::{Document, MAX_DOCUMENT, read_document};
+
+const KIND: &str = "UndoRecord";
+
+/// An undo of one deletion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UndoRecord {
+    pub cluster: ClusterIdentity,
+    /// The object that the user names, with the uid of the deleted object.
+    pub target: Object,
+    /// The objects to create again, owners before their dependents.
+    pub objects: Vec<SavedObject>,
+    /// The objects that lose their owner reference to the target meanwhile.
+    pub dependents: Vec<DetachedDependent>,
+    /// The volumes of the saved claims.
+    pub volumes: Vec<SavedVolume>,
+    /// The workloads that would use the claim, or create it again.
+    pub workloads: Vec<StoppedWorkload>,
+    /// The objects that can't be restored, each with the reason.
+    pub lost: Vec<LostObject>,
+    /// Whether a hold of belay waits for an approval.
+    pub is_held: bool,
+}
+
+/// An object to create again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedObject {
+    /// The object, with its old uid.
+    pub object: Object,
+    /// Its manifest, without the fields that the server sets.
+    pub manifest: Value,
+}
+
+/// A dependent of the target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DetachedDependent {
+    pub object: Object,
+    /// Its owner reference to the target.
+    pub reference: Value,
+}
+
+/// The volume of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedVolume {
+    pub name: String,
+    /// The uid of the old claim.
+    pub claim_uid: String,
+    pub reclaim_policy: String,
+}
+
+/// A workload that is scaled to 0 meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoppedWorkload {
+    pub object: Object,
+    pub replicas: i64,
+}
+
+/// An object that can't be restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LostObject {
+    /// The object.
+    pub object: Object,
+    /// The reason.
+    pub why: String,
+}
+
+impl UndoRecord {
+    /// Writes a new file, and never replaces one.
+    pub fn write(&self, path: &Path) -> Result<(), CommandError> {
+        let document = Document::new(KIND, self);
+        let failed = |error: std::io::Error| {
+            CommandError::Output(std::io::Error::new(
+                error.kind(),
+                format!("{}: {error}; nothing was changed", path.display()),
+            ))
+        };
+        let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
+        if text.len() as u64 > MAX_DOCUMENT {
+            let why = format!("the objects have more than {} MiB", MAX_DOCUMENT >> 20);
+            return Err(failed(std::io::Error::other(why)));
+        }
+        // An interruption leaves no half of a file under this name.
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(".draft");
+        let write = || {
+            let mut open = OpenOptions::new();
+            open.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = open.open(&draft)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            std::fs::hard_link(&draft, path)?;
+            std::fs::remove_file(&draft)
+        };
+        write().map_err(failed)
+    }
+
+    pub fn read(path: &Path) -> Result<Self, CommandError> {
+        read_document(path, KIND, "kubectl belay undo TYPE/NAME writes one")
+    }
+
+    /// The steps, one in a line, for the question and for a dry run.
+    pub fn steps(&self, path: &Path) -> Vec<String> {
+        let typed = &self.target.typed;
+        let names = |objects: &mut dyn Iterator<Item = &Object>| {
+            objects.map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let mut steps = vec![format!("save {} in {}", count(self.objects.len()), path.display())];
+        let volumes: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let volumes = volumes.join(", ");
+        if !volumes.is_empty() {
+            steps.push(format!("keep the data: set the reclaim policy of {volumes} to Retain"));
+        }
+        let dependents = names(&mut self.dependents.iter().map(|one| &one.object));
+        if !dependents.is_empty() {
+            steps.push(format!("remove the owner reference to it from {dependents}"));
+        }
+        let workloads = names(&mut self.workloads.iter().map(|one| &one.object));
+        if !workloads.is_empty() {
+            steps.push(format!("stop {workloads}: scale to 0 replicas"));
+        }
+        if self.is_held {
+            steps.push(format!(
+                "approve the end of the deletion of {typed}, so that belay releases it"
+            ));
+        }
+        steps.push(format!("wait until {typed} is deleted"));
+        let objects = names(&mut self.objects.iter().map(|one| &one.object));
+        steps.push(match volumes.as_str() {
+            "" => format!("create {objects}"),
+            _ => format!("reserve {volumes} for its claim, and create {objects}"),
+        });
+        if !dependents.is_empty() {
+            steps.push(format!("add the owner reference to {dependents}"));
+        }
+        if !workloads.is_empty() {
+            steps.push(format!("start {workloads} again"));
+        }
+        if !volumes.is_empty() {
+            steps.push(format!("restore the reclaim policy of {volumes}"));
+        }
+        steps
+    }
+}
+
+pub fn count(objects: usize) -> String {
+    match objects {
+        1 => "1 object".to_owned(),
+        count => format!("{count} objects"),
+    }
+}

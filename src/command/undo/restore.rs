@@ -1,0 +1,347 @@
+//! Executes an undo. Each step reads the cluster first and changes only what is not done yet, so
+//! that an undo that was interrupted anywhere can continue with its file.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::REASON;
+use super::manifest::RESTORED_FROM;
+use super::record::{SavedObject, SavedVolume, UndoRecord};
+use crate::cluster::AwaitedObject;
+use crate::command::CommandError;
+use crate::command::approve::approve_release;
+use crate::command::document::Object;
+use crate::command::screen::progress;
+use crate::command::session::UserSession;
+use crate::command::target::TargetObject;
+use crate::command::wait::Waiter;
+use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, Uid, split_api_version};
+
+/// The time between two reads of a claim that is not bound yet.
+const POLL: Duration = Duration::from_millis(500);
+
+pub struct Undo<'u> {
+    pub session: Arc<UserSession>,
+    pub names: &'u KindNames,
+    pub record: &'u UndoRecord,
+    pub waiter: Waiter,
+    pub deadline: Instant,
+}
+
+/// How an undo ends.
+pub enum UndoOutcome {
+    /// Everything was restored, but for these objects, whose names other objects have.
+    Restored { taken: Vec<Object> },
+    /// Another object has the name of the target.
+    Taken,
+    /// The old object still existed at the end of the time limit.
+    TimedOut,
+}
+
+impl Undo<'_> {
+    pub async fn run(mut self) -> Result<UndoOutcome, CommandError> {
+        let record = self.record;
+        if self.old_target().await?.is_some() {
+            for volume in &record.volumes {
+                self.set_reclaim_policy(volume, "Retain").await?;
+            }
+            self.detach().await?;
+            for workload in &record.workloads {
+                self.scale(&workload.object, 0).await?;
+            }
+            if !self.end_deletion().await? {
+                return Ok(UndoOutcome::TimedOut);
+            }
+        }
+        let (mut uids, mut taken) = (HashMap::new(), Vec::new());
+        for saved in &record.objects {
+            match self.restore(saved, &uids).await? {
+                Some(uid) => drop(uids.insert(saved.object.uid.clone(), uid)),
+                None => taken.push(saved.object.clone()),
+            }
+        }
+        let Some(new_uid) = uids.get(&record.target.uid) else { return Ok(UndoOutcome::Taken) };
+        self.attach(new_uid).await?;
+        for saved in &record.objects {
+            let uid = saved.object.uid.as_str();
+            if uids.contains_key(uid) && record.volumes.iter().any(|one| one.claim_uid == uid) {
+                self.wait_until_bound(&saved.object).await?;
+            }
+        }
+        for workload in &record.workloads {
+            self.scale(&workload.object, workload.replicas).await?;
+        }
+        for volume in &record.volumes {
+            // The claim of another object uses another volume; this one keeps its data.
+            if uids.contains_key(&volume.claim_uid) {
+                self.set_reclaim_policy(volume, &volume.reclaim_policy).await?;
+            }
+        }
+        Ok(UndoOutcome::Restored { taken })
+    }
+
+    /// The target with the old uid, while it exists.
+    async fn old_target(&self) -> Result<Option<Value>, CommandError> {
+        let target = &self.record.target;
+        let read = self.read(target).await?;
+        Ok(read.filter(|object| object["metadata"]["uid"] == target.uid.as_str()))
+    }
+
+    /// Sets the reclaim policy of a volume, if an undo may change it.
+    async fn set_reclaim_policy(
+        &self,
+        volume: &SavedVolume,
+        policy: &str,
+    ) -> Result<(), CommandError> {
+        let object = volume_object(&volume.name);
+        let field = "/spec/persistentVolumeReclaimPolicy";
+        let Some(current) = self.read(&object).await? else {
+            return Err(CommandError::Remote(format!("volume {} does not exist", volume.name)));
+        };
+        let now = current.pointer(field).cloned().unwrap_or_default();
+        if now == policy {
+            return Ok(());
+        }
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": current["metadata"]["uid"]},
+            {"op": "test", "path": field, "value": now},
+            {"op": "replace", "path": field, "value": policy},
+        ]);
+        self.patch(&object, patch).await?;
+        progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
+        Ok(())
+    }
+
+    /// Removes the owner references to the target.
+    async fn detach(&self) -> Result<(), CommandError> {
+        let old = &self.record.target.uid;
+        for dependent in &self.record.dependents {
+            let Some(object) = self.read(&dependent.object).await? else { continue };
+            let Some(index) = owner_index(&object, old) else { continue };
+            let path = format!("/metadata/ownerReferences/{index}");
+            let patch = json!([
+                {"op": "test", "path": format!("{path}/uid"), "value": old},
+                {"op": "remove", "path": path},
+            ]);
+            self.patch(&dependent.object, patch).await?;
+            progress(&format!("removed the owner reference from {}", dependent.object.typed));
+        }
+        Ok(())
+    }
+
+    /// Adds the owner references to the new object.
+    async fn attach(&self, new_uid: &str) -> Result<(), CommandError> {
+        for dependent in &self.record.dependents {
+            let Some(object) = self.read(&dependent.object).await? else { continue };
+            let is_same = object["metadata"]["uid"] == dependent.object.uid.as_str();
+            if !is_same || owner_index(&object, new_uid).is_some() {
+                continue;
+            }
+            let mut owners = object["metadata"]["ownerReferences"].clone();
+            let version = &object["metadata"]["resourceVersion"];
+            let mut reference = dependent.reference.clone();
+            reference["uid"] = new_uid.into();
+            match owners.as_array_mut() {
+                Some(owners) => owners.push(reference),
+                None => owners = json!([reference]),
+            }
+            let patch = json!([
+                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                {"op": "add", "path": "/metadata/ownerReferences", "value": owners},
+            ]);
+            self.patch(&dependent.object, patch).await?;
+            progress(&format!("added the owner reference to {}", dependent.object.typed));
+        }
+        Ok(())
+    }
+
+    async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
+        let Some(object) = self.read(workload).await? else { return Ok(()) };
+        let now = object["spec"]["replicas"].as_i64().unwrap_or(1);
+        let is_same = object["metadata"]["uid"] == workload.uid.as_str();
+        // A workload that a user has scaled since is left alone.
+        let is_open = if replicas == 0 { now > 0 } else { now == 0 };
+        if !is_same || !is_open {
+            return Ok(());
+        }
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": workload.uid},
+            {"op": "replace", "path": "/spec/replicas", "value": replicas},
+        ]);
+        self.patch(workload, patch).await?;
+        progress(&format!("scaled {} to {replicas}", workload.typed));
+        Ok(())
+    }
+
+    /// Ends the deletion of the old object, and waits for that. Returns whether it has ended.
+    async fn end_deletion(&mut self) -> Result<bool, CommandError> {
+        let target = &self.record.target;
+        let info = self.info(target)?;
+        let awaited = AwaitedObject {
+            info: info.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+            uid: Uid::new(&target.uid),
+        };
+        self.waiter.watch(std::slice::from_ref(&awaited)).await?;
+        if self.record.is_held {
+            let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
+            if let Some(json) = self.old_target().await? {
+                let session = self.session.clone();
+                let target = TargetObject { session, info, object_ref, json };
+                for line in approve_release(&target, REASON).await? {
+                    progress(&line);
+                }
+            }
+        }
+        progress(&format!("waiting until {} is deleted", target.typed));
+        let remaining = self.waiter.wait(vec![(target, awaited)], &mut Vec::new()).await;
+        Ok(remaining.is_empty())
+    }
+
+    /// Creates an object again, and returns its uid. `None`: another object has its name.
+    async fn restore(
+        &self,
+        saved: &SavedObject,
+        uids: &HashMap<String, String>,
+    ) -> Result<Option<String>, CommandError> {
+        let SavedObject { object, manifest } = saved;
+        let volume = self.record.volumes.iter().find(|volume| volume.claim_uid == object.uid);
+        let existing = self.read(object).await?;
+        if existing.is_none() {
+            if let Some(volume) = volume {
+                self.reserve(volume, object).await?;
+            }
+            let mut manifest = manifest.clone();
+            if let Some(owners) = manifest["metadata"]["ownerReferences"].as_array_mut() {
+                owners.retain_mut(|owner| {
+                    let old = owner["uid"].as_str().unwrap_or_default();
+                    if let Some(new) = uids.get(old) {
+                        owner["uid"] = new.as_str().into();
+                        return true;
+                    }
+                    // The owner was saved, and is not restored.
+                    self.record.objects.iter().all(|saved| saved.object.uid != old)
+                });
+            }
+            let info = self.info(object)?;
+            match self.session.caller.create(&info, &object.namespace, &manifest).await {
+                Ok(created) => {
+                    progress(&format!("created {}", object.typed));
+                    return Ok(created["metadata"]["uid"].as_str().map(str::to_owned));
+                }
+                // A controller was faster.
+                Err(ApiError::Status { code: 409, .. }) => {}
+                Err(why) => return Err(failed("create", object, &why)),
+            }
+        }
+        let existing = match existing {
+            Some(existing) => Some(existing),
+            None => self.read(object).await?,
+        };
+        let existing = existing.unwrap_or_default();
+        let is_ours = existing["metadata"]["annotations"][RESTORED_FROM] == object.uid.as_str();
+        if is_ours && let Some(volume) = volume {
+            self.reserve(volume, object).await?;
+        }
+        Ok(existing["metadata"]["uid"].as_str().filter(|_| is_ours).map(str::to_owned))
+    }
+
+    /// Reserves a volume of the old claim for a new one of its name: a volume without uid in its
+    /// claimRef is bound to the claim that names it.
+    async fn reserve(&self, volume: &SavedVolume, claim: &Object) -> Result<(), CommandError> {
+        let object = volume_object(&volume.name);
+        let Some(current) = self.read(&object).await? else {
+            return Err(CommandError::Remote(format!(
+                "volume {} of {} does not exist any longer; the manifest is in the file",
+                volume.name, claim.typed
+            )));
+        };
+        if current["spec"]["claimRef"]["uid"] != volume.claim_uid.as_str() {
+            return Ok(());
+        }
+        let path = "/spec/claimRef/uid";
+        let mut patch = vec![
+            json!({"op": "test", "path": path, "value": volume.claim_uid}),
+            json!({"op": "remove", "path": path}),
+        ];
+        if current["spec"]["claimRef"].get("resourceVersion").is_some() {
+            patch.push(json!({"op": "remove", "path": "/spec/claimRef/resourceVersion"}));
+        }
+        self.patch(&object, Value::Array(patch)).await?;
+        progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
+        Ok(())
+    }
+
+    async fn wait_until_bound(&self, claim: &Object) -> Result<(), CommandError> {
+        loop {
+            let read = self.read(claim).await?;
+            match read.as_ref().and_then(|claim| claim["status"]["phase"].as_str()) {
+                Some("Bound") => return Ok(()),
+                phase if Instant::now() >= self.deadline => {
+                    let phase = phase.unwrap_or("gone").to_owned();
+                    return Err(CommandError::Remote(format!(
+                        "{} is {phase} and not Bound at the end of the time limit",
+                        claim.typed
+                    )));
+                }
+                _ => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    async fn read(&self, object: &Object) -> Result<Option<Value>, CommandError> {
+        let info = self.info(object)?;
+        let read = self.session.caller.object(&info, &object.namespace, &object.name).await;
+        read.map_err(|why| failed("read", object, &why))
+    }
+
+    async fn patch(&self, object: &Object, patch: Value) -> Result<(), CommandError> {
+        let info = self.info(object)?;
+        let key = (object.namespace.as_str(), object.name.as_str());
+        let patched = self.session.caller.patch(&info, key, patch).await;
+        patched.map_err(|why| failed("patch", object, &why))
+    }
+
+    /// The kind of an object, in the version of its manifest.
+    fn info(&self, object: &Object) -> Result<KindInfo, CommandError> {
+        let known = self.names.of_object(&object.group, &object.kind);
+        let Some(info) = known else {
+            return Err(CommandError::Remote(format!(
+                "the API server does not serve the kind of {}",
+                object.typed
+            )));
+        };
+        let saved = self.record.objects.iter().find(|saved| saved.object.uid == object.uid);
+        let version = saved.and_then(|saved| saved.manifest["apiVersion"].as_str());
+        let versions = match version {
+            Some(version) => vec![split_api_version(version).1.to_owned()],
+            None => info.versions.clone(),
+        };
+        Ok(KindInfo { versions, ..info.clone() })
+    }
+}
+
+fn volume_object(name: &str) -> Object {
+    Object {
+        kind: "PersistentVolume".to_owned(),
+        resource: "persistentvolumes".to_owned(),
+        name: name.to_owned(),
+        typed: format!("persistentvolumes/{name}"),
+        ..Object::default()
+    }
+}
+
+/// The place of the owner reference with this uid.
+fn owner_index(object: &Value, uid: &str) -> Option<usize> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().position(|owner| owner["uid"] == uid)
+}
+
+fn failed(verb: &str, object: &Object, why: &ApiError) -> CommandError {
+    CommandError::Remote(format!("cannot {verb} {}: {why}", object.typed))
+}

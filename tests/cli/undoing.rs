@@ -1,0 +1,294 @@
+//! `kubectl belay undo`: what it restores, also after interruptions, and what it refuses.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::deleting::is_killed;
+use crate::harness::audit::text;
+use crate::harness::kubectl::Output;
+use crate::harness::manifest::{
+    Manifest as _, claim, config_map, object, owner, pod, reader, secret, workload,
+};
+use crate::harness::rbac::{self, rule};
+use crate::harness::{ControlPlane, eventually};
+use crate::held_data::{hold_claims, storage_class, wait_until_running};
+use crate::{LIMIT, belay, policy, world};
+
+/// Undoes a deletion. The command is killed after more and more lines of its progress, and
+/// continues with its file each time.
+fn undo_with_interruptions(plane: &ControlPlane, target: &[&str], file: &Path) -> Output {
+    let path = file.display().to_string();
+    let first = [&["undo"], target, &["--yes", "--out", &path]].concat();
+    let resume = ["undo", "--resume", &path, "--yes"];
+    let mut kills = 0;
+    loop {
+        let args = if file.exists() { &resume[..] } else { &first[..] };
+        if !is_killed(plane, args, kills) {
+            break;
+        }
+        kills += 1;
+        assert!(kills < 60, "it never ends: {:?}", belay(plane, args));
+    }
+    assert!(kills > 5, "{kills}");
+    // Once more, after its end.
+    let again = belay(plane, &resume);
+    assert_eq!(again.code, 0, "{again:?}");
+    again
+}
+
+fn read(plane: &ControlPlane, ns: &str, object: &str) -> Value {
+    plane.api().get(object, ns).unwrap().unwrap_or_else(|| panic!("no {object}"))
+}
+
+fn uid(object: &Value) -> &str {
+    text(&object["metadata"]["uid"])
+}
+
+/// Deletes an object, and waits until it is Terminating.
+fn delete(plane: &ControlPlane, ns: &str, object: &str) {
+    let deleted = || plane.api().delete(&[object], ns)?.success().map(drop);
+    eventually("an effective hold", LIMIT, deleted).unwrap();
+    let object = read(plane, ns, object);
+    assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
+}
+
+/// Waits until belay holds an object.
+fn wait_until_held(plane: &ControlPlane, ns: &str, name: &str) {
+    let held = |object: Option<&Value>| {
+        let finalizers = &object.ok_or("it does not exist")?["metadata"]["finalizers"];
+        let is_held = finalizers.to_string().contains("belay.dev/hold");
+        if is_held { Ok(()) } else { Err(finalizers.to_string().into()) }
+    };
+    plane.api().wait((name, ns), LIMIT, held).unwrap();
+}
+
+/// A claim, when it is bound.
+fn bound(plane: &ControlPlane, ns: &str, name: &str) -> Value {
+    let bound = |claim: Option<&Value>| match claim.ok_or("it does not exist")? {
+        claim if claim["status"]["phase"] == "Bound" => Ok(()),
+        claim => Err(claim["status"].to_string().into()),
+    };
+    plane.api().wait((name, ns), LIMIT, bound).unwrap();
+    read(plane, ns, name)
+}
+
+/// A StatefulSet `web` whose claims are of the class with the name of the namespace.
+fn stateful_set(ns: &str) -> Value {
+    let template = json!({"metadata": {"name": "data"}, "spec": {"storageClassName": ns,
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let spec = json!({"spec": {"serviceName": "web", "volumeClaimTemplates": [template]}});
+    workload("StatefulSet", "web", &pod("web").without_grace_period()).with(spec)
+}
+
+#[test]
+fn a_claim_gets_its_volume_back() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-claim").unwrap();
+    storage_class(plane, &ns);
+    hold_claims(plane, &ns);
+    plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
+    let old = bound(plane, &ns, "pvc/data-web-0");
+    wait_until_held(plane, &ns, "pvc/data-web-0");
+    wait_until_running(plane, &ns, 1);
+    let owned = json!({"metadata": {"ownerReferences": [
+        owner("PersistentVolumeClaim", "data-web-0", uid(&old))]}});
+    plane.apply(&config_map("notes").with_namespace(&ns).with(owned)).unwrap();
+    let notes = read(plane, &ns, "cm/notes");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    let old_volume = read(plane, "", &volume);
+    delete(plane, &ns, "pvc/data-web-0");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    let done = undo_with_interruptions(plane, &["pvc/data-web-0", "-n", &ns], &file);
+    assert!(done.stdout.contains("is restored"), "{done:?}");
+    let new = read(plane, &ns, "pvc/data-web-0");
+    assert_ne!(uid(&new), uid(&old));
+    assert!(new["metadata"]["deletionTimestamp"].is_null(), "{new}");
+    assert_eq!((&new["status"]["phase"], &new["spec"]), (&"Bound".into(), &old["spec"]));
+    let new_volume = read(plane, "", &volume);
+    assert_eq!(uid(&new_volume), uid(&old_volume));
+    assert_eq!(new_volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+    assert_eq!(new_volume["spec"]["claimRef"]["uid"], uid(&new));
+    let volumes = plane.api().list("pv", "", "").unwrap();
+    let of_class = volumes.iter().filter(|one| one["spec"]["storageClassName"] == ns.as_str());
+    assert_eq!(of_class.count(), 1, "a fresh volume");
+    wait_until_running(plane, &ns, 1);
+    let kept = read(plane, &ns, "cm/notes");
+    assert_eq!(uid(&kept), uid(&notes));
+    assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+}
+
+#[test]
+fn an_object_in_use_is_restored_with_its_dependents() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-settings").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": protect}));
+    let content = json!({"data": {"mode": "fast"}, "metadata": {"labels": {"app": "web"}}});
+    plane.apply(&config_map("settings").with_namespace(&ns).with(content.clone())).unwrap();
+    let web = workload("Deployment", "web", &reader("web", "configMapRef", "settings"));
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    wait_until_held(plane, &ns, "cm/settings");
+    let old = read(plane, &ns, "cm/settings");
+    let owned =
+        json!({"metadata": {"ownerReferences": [owner("ConfigMap", "settings", uid(&old))]}});
+    plane.apply(&secret("token").with_namespace(&ns).with(owned)).unwrap();
+    let token = read(plane, &ns, "secret/token");
+    delete(plane, &ns, "cm/settings");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    undo_with_interruptions(plane, &["cm/settings", "-n", &ns], &file);
+    let new = read(plane, &ns, "cm/settings");
+    assert_ne!(uid(&new), uid(&old));
+    assert_eq!(
+        (&new["data"], &new["metadata"]["labels"]),
+        (&content["data"], &content["metadata"]["labels"])
+    );
+    let kept = read(plane, &ns, "secret/token");
+    assert_eq!(uid(&kept), uid(&token));
+    assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+    assert_eq!(read(plane, &ns, "deploy/web")["spec"]["replicas"], 1);
+}
+
+#[test]
+fn a_namespace_is_restored_with_what_still_exists() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-namespace").unwrap();
+    storage_class(plane, &ns);
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let class = json!({"spec": {"storageClassName": ns}});
+    plane.apply(&claim("data").with_namespace(&ns).with(class).with(kept.clone())).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    let owned = json!({"metadata": {"ownerReferences": [
+        owner("PersistentVolumeClaim", "data", uid(&old))]}});
+    let content = json!({"stringData": {"key": "value"}}).with(kept);
+    plane.apply(&secret("owned").with_namespace(&ns).with(content).with(owned)).unwrap();
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    let names = ["pvc/data", "secret/owned"];
+    eventually("the deletion of the content", LIMIT, || {
+        for name in names {
+            let object = plane.api().get(name, &ns)?.ok_or("it does not exist")?;
+            if !object["metadata"]["deletionTimestamp"].is_string() {
+                return Err(object.to_string().into());
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    let done = std::thread::scope(|scope| {
+        // The controller of the finalizer, which finishes after the data is safe.
+        scope.spawn(|| {
+            let policy = ".spec.persistentVolumeReclaimPolicy";
+            let is_kept = |policy: &str| policy == "Retain";
+            plane.api().wait_field((&volume, ""), LIMIT, policy, is_kept).unwrap();
+            let free = json!({"metadata": {"finalizers": null}});
+            for name in names {
+                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+            }
+        });
+        undo_with_interruptions(plane, &[&namespace], &file)
+    });
+    assert!(done.stdout.contains("is restored"), "{done:?}");
+    let new = read(plane, &ns, "pvc/data");
+    assert_ne!(uid(&new), uid(&old));
+    assert_eq!(
+        (&new["status"]["phase"], &new["spec"]["volumeName"]),
+        (&"Bound".into(), &old["spec"]["volumeName"])
+    );
+    let owned = read(plane, &ns, "secret/owned");
+    assert_eq!(owned["data"]["key"], "dmFsdWU=");
+    assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+    // The controller of the finalizer has to remove it again.
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+}
+
+#[test]
+fn an_undo_that_would_wait_for_approvals_does_not_begin() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-approvals").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "approval": {"required": 2},
+        "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(plane, &ns, spec);
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    plane.apply(&reader("web", "configMapRef", "settings").with_namespace(&ns)).unwrap();
+    wait_until_held(plane, &ns, "cm/settings");
+    delete(plane, &ns, "cm/settings");
+    let before = read(plane, &ns, "cm/settings");
+    let rights = [rule("*", "*", "get, list, watch, create, patch")];
+    plane.grant(&ns, None, &rights, &[rbac::user(&ns)]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path];
+    for (user, why) in [
+        (&[][..], "its deletion needs 1 more approvals beside yours; nothing was changed"),
+        (&["--as", &ns][..], "approve-deletion"),
+    ] {
+        let refused = belay(plane, &[&undo[..], user].concat());
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+        assert!(!Path::new(&path).exists());
+    }
+    assert_eq!(uid(&read(plane, &ns, "cm/settings")), uid(&before));
+}
+
+#[test]
+fn what_can_not_be_undone_is_refused_with_the_reason() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-refused").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    for object in [
+        pod("web"),
+        config_map("settings"),
+        object("batch/v1", "Job", "once")
+            .with(json!({"spec": {"template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "none"}]}}}})),
+    ] {
+        plane.apply(&object.with_namespace(&ns).with(kept.clone())).unwrap();
+    }
+    plane.apply(&config_map("living").with_namespace(&ns)).unwrap();
+    for name in ["pod/web", "cm/settings", "job/once"] {
+        delete(plane, &ns, name);
+    }
+    let undo = |args: &[&str]| belay(plane, &[&["undo", "-n", &ns], args].concat());
+    for (name, why) in [
+        ("cm/living", "is not Terminating, so there is nothing to undo"),
+        ("pod/web", "can't be undone: the kubelet stops its containers"),
+        ("job/once", "can't be undone: a new Job would run again"),
+    ] {
+        let refused = undo(&[name, "--yes"]);
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    }
+    let asked = undo(&["cm/settings"]);
+    assert!(asked.code == 2 && asked.stderr.contains("add --yes"), "{asked:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let dry = undo(&["cm/settings", "--dry-run", "--out", &path]);
+    assert!(dry.code == 0 && dry.stdout.contains("create configmaps/settings"), "{dry:?}");
+    assert!(!Path::new(&path).exists());
+    let late = undo(&["cm/settings", "--yes", "--out", &path, "--timeout", "1s"]);
+    assert!(late.code == 1 && late.stdout.contains("undo --resume"), "{late:?}");
+    // Its finalizer is removed, and another object takes the name.
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone(("cm/settings", &ns), LIMIT).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let resume = ["undo", "--resume", &path, "--yes"];
+    let taken = belay(plane, &resume);
+    assert!(taken.code == 1 && taken.stdout.contains("another object has the name"), "{taken:?}");
+    plane.api().delete(&["cm/settings"], &ns).unwrap().success().unwrap();
+    assert_eq!(belay(plane, &resume).code, 0);
+    assert_eq!(read(plane, &ns, "cm/settings")["metadata"]["finalizers"][0], "undo.test/kept");
+}
