@@ -43,7 +43,7 @@ fn the_next_step_for_a_namespace_is_that_of_all_its_content() {
         assert_eq!(told(), first);
     }
 
-    // Nobody can delete one of the objects without an approval.
+    // One of the objects can't be deleted without an approval.
     let target = policy::target("", "pods", &ns);
     let always = json!({"targets": [target], "protect": {"always": {}}});
     policy::apply(plane, &format!("{ns}-pods"), always);
