@@ -22,8 +22,9 @@ test: controlplane ## run all tests, with a real control plane; ONLY=text select
 	@tests/image/tools
 	@$(CARGO) run --locked --example suite -- --only "$(ONLY)"
 
-test-long: controlplane ## run the scenarios with 10,000 objects and production intervals, then an hour of the soak
+test-long: controlplane ## run the scenarios with 10,000 objects and production intervals, a browser, then an hour of the soak
 	@BELAY_TEST_LONG=1 $(CARGO) run --locked --example suite -- --only scenarios
+	@BELAY_TEST_LONG=1 $(CARGO) test --locked --test cli chromium
 	@$(CARGO) run --locked --release --example soak -- --minutes 60
 
 quick: ## run the tests that need no control plane

@@ -17,6 +17,7 @@ mod files;
 mod inspect;
 mod object_words;
 mod pause;
+mod picture;
 mod place;
 mod policy_tests;
 mod release;
@@ -35,6 +36,7 @@ mod wait;
 mod webhooks;
 mod welcome;
 mod why;
+mod xml;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

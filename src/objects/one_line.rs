@@ -55,7 +55,8 @@ fn printable_chars(text: &str) -> impl Iterator<Item = char> {
 /// characters that change the direction of text.
 fn is_control(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A word in the quoting of a shell: users copy commands from messages, and names of RBAC

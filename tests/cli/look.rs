@@ -56,6 +56,19 @@ fn impact_predicts_the_refusal() {
     let path = "spec.template.spec.containers[0].envFrom[0].configMapRef.name";
     assert!(users.stdout.contains("deployment/web") && users.stdout.contains(path), "{users:?}");
 
+    // The graphs have the same facts.
+    let dot = belay(plane, &["impact", "cm/settings", "-n", &ns, "-o", "dot"]);
+    assert!(dot.code == 1 && dot.stdout.contains(r"BROKEN\ndeployment/web"), "{dot:?}");
+    assert!(dot.stdout.contains(&format!("[label=\"{path}")), "{dot:?}");
+    let users = belay(plane, &["used-by", "cm/settings", "-n", &ns, "-o", "mermaid"]);
+    assert!(users.code == 1 && users.stdout.contains("needs<br/>deployment/web"), "{users:?}");
+    assert!(users.stdout.contains(&format!("|\"{path}\"|")), "{users:?}");
+    let dry_run = ["delete", "deploy/web", "-n", &ns, "--dry-run=server", "-o", "html"];
+    let dry_run = belay(plane, &dry_run);
+    assert!(dry_run.code == 0 && dry_run.stdout.contains(">deployment/web</text>"), "{dry_run:?}");
+    assert!(dry_run.stdout.contains("<p>the API server accepts the DELETE"), "{dry_run:?}");
+    kubectl(plane, &["get", "deployment", "web", "-n", &ns]);
+
     // The workload and the objects that it uses are one deletion. Users are deleted first.
     let both = belay(plane, &["impact", "cm/settings", "deploy/web", "-n", &ns]);
     assert_eq!(both.code, 0, "{both:?}");

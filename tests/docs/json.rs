@@ -34,8 +34,8 @@ prints the same as JSON Schema, and `belay admin schemas Why` prints the schema 
 - **The exit code is the same as without `-o`** ([cli.md](cli.md)). If a command fails before it has an answer (a wrong option,
   no connection to the API server), it prints an error on standard error and no document.
 
-`admin uninstall` writes its progress to standard error, and the document at the end. `test -o junit` and `impact -o markdown` have
-no version.
+`admin uninstall` writes its progress to standard error, and the document at the end. `test -o junit`, `impact -o markdown`
+and graphs (`-o dot`, `-o mermaid` and `-o html`) have no version.
 
 These commands have no `-o`: `completion` (prints a shell script), `serve` (answers no question), `admin certs` (writes
 files), `admin crds` and `admin manifests` (print YAML), `admin schemas` (prints JSON).

@@ -31,7 +31,7 @@ use super::duration::parse_duration;
 use super::files::stdin_once;
 use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
 use super::place::{self, ClusterArguments};
-use super::report::{Format, FormatArguments, Report as _, View};
+use super::report::{Format, Report as _, View};
 use super::screen::{Screen, progress};
 use super::{CommandError, block_on, print};
 
@@ -76,8 +76,16 @@ pub struct DeleteArguments {
     #[command(flatten)]
     confirm: ConfirmArguments,
 
-    #[command(flatten)]
-    output: FormatArguments,
+    /// The output format; dot, mermaid and html are the graph of the impact, with --dry-run
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml|dot|mermaid|html",
+        default_value = "table",
+        ignore_case = true,
+        value_parser = Format::common_and(&[Format::Dot, Format::Mermaid, Format::Html])
+    )]
+    output: Format,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -90,6 +98,10 @@ enum DryRun {
 }
 
 pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
+    if arguments.output.is_picture() && arguments.dry_run.is_none() {
+        let text = "a graph of a deletion is the output of a dry run; add --dry-run=server";
+        return Err(CommandError::usage(text));
+    }
     if arguments.plan.is_none() && !arguments.objects.is_given() {
         arguments.objects.query()?;
     }
@@ -100,7 +112,6 @@ pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
 async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, CommandError> {
     let DeleteArguments { objects, plan, namespace, dry_run, timeout, output, cluster, .. } =
         arguments;
-    let output = output.output;
     let file = plan.as_deref().map(DeletionPlan::read).transpose()?;
     let (query, cascade) = match &file {
         Some(plan) => (TargetQuery::of_objects(&plan.targets), plan.cascade),
@@ -120,7 +131,11 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     }
     let plan = file.unwrap_or_else(|| state.plan.clone());
     show(&state, output)?;
-    let report = |result, says: String| DeleteReport::new(result, says, &plan);
+    let picture = output.is_picture().then(|| state.impact.picture()).flatten();
+    let report = |result, says: String| {
+        let picture = picture.clone().map(|picture| picture.with_note(says.clone()));
+        DeleteReport::new(result, says, &plan).with_picture(picture)
+    };
     let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {
         let says = "the cluster has changed since the plan; nothing was deleted".to_owned();

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::preflight::DeleteRefusal;
 use crate::command::document::Object;
 use crate::command::inspect::{DeletionPlan, PlanChange};
+use crate::command::picture::Picture;
 use crate::command::report::{Report, View};
 use crate::command::stuck::StuckObject;
 
@@ -31,6 +32,9 @@ pub struct DeleteReport {
     refusals: Vec<DeleteRefusal>,
     /// The commands that approve the deletion, if it is denied.
     approve: Vec<String>,
+    /// The graph of the impact, if it is the output.
+    #[serde(skip)]
+    picture: Option<Picture>,
 }
 
 /// The result of a deletion.
@@ -64,7 +68,12 @@ impl DeleteReport {
             changes: Vec::new(),
             refusals: Vec::new(),
             approve: Vec::new(),
+            picture: None,
         }
+    }
+
+    pub fn with_picture(self, picture: Option<Picture>) -> Self {
+        Self { picture, ..self }
     }
 
     pub fn with_deleted(self, deleted: Vec<Object>) -> Self {
@@ -90,6 +99,10 @@ impl DeleteReport {
 
 impl Report for DeleteReport {
     const KIND: &'static str = "Deleted";
+
+    fn picture(&self) -> Option<Picture> {
+        self.picture.clone()
+    }
 
     fn text(&self, view: View) -> String {
         let mut text = view.screen.paragraph(0, &self.says);

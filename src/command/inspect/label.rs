@@ -24,7 +24,8 @@ impl Object {
         format!("{}/{}{option}", self.kind_word(), self.name)
     }
 
-    fn kind_word(&self) -> String {
+    /// The kind in the short form.
+    pub fn kind_word(&self) -> String {
         let is_built_in = Kinds::is_built_in(&self.group, &self.resource);
         let short = SHORT.iter().find(|(kind, _)| is_built_in && *kind == self.kind);
         match short {

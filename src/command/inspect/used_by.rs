@@ -12,7 +12,8 @@ use super::targets::{SearchArguments, TargetQuery};
 use super::tree::{TreeLine, draw};
 use crate::command::CommandError;
 use crate::command::document::{FailedRead, Object};
-use crate::command::report::{ListArguments, Report, View, name_lines};
+use crate::command::picture::{Fate, Picture};
+use crate::command::report::{GraphArguments, Report, View, name_lines};
 use crate::command::screen::{Field, Screen, Tone};
 use crate::graph::{
     DeletionRequest, EdgeQualifier, Graph, NodeId, ObjectPhase, Propagation, Strength, fates,
@@ -45,7 +46,7 @@ pub struct UsedByArguments {
     depth: u8,
 
     #[command(flatten)]
-    output: ListArguments,
+    output: GraphArguments,
 }
 
 /// The report.
@@ -93,6 +94,9 @@ struct Use {
     depth: u8,
     /// Whether the used object exists.
     present: bool,
+    /// The object at the other end of the edge.
+    #[serde(skip)]
+    of: Object,
     #[serde(skip)]
     id: NodeId,
     /// The node of `root`.
@@ -248,6 +252,7 @@ fn users(graph: &Graph, object: NodeId, depth: u8) -> Vec<Use> {
                 field_path: user.path().to_owned(),
                 depth,
                 present: true,
+                of: Object::at(graph, object),
                 id: user.node.id(),
                 root_id: root,
             }
@@ -268,6 +273,7 @@ fn used(graph: &Graph, user: NodeId, depth: u8) -> Vec<Use> {
         field_path: path.to_owned(),
         depth,
         present: graph.get(id).is_some(),
+        of: Object::at(graph, user),
         id,
         root_id: id,
     };
@@ -327,6 +333,37 @@ impl Report for UsedBy {
         &self.not_read
     }
 
+    fn picture(&self) -> Option<Picture> {
+        let title = match self.reverse {
+            false => format!("users of {}", self.object.label("")),
+            true => format!("objects that {} uses", self.object.label("")),
+        };
+        let mut picture = Picture::new(title, &self.object.namespace, &self.not_read);
+        if self.weaker > 0 {
+            picture = picture.with_note(self.weaker_text());
+        }
+        let target = picture.node(&self.object);
+        target.set_target();
+        if self.present == Some(false) {
+            target.set_fate(Fate::Unchanged, "not there", "");
+        }
+        for one in &self.uses {
+            let word = if one.present { one.means } else { "not there" };
+            let (user, used) = match self.reverse {
+                false => (&one.object, &one.of),
+                true => (&one.of, &one.object),
+            };
+            if one.object != self.object {
+                picture.node(&one.object).set_fate(Fate::Unchanged, word, "");
+            }
+            picture.add_edge(user, used, &one.field_path, one.means != "needs");
+            if one.root != one.object {
+                picture.add_edge(&one.object, &one.root, "metadata.ownerReferences", false);
+            }
+        }
+        Some(picture)
+    }
+
     fn text(&self, view: View) -> String {
         let screen = view.screen;
         let mut root = self.tree.clone();
@@ -351,13 +388,7 @@ impl Report for UsedBy {
             false => draw(&[root], screen, view.is_complete()),
         };
         if self.weaker > 0 {
-            let what = match (self.reverse, self.weaker) {
-                (false, 1) => "more user that blocks nothing",
-                (false, _) => "more users that block nothing",
-                (true, 1) => "more use that blocks nothing",
-                (true, _) => "more uses that block nothing",
-            };
-            let more = format!("{} {what} (mentions, optional, ended)", self.weaker);
+            let more = self.weaker_text();
             text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
         }
         text.push_str(&self.cascaded_text(screen));
@@ -370,6 +401,17 @@ impl Report for UsedBy {
 }
 
 impl UsedBy {
+    /// The number of omitted edges.
+    fn weaker_text(&self) -> String {
+        let what = match (self.reverse, self.weaker) {
+            (false, 1) => "more user that blocks nothing",
+            (false, _) => "more users that block nothing",
+            (true, 1) => "more use that blocks nothing",
+            (true, _) => "more uses that block nothing",
+        };
+        format!("{} {what} (mentions, optional, ended)", self.weaker)
+    }
+
     /// The line about the objects that would be deleted as well. An object without users can
     /// still have content.
     fn cascaded_text(&self, screen: Screen) -> String {

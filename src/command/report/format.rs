@@ -21,6 +21,12 @@ pub enum Format {
     Markdown,
     /// For CI systems: JUnit XML
     Junit,
+    /// The graph for Graphviz
+    Dot,
+    /// The graph for Markdown
+    Mermaid,
+    /// The graph as a page for a browser
+    Html,
 }
 
 /// The formats that every command with `-o` offers.
@@ -31,6 +37,11 @@ impl Format {
     pub fn common_and(also: &[Self]) -> impl TypedValueParser<Value = Self> + use<> {
         let values = COMMON.iter().chain(also).filter_map(Self::to_possible_value);
         PossibleValuesParser::new(values).try_map(|name| Self::from_str(&name, true))
+    }
+
+    /// Whether it is a graph.
+    pub fn is_picture(self) -> bool {
+        matches!(self, Self::Dot | Self::Mermaid | Self::Html)
     }
 }
 
@@ -78,6 +89,37 @@ pub struct ListArguments {
     /// List each kind that could not be read
     #[arg(long)]
     pub verbose: bool,
+}
+
+/// The output options of a command that lists objects and draws them.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct GraphArguments {
+    /// The output format
+    #[arg(
+        short,
+        long,
+        value_name = "table|wide|name|json|yaml|dot|mermaid|html",
+        default_value = "table",
+        ignore_case = true,
+        value_parser = Format::common_and(&[
+            Format::Wide, Format::Name, Format::Dot, Format::Mermaid, Format::Html
+        ])
+    )]
+    pub output: Format,
+
+    /// Print long lists completely
+    #[arg(long)]
+    pub all: bool,
+
+    /// List each kind that could not be read
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+impl From<GraphArguments> for OutputArguments {
+    fn from(GraphArguments { output, all, verbose }: GraphArguments) -> Self {
+        Self { output, all, verbose }
+    }
 }
 
 impl From<ListArguments> for OutputArguments {

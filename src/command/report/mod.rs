@@ -14,11 +14,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::file::{MAX_DOCUMENT, read_document};
-pub use self::format::{Format, FormatArguments, ListArguments, OutputArguments};
+pub use self::format::{Format, FormatArguments, GraphArguments, ListArguments, OutputArguments};
 pub use self::object_report::{ObjectReport, print_each};
 pub use self::schema::{Kind, kind};
 pub use self::watch::WatchArguments;
 use super::document::FailedRead;
+use super::picture::Picture;
 use super::screen::{Screen, Table, cut};
 use super::{CommandError, print};
 use crate::objects::first_in_turns;
@@ -71,6 +72,11 @@ pub trait Report: Serialize + JsonSchema {
         None
     }
 
+    /// The report as a graph; `None` if the command does not offer these formats.
+    fn picture(&self) -> Option<Picture> {
+        None
+    }
+
     /// The exit code of the command.
     fn exit_code(&self) -> u8 {
         0
@@ -94,6 +100,9 @@ pub trait Report: Serialize + JsonSchema {
             Format::Name => self.names(),
             Format::Markdown => self.markdown(view.all),
             Format::Junit => self.junit(),
+            Format::Dot => self.picture().map(Picture::dot),
+            Format::Mermaid => self.picture().map(|picture| picture.mermaid(None)),
+            Format::Html => self.picture().map(Picture::html),
             Format::Table | Format::Wide => None,
         };
         Ok(special.unwrap_or_else(|| self.text(view)))

@@ -88,6 +88,12 @@ fn heading(format: Format, is_first: bool) -> String {
         Format::Table | Format::Wide => {
             format!("\nat {}:\n", now.round(Unit::Second).unwrap_or(now))
         }
-        Format::Json | Format::Name | Format::Markdown | Format::Junit => String::new(),
+        Format::Json
+        | Format::Name
+        | Format::Markdown
+        | Format::Junit
+        | Format::Dot
+        | Format::Mermaid
+        | Format::Html => String::new(),
     }
 }

@@ -121,7 +121,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         return report(UndoResult::WouldUndo, steps).print(output);
     }
     if must_ask {
-        confirm::ask(&steps)?;
+        confirm::ask(&format!("{steps}\nFor a moment the object does not exist."))?;
     } else {
         progress(&steps);
     }

@@ -39,6 +39,7 @@ fn without_policies_nothing_is_refused_and_the_impact_is_still_reported() {
 #[test]
 fn a_claim_waits_for_the_pod_that_has_it_mounted() {
     assert_snapshot("claim.txt", 1, "impact pvc data-postgres-0 -n shop --from .");
+    assert_snapshot("claim-wide.txt", 1, "impact pvc data-postgres-0 -n shop --from . -o wide");
 }
 
 #[test]

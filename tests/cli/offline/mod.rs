@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod impact;
+mod picture;
 mod plan;
 mod removed;
 mod stuck;

@@ -5,6 +5,7 @@
 //! characters are escaped; in code, the fence is longer than any run of backticks.
 
 use super::destroyed::Destroyed;
+use super::picture::picture;
 use super::report::Impact;
 use super::text::{
     Line, cascade_option, condition, order_text, reason_text, reasons_heading, summary,
@@ -22,6 +23,13 @@ const MAX_LINES: usize = 60;
 
 /// A tree with more lines is collapsed.
 const MAX_UNFOLDED_LINES: usize = 15;
+
+/// The maximum number of nodes of the graph. A graph with more than the second number is collapsed.
+const MAX_NODES: usize = 40;
+const MAX_UNFOLDED_NODES: usize = 12;
+
+/// The maximum size of the graph. Only long names reach it.
+const MAX_GRAPH_BYTES: usize = 20_000;
 
 /// The maximum size of the tree: GitHub accepts at most 65,536 characters.
 const MAX_BYTES: usize = 30_000;
@@ -80,8 +88,24 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     let not_read = FailedRead::grouped(&impact.not_read, all);
     let not_read = not_read.iter().map(|not_read| escape(&unread_text(not_read)));
     part(list("not read", "kinds", not_read.collect(), 0, all));
+    part(graph_block(impact));
     part(tree_block(impact, condition, all));
     text
+}
+
+/// The graph of the effects. Without arrows, the tree contains the same.
+fn graph_block(impact: &Impact) -> String {
+    let graph = picture(impact);
+    let (count, has_edges) = (graph.len(), graph.has_edges());
+    let graph = graph.mermaid(Some(MAX_NODES));
+    if !has_edges || graph.len() > MAX_GRAPH_BYTES {
+        return String::new();
+    }
+    let block = format!("```mermaid\n{graph}```\n");
+    match count > MAX_UNFOLDED_NODES {
+        true => format!("<details><summary>graph</summary>\n\n{block}\n</details>\n"),
+        false => block,
+    }
 }
 
 /// The table of counts.
@@ -130,7 +154,7 @@ fn destroyed_text(destroyed: &Destroyed) -> String {
 
 /// The tree. A long tree is collapsed.
 fn tree_block(impact: &Impact, condition: Option<&str>, all: bool) -> String {
-    let tree = tree(impact, Screen::pipe(), all);
+    let tree = tree(impact, Screen::pipe(), all, false);
     let count = tree.lines().count();
     if count == 0 {
         return String::new();

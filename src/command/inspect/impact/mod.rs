@@ -8,6 +8,7 @@ mod markdown;
 mod nodes;
 mod order;
 mod outcome;
+mod picture;
 mod plan;
 mod report;
 mod text;
@@ -27,6 +28,7 @@ use super::inspection::{self, Inspection};
 use super::targets::SelectionArguments;
 use super::verdict::verdict;
 use crate::command::document::{FailedRead, ReportedVerdict};
+use crate::command::picture::Picture;
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
@@ -44,15 +46,18 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; name lists the objects that the deletion deletes or keeps Terminating;
-    /// markdown is for a comment on a pull request
+    /// The output format; wide has the arguments of each object for kubectl; name lists the
+    /// objects that the deletion deletes or keeps Terminating; markdown is for a comment on a pull request; dot, mermaid and html are a graph
     #[arg(
         short,
         long,
-        value_name = "table|json|yaml|name|markdown",
+        value_name = "table|wide|json|yaml|name|markdown|dot|mermaid|html",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::common_and(&[Format::Name, Format::Markdown])
+        value_parser = Format::common_and(&[
+            Format::Wide, Format::Name, Format::Markdown, Format::Dot, Format::Mermaid,
+            Format::Html
+        ])
     )]
     output: Format,
 
@@ -147,6 +152,10 @@ impl Report for Impact {
 
     fn markdown(&self, all: bool) -> Option<String> {
         Some(markdown::markdown(self, all))
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        Some(picture::picture(self))
     }
 
     fn exit_code(&self) -> u8 {

@@ -196,6 +196,16 @@ impl<'s> ImpactOutcomes<'s> {
         users.into_iter().filter(|user| self.possible.deletes(*user, false)).collect()
     }
 
+    /// The fields that refer to an object, of the objects that must be deleted before it. Empty for
+    /// an object that a selector matches.
+    pub fn after_paths(&self, id: NodeId) -> Vec<String> {
+        let users = self.after(id).into_iter().map(|user| self.inspection.graph.get(user));
+        let path = |user: Node<'_>| {
+            user.uses().iter().find(|edge| edge.to == id).map(|edge| edge.path.to_string())
+        };
+        users.map(|user| user.and_then(path).unwrap_or_default()).collect()
+    }
+
     /// The text about the objects that must be deleted before an object: `after pod/a, pod/b
     /// and 3 more users`. Empty if there are none.
     pub fn after_text(&self, id: NodeId) -> String {

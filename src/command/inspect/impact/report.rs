@@ -129,6 +129,9 @@ pub struct AffectedObject {
     /// The objects that have to be deleted before it, because they use it. For a held object,
     /// the objects that keep it.
     pub after: Vec<Object>,
+    /// The fields in `after` that refer to the object.
+    #[serde(skip)]
+    pub after_paths: Vec<String>,
     /// A remark. Absent if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -222,6 +225,7 @@ impl Impact {
                 certain,
                 via,
                 after,
+                after_paths: outcomes.after_paths(id),
                 note,
                 held_by_belay,
                 is_freed,
@@ -248,6 +252,7 @@ impl Impact {
                     field_path: path.clone(),
                 }),
                 after: Vec::new(),
+                after_paths: Vec::new(),
                 note: format!("{}{path}{others}", through.unwrap_or_default()),
                 held_by_belay: false,
                 is_freed: false,
@@ -275,6 +280,7 @@ impl Impact {
                     field_path: "spec.nodeAffinity".to_owned(),
                 }),
                 after: Vec::new(),
+                after_paths: Vec::new(),
                 note: format!("its nodeAffinity allows no other node{bound}"),
                 held_by_belay: false,
                 is_freed: false,

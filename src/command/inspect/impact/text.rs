@@ -69,7 +69,7 @@ pub fn text(impact: &Impact, view: View) -> String {
         text.push_str(screen.behind(&heading, COUNT_WIDTH, &details).trim_end());
         text.push('\n');
     }
-    text.push_str(&tree(impact, screen, all));
+    text.push_str(&tree(impact, screen, all, view.wide));
     text.push_str(&tail(impact, view));
     text
 }
@@ -132,8 +132,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
 }
 
 /// The trees of the affected objects as text.
-pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
-    let roots = roots(impact);
+pub(super) fn tree(impact: &Impact, screen: Screen, all: bool, wide: bool) -> String {
+    let roots = roots(impact, wide);
     let (shown, more) = cut(&roots, MAX_ROOTS, all, "objects with their effects");
     let mut text = draw(shown, screen, all);
     if let Some(more) = more {
@@ -239,8 +239,8 @@ fn plural(count: usize, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
-/// The trees of the affected objects.
-fn roots(impact: &Impact) -> Vec<TreeLine> {
+/// The trees of the affected objects. `wide`: a label has the arguments for kubectl.
+fn roots(impact: &Impact, wide: bool) -> Vec<TreeLine> {
     let affected: HashSet<NodeId> = impact.objects.iter().filter_map(|object| object.id).collect();
     let mut children: HashMap<NodeId, Vec<&AffectedObject>> = HashMap::new();
     let mut tops: Vec<&AffectedObject> = Vec::new();
@@ -252,12 +252,16 @@ fn roots(impact: &Impact) -> Vec<TreeLine> {
     }
     let mut drawn: HashSet<NodeId> = HashSet::new();
     let omitted = impact.omitted_namespace();
+    let label = |object: &Object| match wide {
+        true => object.typed.clone(),
+        false => object.label(omitted),
+    };
     let mut roots: Vec<TreeLine> = Vec::new();
     // Owners can form a cycle, so an object that no root reaches is a root as well.
     let others = impact.objects.iter().filter(|object| object.id.is_some());
     for object in tops.iter().copied().chain(others) {
         if object.id.is_none_or(|id| !drawn.contains(&id)) {
-            roots.push(branch(object, &children, &mut drawn, omitted, 0));
+            roots.push(branch(object, &children, &mut drawn, &label, 0));
         }
     }
     let mut all = TreeLine { below: roots, ..TreeLine::default() };
@@ -272,14 +276,9 @@ fn kind_rank(object: &Object) -> u8 {
     index.and_then(|index| u8::try_from(index).ok()).unwrap_or(RANKS - 1)
 }
 
-fn branch(
-    object: &AffectedObject,
-    children: &HashMap<NodeId, Vec<&AffectedObject>>,
-    drawn: &mut HashSet<NodeId>,
-    omitted: &str,
-    depth: usize,
-) -> TreeLine {
-    let (sign, tone, rank) = match (object.outcome, object.certain) {
+/// The outcome of an object in one word, its colour, and its severity: 0 is the worst.
+pub(super) fn sign(object: &AffectedObject) -> (&'static str, Tone, u8) {
+    match (object.outcome, object.certain) {
         ("Broken", true) => ("BROKEN", Tone::Bad, 0),
         ("Broken", false) => ("BROKEN?", Tone::Bad, 0),
         ("Stranded", true) => ("stranded", Tone::Bad, 0),
@@ -292,7 +291,17 @@ fn branch(
         ("Orphaned", false) => ("orphaned?", Tone::Doubtful, 3),
         (_, true) => ("deleted", Tone::Plain, 5),
         (_, false) => ("deleted?", Tone::Doubtful, 4),
-    };
+    }
+}
+
+fn branch(
+    object: &AffectedObject,
+    children: &HashMap<NodeId, Vec<&AffectedObject>>,
+    drawn: &mut HashSet<NodeId>,
+    label: &impl Fn(&Object) -> String,
+    depth: usize,
+) -> TreeLine {
+    let (sign, tone, rank) = sign(object);
     // Destroyed data matters more than the deletion.
     let rank = if rank > 3 && !object.note.is_empty() { 1 } else { rank };
     // Workloads come first.
@@ -310,13 +319,13 @@ fn branch(
             // The children of the child are drawn beside it.
             let deeper = child.id.and_then(|id| children.get(&id)).into_iter().flatten();
             next.extend(deeper.filter(|deep| deep.id.is_none_or(|id| !drawn.contains(&id))));
-            lines.push(branch(child, &HashMap::new(), drawn, omitted, depth + 1));
+            lines.push(branch(child, &HashMap::new(), drawn, label, depth + 1));
         } else {
-            lines.push(branch(child, children, drawn, omitted, depth + 1));
+            lines.push(branch(child, children, drawn, label, depth + 1));
         }
     }
     TreeLine {
-        label: object.object.label(omitted),
+        label: label(&object.object),
         sign: sign.to_owned(),
         tone,
         note: object.note.clone(),
