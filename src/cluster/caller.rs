@@ -17,7 +17,7 @@ use super::api_error::chain;
 use super::dry_run::DryRunSupport;
 use super::kubeconfig::find_cluster;
 use super::start::{StartError, without_retries};
-use crate::objects::{ApiError, KindInfo};
+use crate::objects::{ApiError, KindInfo, read_without_managed_fields};
 
 /// The cluster and the user to connect as, from the same options as kubectl.
 #[derive(Debug, Clone, Default)]
@@ -119,7 +119,7 @@ impl Caller {
         let body =
             serde_json::to_vec(object).map_err(|error| ApiError::Other(error.to_string()))?;
         let request = api::requests(info, namespace).create(&PostParams::default(), body)?;
-        Ok(self.client.request(request).await?)
+        parse(&self.client.request_text(request).await?)
     }
 
     /// Patches an object with JSON patch operations.
@@ -134,11 +134,12 @@ impl Caller {
         let patch = Patch::Json::<()>(patch);
         let requests = api::requests(info, namespace);
         let request = requests.patch(&api::escaped(name), &PatchParams::default(), &patch)?;
-        self.client.request::<Value>(request).await?;
+        self.client.request_text(request).await?;
         Ok(())
     }
 
-    /// Reads a whole object; `None` if it does not exist.
+    /// Reads a whole object; `None` if it does not exist. Without its managedFields if they are nested
+    /// too deeply, because clients write them.
     pub async fn object(
         &self,
         info: &KindInfo,
@@ -147,11 +148,18 @@ impl Caller {
     ) -> Result<Option<Value>, ApiError> {
         let read = api::object(&self.client, info, namespace, name, Detail::Whole).await;
         let Some(json) = read? else { return Ok(None) };
-        let object = serde_json::from_str(&json);
-        object.map(Some).map_err(|_| {
-            ApiError::Unreadable("the answer of the API server is not an object".to_owned())
-        })
+        parse(&json).map(Some)
     }
+}
+
+/// Parses an object, without its managedFields if they are nested too deeply.
+fn parse(json: &str) -> Result<Value, ApiError> {
+    let object = serde_json::from_str(json);
+    object.or_else(|_| read_without_managed_fields(json)).map_err(|_| {
+        ApiError::Unreadable(
+            "the answer of the API server is not an object, or is nested too deeply".to_owned(),
+        )
+    })
 }
 
 /// Whether the user of a client has a permission. Empty names mean all.

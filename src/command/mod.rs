@@ -47,7 +47,7 @@ use clap::{FromArgMatches as _, Parser, Subcommand};
 use self::screen::Screen;
 use crate::certs::CertError;
 use crate::cluster::StartError;
-use crate::objects::{parse_former_hold, set_former_holds};
+use crate::objects::{NEXT_STEP, parse_former_hold, set_former_holds};
 use crate::webhook::ServeError;
 
 #[derive(Debug, Parser)]
@@ -301,7 +301,7 @@ fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
 
 /// The lines of an error. A message may end with the next command, after "; next: ".
 fn error_text(message: &str) -> String {
-    match message.rsplit_once("; next: ").filter(|(_, hint)| !hint.contains('\n')) {
+    match message.rsplit_once(NEXT_STEP).filter(|(_, hint)| !hint.contains('\n')) {
         Some((message, hint)) => format!("error: {message}\nhint: {hint}\n"),
         None => format!("error: {message}\n"),
     }

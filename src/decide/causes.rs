@@ -46,11 +46,6 @@ impl CauseList {
         self.same_namespace.causes.is_empty() && self.elsewhere.causes.is_empty()
     }
 
-    /// The number of causes that are not listed.
-    pub(super) fn more(&self) -> usize {
-        self.same_namespace.more + self.elsewhere.more
-    }
-
     /// The listed causes, and the number of the others.
     pub(super) fn into_causes(self) -> (Vec<Cause>, usize) {
         let ListedCauses { mut causes, more } = self.same_namespace;

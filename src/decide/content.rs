@@ -1,21 +1,68 @@
 //! The content of a Namespace or CRD, and objects that keep another object because they exist
 //! (question 6 in docs/THEORY.md).
 
-use super::causes::{CauseList, cause_of_object};
+use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object};
 use super::item::JudgedObject;
 use super::owners::{OwnerState, owner_state};
 use super::situation::{Absence, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
-use crate::graph::{Fates, Graph, Node};
-use crate::objects::{CRDS, KindId, KindInfo, Kinds, full_name};
+use crate::graph::{Fates, Graph, Node, NodeId};
+use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name};
 use crate::policy::api::Action;
 use crate::policy::{
     AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
 };
 
 /// The limit of objects that belay counts. More objects do not change the verdict.
-const MAX_OBJECTS: usize = 1_000;
+pub(super) const MAX_OBJECTS: usize = 1_000;
+
+/// The objects that count, each with the reason. The objects that messages list come first: those
+/// that can't be deleted first either, then by name. So they do not depend on the order of the
+/// search.
+fn find_counted<'a, R>(
+    situation: &Situation<'a>,
+    objects: impl Iterator<Item = JudgedObject<'a>>,
+    reason: impl Fn(&JudgedObject<'a>) -> Option<R>,
+) -> Vec<(JudgedObject<'a>, R)> {
+    let name = |object: &JudgedObject<'a>| {
+        let ObjectFacts { group, resource, namespace, name, .. } = object.facts;
+        (resource, group, namespace, name)
+    };
+    let mut counted: Vec<(JudgedObject<'a>, R)> = Vec::new();
+    for object in objects {
+        let is_full = counted.len() >= MAX_OBJECTS;
+        if !situation.work.charge(1) {
+            break;
+        }
+        // Of more objects, only those matter that messages would list.
+        if is_full && name(&object) >= name(&counted[MAX_LISTED_CAUSES - 1].0) {
+            continue;
+        }
+        if !situation.work.charge(7) {
+            break;
+        }
+        let Some(reason) = reason(&object) else { continue };
+        if is_full {
+            let position = counted.partition_point(|(other, _)| name(other) < name(&object));
+            counted.insert(position, (object, reason));
+            counted.truncate(MAX_OBJECTS);
+            continue;
+        }
+        counted.push((object, reason));
+        if counted.len() == MAX_OBJECTS {
+            counted.sort_by(|(one, _), (other, _)| name(one).cmp(&name(other)));
+        }
+    }
+    if counted.len() < MAX_OBJECTS {
+        let is_always_denied = |object: &JudgedObject<'a>| {
+            let applied = situation.policies_of(object.facts);
+            applied.iter().any(|one| one.action == Action::Deny && one.policy.modes.always)
+        };
+        counted.sort_by_cached_key(|(object, _)| (!is_always_denied(object), name(object)));
+    }
+    counted
+}
 
 /// The objects that keep another object.
 #[derive(Default)]
@@ -34,12 +81,6 @@ impl BlockingObjects {
     /// An empty result for an object in this namespace.
     fn new(namespace: &str) -> Self {
         Self { causes: CauseList::new(namespace), ..Self::default() }
-    }
-
-    /// Adds a cause in a namespace. Returns whether to continue the search.
-    fn add(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) -> bool {
-        self.causes.add(namespace, cause);
-        self.causes.more() < MAX_OBJECTS
     }
 
     fn add_absence(&mut self, kind: &KindInfo, absence: Absence) {
@@ -191,26 +232,24 @@ fn require_absent_kind(
     }
 }
 
-/// The content of a Namespace or CRD that the policy counts. Other objects have no content.
+/// The content of a Namespace or CRD that the policy counts, without the objects `deleted`. Other
+/// objects have no content.
 pub(super) fn find_content<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     not_empty: &'a NotEmpty,
+    deleted: &NumberSet<NodeId>,
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::default();
     let Some(container) = Container::from_item(item) else { return blocking };
-    for member in container.judged_objects(*situation) {
-        if !situation.work.charge(8) {
-            break;
-        }
-        if let Some(why) = content_reason(situation, &member, container, not_empty)
-            && !blocking.add(member.facts.namespace, || Cause::Content {
-                object: member.object_name(),
-                why,
-            })
-        {
-            break;
-        }
+    let is_kept =
+        |member: &JudgedObject<'_>| !member.node.is_some_and(|node| deleted.contains(&node.id()));
+    let members = container.judged_objects(*situation).filter(is_kept);
+    let reason =
+        |member: &JudgedObject<'a>| content_reason(situation, member, container, not_empty);
+    for (member, why) in find_counted(situation, members, reason) {
+        let cause = || Cause::Content { object: member.object_name(), why };
+        blocking.causes.add(member.facts.namespace, cause);
     }
     if blocking.causes.is_empty() {
         // If every object counts, one object is enough.
@@ -243,24 +282,21 @@ pub(super) fn find_existing<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    exists: &Exists,
+    exists: &'a Exists,
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::new(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
         let container = Container::Crd(group, resource);
-        for other in container.judged_objects(*situation) {
-            if !situation.work.charge(1) {
-                break;
-            }
+        let reason = |other: &JudgedObject<'a>| {
             let is_deleted = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
             let namespace_matches =
                 exists.namespace_labels.match_namespace(situation.namespace_labels(), other.facts)
                     != MatchResult::No;
             let counts = other.uid() != item.uid() && !is_deleted && namespace_matches;
-            let cause = || Cause::Exists(other.object_name());
-            if counts && !blocking.add(other.facts.namespace, cause) {
-                break;
-            }
+            counts.then_some(())
+        };
+        for (other, ()) in find_counted(situation, container.judged_objects(*situation), reason) {
+            blocking.causes.add(other.facts.namespace, || Cause::Exists(other.object_name()));
         }
         if blocking.causes.is_empty() {
             let is_own_kind = (item.facts.group, item.facts.resource) == (group, resource);

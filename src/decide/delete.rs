@@ -220,16 +220,17 @@ pub(super) fn judge_affected<'a>(
     judgement.set_leads_to_deletion();
     let nodes = members.iter().filter_map(|member| member.item.node);
     let target_ids: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
+    let other_deletes = other_deletes(&situation, members);
     for DeletionTarget { item: target, deferred_to_release, .. } in members {
         if *deferred_to_release {
             judge_remaining_users(judgement, fates, target);
         } else {
-            judge_protection(
-                judgement,
-                fates,
-                target,
-                Cascade { needs_live_proof: true, owner_propagation: None },
-            );
+            let cascade = Cascade {
+                needs_live_proof: true,
+                owner_propagation: None,
+                other_deletes: &other_deletes,
+            };
+            judge_protection(judgement, fates, target, cascade);
         }
         if !affected.is_complete() {
             let limit = Cause::TooLarge(format!("has more than {MAX_FOLLOWED} objects below it"));
@@ -245,6 +246,7 @@ pub(super) fn judge_affected<'a>(
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
     // The controller of a container deletes its content directly, whatever owns it.
     let owner_propagation = containers.is_empty().then_some(propagation);
+    let cascade = Cascade { needs_live_proof, owner_propagation, other_deletes: &other_deletes };
     for node in affected.lost(situation.graph).filter(|node| !target_ids.contains(&node.id())) {
         if situation.work.is_used_up() {
             break;
@@ -255,17 +257,12 @@ pub(super) fn judge_affected<'a>(
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
         judgement.set_covered_by_content_approval(certain || !containers.is_empty());
-        judge_protection(judgement, fates, &item, Cascade { needs_live_proof, owner_propagation });
+        judge_protection(judgement, fates, &item, cascade);
     }
     for (target, container) in &containers {
         judgement.set_covered_by_content_approval(true);
         for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
-            judge_protection(
-                judgement,
-                fates,
-                &item,
-                Cascade { needs_live_proof, owner_propagation },
-            );
+            judge_protection(judgement, fates, &item, cascade);
         }
         require_known_content(judgement, target, |_| true);
     }
@@ -274,6 +271,18 @@ pub(super) fn judge_affected<'a>(
         judge_orphaning(judgement, fates, target, *propagation);
     }
     judgement.set_covered_by_content_approval(false);
+}
+
+/// The objects that the DELETEs of several targets certainly delete, apart from Namespaces and
+/// CRDs. As content, they do not keep a Namespace or CRD among these targets.
+fn other_deletes(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> NumberSet<NodeId> {
+    let is_container = |member: &&DeletionTarget<'_>| Container::from_item(&member.item).is_some();
+    let (containers, others): (Vec<_>, Vec<_>) = members.iter().partition(is_container);
+    if containers.is_empty() || others.is_empty() {
+        return NumberSet::default();
+    }
+    let fates = AffectedObjects::find(situation, &others).fates;
+    fates.iter().map(|(id, _)| id).filter(|id| fates.is_certainly_deleted(*id)).collect()
 }
 
 /// Denies the request unless belay knows all content of a Namespace or CRD that policies
@@ -325,11 +334,13 @@ fn walk_targets(
 
 /// How a deletion reaches an object.
 #[derive(Clone, Copy)]
-struct Cascade {
+struct Cascade<'c> {
     /// Whether the absence of users needs live proof, because no later check exists.
     needs_live_proof: bool,
     /// If the deletion of its owners deletes the object: the propagation of that deletion.
     owner_propagation: Option<Propagation>,
+    /// The objects that the DELETEs of other targets than Namespaces and CRDs certainly delete.
+    other_deletes: &'c NumberSet<NodeId>,
 }
 
 /// Answers questions 4 to 6 for one object: the target, or an object that would be deleted as
@@ -338,7 +349,7 @@ fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    Cascade { needs_live_proof, owner_propagation }: Cascade,
+    Cascade { needs_live_proof, owner_propagation, other_deletes }: Cascade<'_>,
 ) {
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
@@ -376,7 +387,7 @@ fn judge_protection<'a>(
             add_blocking_objects(judgement, applied, item, Reason::StillNeeded, blocking);
         }
         if let Some(not_empty) = &modes.while_not_empty {
-            let blocking = find_content(&situation, item, not_empty);
+            let blocking = find_content(&situation, item, not_empty, other_deletes);
             add_blocking_objects(judgement, applied, item, Reason::NotEmpty, blocking);
         }
     }
@@ -407,7 +418,7 @@ pub(super) fn judge_remaining_content<'a>(
     let situation = judgement.situation;
     for applied in situation.policies_of(target.facts) {
         if let Some(not_empty) = &applied.policy.modes.while_not_empty {
-            let blocking = find_content(&situation, target, not_empty);
+            let blocking = find_content(&situation, target, not_empty, &NumberSet::default());
             add_blocking_objects(judgement, &applied, target, Reason::NotEmpty, blocking);
         }
     }

@@ -26,12 +26,13 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: whether the request is an UPDATE, and the objects of the
-    /// first blocker whose DELETE belay would not allow at once either.
+    /// Adds data for the message: whether the request is an UPDATE, and the objects of so many
+    /// blockers whose DELETE belay would not allow at once either.
     pub(super) fn with_refused_steps(
         mut self,
         situation: &Situation<'_>,
         review: &Review<'_>,
+        blockers: usize,
     ) -> Self {
         if self.blockers.is_empty() {
             return self;
@@ -47,7 +48,9 @@ impl Verdict {
         };
         let namespace = self.target.own_namespace();
         let mut refused_steps = Vec::new();
-        for object in keeping_objects(&self.target, self.blockers.first()) {
+        let blockers = self.blockers.iter().take(blockers);
+        let objects = blockers.flat_map(|blocker| keeping_objects(&self.target, Some(blocker)));
+        for object in objects {
             let Some(verdict) = delete(object) else { continue };
             let first: Vec<ObjectName> =
                 keeping_objects(&verdict.target, verdict.blockers.first()).cloned().collect();

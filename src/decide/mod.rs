@@ -55,7 +55,7 @@ pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
-pub(crate) use remedy::step_to_end_use;
+pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use};
 pub(crate) use render::{
     HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,
 };
@@ -98,7 +98,7 @@ pub fn decide_within(
 ) -> Verdict {
     let situation = &Situation { work: StepLimit::new(budget), ..*situation };
     existence::decide_unknown_container(situation, review).unwrap_or_else(|| {
-        let verdict = decide_operation(situation, review).with_refused_steps(situation, review);
+        let verdict = decide_operation(situation, review).with_refused_steps(situation, review, 1);
         existence::decide_existing(situation, review, verdict)
     })
 }
@@ -110,7 +110,11 @@ pub fn decide_together(
     review: &Review<'_>,
     nodes: &[Node<'_>],
 ) -> Verdict {
-    delete::delete_together(situation, review, nodes).with_refused_steps(situation, review)
+    delete::delete_together(situation, review, nodes).with_refused_steps(
+        situation,
+        review,
+        remedy::MAX_DESCRIBED,
+    )
 }
 
 /// The verdict, if the object of the review exists.

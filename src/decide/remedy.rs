@@ -1,7 +1,11 @@
 //! The first step that a denial message advises, besides an approval.
 
+use super::content::MAX_OBJECTS;
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedStep, Verdict};
 use crate::objects::{ObjectRef, more, one_line_name};
+
+/// The limit of blockers that a message describes.
+pub(super) const MAX_DESCRIBED: usize = 3;
 
 /// Kinds whose references can't be changed.
 const IMMUTABLE_KINDS: &[(&str, &str)] = &[
@@ -71,6 +75,12 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
             to_delete(step_with_users(verdict, blocker)?)
         }
+        // belay does not know whether so many objects can be deleted first.
+        (Reason::NotEmpty | Reason::StillNeeded, _)
+            if blocker.causes.len() + blocker.more >= MAX_OBJECTS =>
+        {
+            None
+        }
         (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
             let objects = all_objects()?;
             to_delete(format!("first delete {objects} and wait until it is removed"))
@@ -118,6 +128,39 @@ pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause]) -> Option<St
     remedy(&Verdict::allow(target.clone()), &blocker).map(|remedy| remedy.action)
 }
 
+/// The steps of the deletion of several targets: that of each deciding blocker.
+pub(crate) fn step_of_each(verdict: &Verdict) -> Option<String> {
+    let deciding = verdict.blockers.iter().filter(|one| one.decision == verdict.decision);
+    let steps = deciding.map(|blocker| {
+        let alone = Verdict::from_blockers(blocker.object.clone(), vec![blocker.clone()]);
+        let alone = Verdict { refused_steps: verdict.refused_steps.clone(), ..alone };
+        (blocker.object.clone(), remedy(&alone, blocker).map(|remedy| remedy.action))
+    });
+    join_steps(steps.collect(), verdict.more)
+}
+
+/// The steps for several objects as one text; `None` if there is no step.
+/// `undescribed`: the number of other reasons.
+pub(crate) fn join_steps(
+    steps: Vec<(ObjectRef, Option<String>)>,
+    undescribed: usize,
+) -> Option<String> {
+    if let ([(_, step)], 0) = (&steps[..], undescribed) {
+        return step.clone();
+    }
+    let has_step = steps.iter().any(|(_, step)| step.is_some());
+    let others = steps.len().saturating_sub(MAX_DESCRIBED) + undescribed;
+    let text = |(object, step): (ObjectRef, Option<String>)| {
+        let step = step.unwrap_or_else(|| "approve it".to_owned());
+        format!("for {}: {step}", object.quoted())
+    };
+    let mut texts: Vec<String> = steps.into_iter().take(MAX_DESCRIBED).map(text).collect();
+    if others > 0 {
+        texts.push(format!("there are {}", more(others, "reason")));
+    }
+    has_step.then(|| texts.join("; "))
+}
+
 /// Whether volumes or claims keep the object of a blocker.
 fn is_needed_by_volumes(blocker: &Blocker) -> bool {
     blocker.causes.iter().any(|cause| match cause {
@@ -143,9 +186,19 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let causes = blocker.causes.iter();
     let (change, delete): (Vec<&Cause>, Vec<&Cause>) =
         causes.partition(|cause| !holds_data && is_changeable(cause));
-    if change.is_empty() {
+    if holds_data {
         let objects = objects_to_delete(verdict, blocker, &delete, blocker.more)?;
         return Some(format!("first delete {objects}"));
+    }
+    // These may need another step than the listed users.
+    let others = match blocker.more {
+        0 => String::new(),
+        1 => "; 1 more object uses it".to_owned(),
+        more => format!("; {more} more objects use it"),
+    };
+    if change.is_empty() {
+        let objects = objects_to_delete(verdict, blocker, &delete, 0)?;
+        return Some(format!("first delete {objects}{others}"));
     }
     let is_same = |one: &Cause, other: &Cause| match (one, other) {
         (Cause::User { root: one, .. }, Cause::User { root: other, .. }) => one == other,
@@ -161,11 +214,11 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     };
     let is_one = only_kind.is_some() && change.len() == 1;
     let references = if is_one { "the reference" } else { "the references" };
-    let from = join(names(verdict, blocker, &change, blocker.more))?;
+    let from = join(names(verdict, blocker, &change, 0))?;
     let remove = format!("remove {references} from {from}");
     if !delete.is_empty() {
         let objects = objects_to_delete(verdict, blocker, &delete, 0)?;
-        return Some(format!("first delete {objects}, and {remove}"));
+        return Some(format!("first delete {objects}, and {remove}{others}"));
     }
     // Hidden users may be volumes.
     let is_hidden = |cause: &&Cause| matches!(cause, Cause::Elsewhere { .. });
@@ -176,7 +229,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         Some(kind) => format!(", or delete the {kind}"),
         None => ", or delete these objects".to_owned(),
     };
-    Some(format!("first {remove}{alternative}"))
+    Some(format!("first {remove}{alternative}{others}"))
 }
 
 /// The names of the objects in these causes of a blocker.

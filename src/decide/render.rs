@@ -4,16 +4,13 @@ use std::fmt::{self, Write as _};
 
 use json_patch::Patch;
 
-use super::remedy::{Remedy, remedy};
+use super::remedy::{MAX_DESCRIBED, Remedy, remedy};
 use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
 use crate::objects::operations::{add, test};
 use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
 use crate::policy::PolicySource;
-
-/// The limit of blockers that a message describes.
-const MAX_DESCRIBED: usize = 3;
 
 /// The limit of characters in a warning, which Kubernetes recommends.
 const MAX_WARNING: usize = 120;

@@ -12,7 +12,7 @@ use super::node_id::NodeId;
 use super::nodes::NodeStore;
 use super::slot::{MAX_LIST_ENTRIES, ObjectPhase, StoredObject};
 use crate::objects::{
-    FOREGROUND, Interner, KeyedSet, KindId, Kinds, NumberMap, ORPHAN, Object, PackedList,
+    FOREGROUND, Interner, KeyedSet, KindId, KindInfo, Kinds, NumberMap, ORPHAN, Object, PackedList,
     PackedMap, Uid,
 };
 
@@ -229,6 +229,13 @@ impl Graph {
             namespace => &self.nodes[namespace].name,
         };
         (slot.kind, namespace, &slot.name)
+    }
+
+    /// A key by kind, namespace and name. Ids depend on the order of the reads.
+    pub fn name_key(&self, id: NodeId) -> (&str, &str, &str, &str) {
+        let (kind, namespace, name) = self.coordinates(id);
+        let KindInfo { group, resource, .. } = self.kinds.info(kind);
+        (group, resource, namespace, name)
     }
 
     /// Whether an object of the kind `dependent` has an owner reference to the kind `owner`.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::kinds::{KindInfo, full_name, is_namespace};
-use super::one_line::{namespace_option, one_line_name, shell_word};
+use super::one_line::{NEXT_STEP, namespace_option, one_line_name, shell_word};
 
 /// A reference to an object, by the parts of its URL.
 ///
@@ -89,7 +89,8 @@ impl ObjectRef {
             "" => full_name(&self.group, &self.resource),
             kind => full_name(&self.group, &kind.to_lowercase()),
         };
-        format!("{} \"{}\"", one_line_name(&kind), one_line_name(&self.name))
+        let name = one_line_name(&self.name).replace(NEXT_STEP, ";next: ");
+        format!("{} \"{name}\"", one_line_name(&kind))
     }
 
     /// `persistentvolumeclaims/data -n db`: arguments that kubectl and belay accept.

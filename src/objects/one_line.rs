@@ -59,13 +59,19 @@ fn is_control(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// What stands before the next step of a message.
+pub const NEXT_STEP: &str = "; next: ";
+
 /// A word in the quoting of a shell: users copy commands from messages, and names of RBAC
-/// kinds may have any characters.
+/// kinds may have any characters. A name can't begin the next step of a message.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+        false => {
+            let quoted = word.replace('\'', "'\\''").replace(NEXT_STEP, ";'' next: ");
+            format!("'{quoted}'")
+        }
     }
 }
 

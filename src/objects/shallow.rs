@@ -1,7 +1,10 @@
 //! Reads whole objects, except the parts that could make them unreadable.
 
+use std::collections::BTreeMap;
+
 use serde::de::Error;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::value_reader::{ValueParts, read_parts};
 
@@ -13,6 +16,19 @@ const MAX_DEPTH: usize = 110;
 /// Clients can write both freely, so neither may make an object unreadable.
 pub fn read_shallow(json: &str) -> Result<Value, serde_json::Error> {
     read_parts(json, Level { depth: 0, metadata: false })
+}
+
+/// Reads an object exactly, but for its managedFields. Fails if another value is nested too deeply.
+pub fn read_without_managed_fields(json: &str) -> Result<Value, serde_json::Error> {
+    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(json)?;
+    let metadata = fields.remove("metadata");
+    let mut object: Value = serde_json::from_str(&serde_json::to_string(&fields)?)?;
+    if let Some(metadata) = metadata {
+        let mut metadata: BTreeMap<String, &RawValue> = serde_json::from_str(metadata.get())?;
+        metadata.remove("managedFields");
+        object["metadata"] = serde_json::from_str(&serde_json::to_string(&metadata)?)?;
+    }
+    Ok(object)
 }
 
 #[derive(Clone, Copy)]
@@ -50,6 +66,18 @@ mod tests {
         let mut without = object.clone();
         without["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(read_shallow(&object.to_string()).unwrap(), without);
+    }
+
+    #[test]
+    fn h144_an_exact_read_needs_no_managed_fields() {
+        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let (fields, value) = (deep(9_990), deep(100));
+        let object = |spec: &str| {
+            format!(r#"{{"spec":{spec},"metadata":{{"managedFields":{fields},"name":"a"}}}}"#)
+        };
+        let read = read_without_managed_fields(&object(&value)).unwrap();
+        assert_eq!((&read["metadata"], &read["spec"].to_string()), (&json!({"name": "a"}), &value));
+        assert!(read_without_managed_fields(&object(&deep(200))).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::manifest::{Manifest as _, claim, object, pod, workload};
 use crate::harness::{ControlPlane, Result, eventually};
-use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, terminal, world};
 
 /// The finalizer of a held claim.
 const HELD: &str = "belay.dev/hold";
@@ -223,4 +223,71 @@ fn an_object_outside_of_the_deletion_keeps_a_hold() {
         }
     })
     .unwrap();
+}
+
+/// Claims that are already Terminating are deleted after their last users, with their volumes.
+#[test]
+fn terminating_claims_are_deleted_with_their_last_users() {
+    let plane = &world().plane;
+    let (ns, volumes) = used_claims(plane, "held-freed", &["data", "logs"], ("reader", "logs"));
+    wait_until_effective(plane, &ns, "pvc/data");
+    kubectl(plane, &["delete", "pvc", "data", "logs", "-n", &ns, "--wait=false"]);
+
+    // With a hold, a Deployment without Pods is still a user.
+    let why = belay(plane, &["why", "pvc/data", "-n", &ns]).stdout;
+    assert!(why.contains("; to end the use, delete Deployment web\n"), "{why}");
+    assert!(why.contains("to finish the deletion: first delete Deployment "), "{why}");
+
+    let asked = ["impact", "deploy/web", "-n", &ns];
+    let text = belay(plane, &asked).stdout;
+    assert!(text.contains("destroyed     1   volume, 1Gi (reclaimPolicy Delete)\n"), "{text}");
+    assert!(text.contains("  deleted  already Terminating; after pod/web-"), "{text}");
+    assert!(!text.contains("logs"), "{text}");
+    let told = json(&belay(plane, &[&asked[..], &["-o", "json"]].concat()));
+    let volume = destroyed(&told, &volumes[0]);
+    let states = (&volume["held"], &volume["certain"]);
+    assert_eq!(states, (&false.into(), &true.into()), "{told}");
+    let after = typed(&volume["after"]);
+    assert!(after.contains(&&*format!("deployments.apps/web -n {ns}")), "{told}");
+    assert!(after.iter().any(|user| user.starts_with("pods/web-")), "{told}");
+
+    let line = format!("delete deploy/web -n {ns}");
+    let (shown, code) = terminal::answer(plane, &line, "no\n");
+    let says = format!("It destroys the data on volume {} for good. Type web to", volumes[0]);
+    assert!(code == 1 && shown.contains(&says), "{shown}");
+    let done = belay(plane, &["delete", "deploy/web", "-n", &ns, "--yes", "-o", "json"]);
+    let report = json(&done);
+    assert_eq!((done.code, &report["result"]), (0, &"Deleted".into()), "{done:?}");
+    let deleted = typed(&report["deleted"]);
+    assert!(deleted.contains(&&*format!("persistentvolumeclaims/data -n {ns}")), "{done:?}");
+    wait_for_prediction(plane, &told);
+
+    // Another Pod still uses the other claim.
+    let logs = plane.api().get("pvc/logs", &ns).unwrap().unwrap();
+    assert!(logs["metadata"]["deletionTimestamp"].is_string(), "{logs}");
+}
+
+/// Without a hold, Kubernetes keeps a Terminating claim while a Pod mounts it.
+#[test]
+fn a_terminating_claim_is_deleted_with_the_node_of_its_last_pod() {
+    let plane = &world().plane;
+    let ns = plane.namespace("held-node").unwrap();
+    storage_class(plane, &ns);
+    let own = claim("own").with_namespace(&ns);
+    plane.apply(&own.with(json!({"spec": {"storageClassName": ns}}))).unwrap();
+    let user = pod("user").with_claim("own").with_namespace(&ns);
+    plane.apply(&user.without_grace_period()).unwrap();
+    wait_until_running(plane, &ns, 1);
+    kubectl(plane, &["delete", "pvc", "own", "-n", &ns, "--wait=false"]);
+    let volume = plane.api().field("pvc/own", &ns, ".spec.volumeName").unwrap();
+    let node = plane.api().field("pod/user", &ns, ".spec.nodeName").unwrap();
+    let [_, told] = [format!("node/{node}"), "pod/user".to_owned()].map(|target| {
+        let told = json(&belay(plane, &["impact", &target, "-n", &ns, "-o", "json"]));
+        let volume = destroyed(&told, &volume);
+        assert_eq!(typed(&volume["after"]), [format!("pods/user -n {ns}")], "{told}");
+        assert_eq!(volume["held"], false, "{told}");
+        told
+    });
+    kubectl(plane, &["delete", "pod", "user", "-n", &ns, "--wait=false"]);
+    wait_for_prediction(plane, &told);
 }

@@ -199,3 +199,52 @@ fn with_a_hold_one_command_is_enough() {
     let spec = json!({"protect": {"whileUsed": {}}, "settleSeconds": 2});
     assert_order_works(plane, &ns, spec, &[command]);
 }
+
+/// The API server denies the DELETE of the CRD until its custom resources are deleted.
+#[test]
+fn custom_resources_among_the_targets_do_not_keep_their_crd() {
+    let plane = &world().plane;
+    let ns = plane.namespace("order-crd").unwrap();
+    let (group, version) = ("s25.example.com", "s25.example.com/v1");
+    plane.define_kind(group, "Widget", "widgets").unwrap();
+    let crd = format!("crd/widgets.{group}");
+    let target = json!({"apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"], "names": [format!("widgets.{group}")]});
+    let whole = json!({"whileNotEmpty": {"counting": "Any", "owned": "Count"}});
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": whole}));
+    let widget = |name: &str| object(version, "Widget", name).with_namespace(&ns);
+    plane.apply(&widget("w1")).unwrap();
+    let uid = plane.api().field("widget/w1", &ns, ".metadata.uid").unwrap();
+    let owner = json!({"apiVersion": version, "kind": "Widget", "name": "w1", "uid": uid});
+    plane.apply(&widget("w2")).unwrap();
+    plane.apply(&widget("of-w1").with_owner(owner)).unwrap();
+    eventually("the denial", LIMIT, || {
+        let refused = plane.api().delete(&[&crd, "--dry-run=server"], "")?.failure()?;
+        if refused.contains("is not empty") { Ok(()) } else { Err(refused.into()) }
+    })
+    .unwrap();
+
+    let told = |targets: &[&str]| {
+        let line = [&["impact", "-n", &ns, "-o", "json"], targets].concat();
+        json(&belay(plane, &line))
+    };
+    for targets in [
+        // Each custom resource has a DELETE of its own.
+        &["widget/w1", "widget/w2", "widget/of-w1", &crd][..],
+        // The garbage collector deletes one of them.
+        &["widget/w1", "widget/w2", &crd],
+    ] {
+        let told = told(targets);
+        assert_eq!((&told["verdict"], &told["warnings"]), (&"Allow".into(), &json!([])), "{told}");
+        assert_eq!(told.get("order"), None, "{told}");
+    }
+    let first = told(&[&crd, "widget/w1", "widget/w2"]);
+    assert_eq!((&first["verdict"], &first["warnings"]), (&"Allow".into(), &json!([])), "{first}");
+    assert_eq!(first["order"]["denied"][0]["resource"], "customresourcedefinitions", "{first}");
+    let most = told(&["widget/w1", &crd]);
+    assert_eq!((&most["verdict"], &most["warnings"]), (&"Deny".into(), &json!([])), "{most}");
+
+    let targets = ["widget/w1", "widget/w2", "widget/of-w1", &crd, "-n", &ns];
+    let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
+    assert_eq!((done.code, &json(&done)["result"]), (0, &"Deleted".into()), "{done:?}");
+}

@@ -166,11 +166,20 @@ fn a_namespace_is_restored_with_what_still_exists() {
     let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
     let owned = json!({"metadata": {"ownerReferences": [
         owner("PersistentVolumeClaim", "data", uid(&old))]}});
-    let content = json!({"stringData": {"key": "value"}}).with(kept);
+    let content = json!({"stringData": {"key": "value"}}).with(kept.clone());
     plane.apply(&secret("owned").with_namespace(&ns).with(content).with(owned)).unwrap();
+    let service = |name: &str, address: Value| {
+        let spec = json!({"spec": {"ports": [{"port": 80}], "clusterIP": address}});
+        object("v1", "Service", name).with(spec)
+    };
+    let other = plane.namespace("undo-thief").unwrap();
+    let api = service("api", Value::Null).with_namespace(&ns).with(kept.clone());
+    plane.apply(&api).unwrap();
+    let address = read(plane, &ns, "svc/api")["spec"]["clusterIP"].clone();
+    plane.apply(&stateful_set(&ns).with_namespace(&ns).with(kept)).unwrap();
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
-    let names = ["pvc/data", "secret/owned"];
+    let names = ["svc/api", "pvc/data", "secret/owned", "sts/web"];
     eventually("the deletion of the content", LIMIT, || {
         for name in names {
             let object = plane.api().get(name, &ns)?.ok_or("it does not exist")?;
@@ -193,6 +202,11 @@ fn a_namespace_is_restored_with_what_still_exists() {
             let free = json!({"metadata": {"finalizers": null}});
             for name in names {
                 plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+                if name == "svc/api" {
+                    // Another tenant takes the address.
+                    plane.api().wait_gone((name, &ns), LIMIT).unwrap();
+                    plane.apply(&service("thief", address.clone()).with_namespace(&other)).unwrap();
+                }
             }
         });
         undo_with_interruptions(plane, &[&namespace], &file)
@@ -207,11 +221,58 @@ fn a_namespace_is_restored_with_what_still_exists() {
     let owned = read(plane, &ns, "secret/owned");
     assert_eq!(owned["data"]["key"], "dmFsdWU=");
     assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+    assert_ne!(read(plane, &ns, "svc/api")["spec"]["clusterIP"], address);
+    // Its controller would have created the claim.
+    let written = std::fs::read_to_string(&file).unwrap();
+    let place = |name: &str| written.find(&format!("\"typed\": \"{name} -n {ns}\"")).unwrap();
+    assert!(place("persistentvolumeclaims/data") < place("statefulsets.apps/web"));
     // The controller of the finalizer has to remove it again.
     let free = json!({"metadata": {"finalizers": null}});
     for name in names {
         plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
     }
+}
+
+#[test]
+fn h143_nothing_is_restored_into_a_namespace_of_another_user() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-taken").unwrap();
+    let namespace = format!("ns/{ns}");
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.apply(&secret("token").with_namespace(&ns).with(kept)).unwrap();
+    let old = read(plane, "", &namespace);
+    delete(plane, "", &namespace);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let begin = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
+    let late = belay(plane, &begin);
+    assert!(late.code == 1 && late.stdout.contains("undo --resume"), "{late:?}");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("secret/token", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
+    // Former members of the Namespace know its uid.
+    let forged = json!({"metadata": {"annotations": {"belay.dev/restored-from": uid(&old)}}});
+    plane.apply(&object("v1", "Namespace", &ns).with(forged)).unwrap();
+    let taken = belay(plane, &["undo", "--resume", &path, "--yes"]);
+    assert!(taken.code == 1 && taken.stdout.contains("so nothing was restored"), "{taken:?}");
+    assert_eq!(plane.api().get("secret/token", &ns).unwrap(), None);
+}
+
+#[test]
+fn h145_an_undo_names_no_owner_that_an_editor_has_written() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-owner").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.apply(&claim("data").with_namespace(&ns).with(kept)).unwrap();
+    plane.apply(&secret("master").with_namespace(&ns)).unwrap();
+    let master = read(plane, &ns, "secret/master");
+    let owned = json!({"metadata": {"ownerReferences": [owner("Secret", "master", uid(&master))]}});
+    let user = pod("user").with_claim("data").without_grace_period().with(owned);
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    delete(plane, &ns, "pvc/data");
+    let refused = belay(plane, &["undo", "pvc/data", "-n", &ns, "--yes"]);
+    assert!(refused.code == 1 && refused.stderr.contains("in use by pods/user"), "{refused:?}");
+    assert!(!refused.stderr.contains("master"), "{refused:?}");
 }
 
 #[test]

@@ -23,7 +23,8 @@ These rules apply to the commands for people:
   kubectl. `approvals` and `denials` then report all objects, because approvals and policies are cluster-scoped.
 - Tables are for people. On a terminal belay wraps text between words and commands, never inside a command to copy. It
   cuts long lists, with their count, and `stuck` groups objects by cause; `--all` shows everything. In a pipe belay wraps
-  and cuts nothing. Colour never carries information alone; `NO_COLOR` and `TERM=dumb` disable it.
+  and cuts nothing. A reason names at most three objects and the number of the others, as in a denial; `used-by` lists all
+  users. Colour never carries information alone; `NO_COLOR` and `TERM=dumb` disable it.
 - belay reports failed reads. An answer with missing permissions never looks complete.
 - Exit codes: 0 for success, 1 for a negative answer or a finding, 2 for wrong arguments, 3 for an unknown result.
 ";

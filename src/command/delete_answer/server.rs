@@ -11,7 +11,7 @@ use serde::de::value::Error;
 
 use crate::cluster::{Caller, DeleteResponse, UserIdentity, shortened};
 use crate::command::diagnosis::is_refusal;
-use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command};
+use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, join_steps};
 use crate::objects::{
     KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, without_controls,
 };
@@ -155,13 +155,14 @@ impl ServerDenial {
     fn merge(denials: Vec<Self>) -> Option<Self> {
         let target = denials.first()?.verdict.target.clone();
         let (mut blockers, mut blocker_texts) = (Vec::new(), Vec::new());
-        let (mut more, mut next_step) = (0, None);
+        let (mut more, mut steps) = (0, Vec::new());
         for denial in denials {
             blockers.extend(denial.verdict.blockers);
             blocker_texts.extend(denial.blocker_texts);
             more += denial.verdict.more;
-            next_step = next_step.or(denial.next_step);
+            steps.push((denial.verdict.target, denial.next_step));
         }
+        let next_step = join_steps(steps, 0);
         let verdict = Verdict { more, ..Verdict::from_blockers(target, blockers) };
         Some(Self { verdict, blocker_texts, next_step })
     }

@@ -149,6 +149,10 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     );
     let describe = format!("kubectl describe pods/{pod} -n {}", claim.namespace);
     let next = match controller {
+        // A controller without Pods still keeps belay's hold.
+        Some(controller) if finalizers_of(&found.object).into_iter().any(is_hold) => {
+            format!("{describe}; to end the use, delete {controller}")
+        }
         Some(controller) => {
             format!("{describe}; to end the use, scale down or delete {controller}")
         }

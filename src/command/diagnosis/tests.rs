@@ -473,6 +473,12 @@ fn a_volume_in_use_names_its_users() {
         used.next,
         "kubectl describe pods/web-0 -n shop; to end the use, scale down or delete StatefulSet web"
     );
+    let mut held = claim.clone();
+    held.object["metadata"]["finalizers"] =
+        json!(["kubernetes.io/pvc-protection", "belay.dev/hold"]);
+    let pods = find_causes(&held, &Survey::default(), &evidence, &Hold::default());
+    let next = &pods.iter().find(|finding| finding.cause == Cause::InUse).unwrap().next;
+    assert!(next.ends_with("; to end the use, delete StatefulSet web"), "{next}");
     let volume = |phase: &str| {
         let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
             "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},

@@ -6,9 +6,15 @@ use crate::cluster::RELEASE_REQUESTED;
 use crate::hold::TOKEN;
 use crate::objects::is_hold;
 
-/// The annotation of a created object with the uid of the deleted one. An undo that continues
-/// knows its own objects by it.
+/// The annotation of a created object with the uid of the deleted one.
 pub const RESTORED_FROM: &str = "belay.dev/restored-from";
+
+/// The annotation of a created object with the secret of the file. An undo that continues knows its
+/// own objects by it: other users may know the uid.
+pub const RESTORED_BY: &str = "belay.dev/restored-by";
+
+/// Fields of a Service that the API server allocates. Another Service may have the values meanwhile.
+const ALLOCATED: &[&str] = &["clusterIP", "clusterIPs", "healthCheckNodePort"];
 
 /// Fields of the metadata that the API server sets.
 const SERVER_SET: &[&str] = &[
@@ -40,8 +46,8 @@ const OF_THE_OLD_OBJECT: &[&str] = &[
 ];
 
 /// The manifest of an object without what belongs to the deleted object. `keeps_owner`: whether to
-/// keep an owner reference with this uid.
-pub fn manifest(mut object: Value, keeps_owner: impl Fn(&str) -> bool) -> Value {
+/// keep an owner reference with this uid. `secret`: that of the file.
+pub fn manifest(mut object: Value, secret: &str, keeps_owner: impl Fn(&str) -> bool) -> Value {
     let Some(fields) = object.as_object_mut() else { return object };
     fields.remove("status");
     let is_namespace = fields.get("kind").is_some_and(|kind| kind == "Namespace");
@@ -63,8 +69,19 @@ pub fn manifest(mut object: Value, keeps_owner: impl Fn(&str) -> bool) -> Value 
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.retain(|name, _| !OF_THE_OLD_OBJECT.contains(&name.as_str()));
         annotations.insert(RESTORED_FROM.to_owned(), uid);
+        annotations.insert(RESTORED_BY.to_owned(), secret.into());
     }
     object
+}
+
+/// Removes the addresses and ports of a Service that the API server allocates. Returns whether there
+/// were any.
+pub fn without_allocated(manifest: &mut Value) -> bool {
+    let Some(spec) = manifest.get_mut("spec").and_then(Value::as_object_mut) else { return false };
+    let removed = ALLOCATED.iter().filter(|field| spec.remove(**field).is_some()).count();
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    let ports = ports.filter_map(Value::as_object_mut);
+    removed + ports.filter_map(|port| port.remove("nodePort")).count() > 0
 }
 
 /// Keeps entries of a list in the metadata, and removes an empty list.
@@ -105,18 +122,18 @@ mod tests {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {
                 "name": "data", "namespace": "shop", "labels": {"a": "b"},
-                "annotations": {"own": "text", RESTORED_FROM: "old"},
+                "annotations": {"own": "text", RESTORED_FROM: "old", RESTORED_BY: "s"},
                 "finalizers": ["example.com/x"], "ownerReferences": [{"uid": "lives"}],
             },
             "spec": {"volumeName": "pv-1"},
         });
-        assert_eq!(manifest(object, |uid| uid == "lives"), expected);
+        assert_eq!(manifest(object, "s", |uid| uid == "lives"), expected);
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "spec": {"finalizers": ["kubernetes"]},
             "metadata": {"name": "shop", "uid": "old", "finalizers": ["belay.dev/hold"]},
         });
         let expected = json!({"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": "shop", "annotations": {RESTORED_FROM: "old"}}});
-        assert_eq!(manifest(namespace, |_| false), expected);
+            "metadata": {"name": "shop", "annotations": {RESTORED_FROM: "old", RESTORED_BY: "s"}}});
+        assert_eq!(manifest(namespace, "s", |_| false), expected);
     }
 }

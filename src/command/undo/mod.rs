@@ -141,24 +141,23 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     })?;
     let typed = &record.target.typed;
     match outcome {
-        UndoOutcome::Restored { taken } if taken.is_empty() => {
+        UndoOutcome::Restored { not_restored } if not_restored.is_empty() => {
             report(UndoResult::Undone, format!("{typed} is restored")).print(output)
         }
-        UndoOutcome::Restored { taken } => {
+        UndoOutcome::Restored { not_restored } => {
             let says = format!(
-                "{typed} is restored, but other objects have these names, and keep them; the saved \
-                 manifests are in {}",
+                "{typed} is restored, but not all of its objects; their manifests are in {}; next: \
+                 end what prevents it, and continue with {again}",
                 path.display()
             );
-            report(UndoResult::NameTaken, says).with_taken(taken).print(output)
+            report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
         }
         UndoOutcome::Taken => {
             let says = format!(
-                "another object has the name {typed} now; next: delete it if nothing needs it, and \
-                 continue with {again}"
+                "another object has the name {typed} now, so nothing was restored; next: delete it \
+                 if nothing needs it, and continue with {again}"
             );
-            let taken = vec![record.target.clone()];
-            report(UndoResult::NameTaken, says).with_taken(taken).print(output)
+            report(UndoResult::NameTaken, says).print(output)
         }
         UndoOutcome::TimedOut => {
             let says = format!("{typed} still existed at the end of the time limit; next: {again}");

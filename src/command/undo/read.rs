@@ -16,7 +16,8 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::{Node, ObjectPhase};
-use crate::objects::{ApiError, KindInfo, ObjectRef, full_name, is_hold};
+use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef, full_name, is_hold};
+use crate::webhook::PathToken;
 
 /// Kinds whose deletion can't be undone, each with the reason.
 const FINAL: &[(&str, &str, &str)] = &[
@@ -58,7 +59,12 @@ const IN_EACH_NAMESPACE: &[(&str, &str)] =
     &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
 /// Workloads that can be stopped.
-const SCALABLE: &[&str] = &["deployments", "statefulsets", "replicasets", "replicationcontrollers"];
+const SCALABLE: &[(&str, &str)] = &[
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("apps", "replicasets"),
+    ("", "replicationcontrollers"),
+];
 
 /// Reads the record of the undo of one object.
 pub async fn read_record(
@@ -72,9 +78,8 @@ pub async fn read_record(
     let no_cluster = || CommandError::usage("undo needs a cluster");
     let (caller, _) = inspection.caller.clone().ok_or_else(no_cluster)?;
     let node = inspection.targets.first().and_then(|id| inspection.graph.get(*id));
-    let node = node
-        .filter(|node| node.uid().to_string() == target.uid)
-        .ok_or_else(|| CommandError::Refused(format!("{} has just been deleted", target.typed)))?;
+    let node = node.filter(|node| node.uid().to_string() == target.uid);
+    let node = node.ok_or_else(|| just_deleted(&target))?;
     let reading = Reading { caller, inspection: &inspection, target: node };
     reading.record(target).await
 }
@@ -93,12 +98,17 @@ impl Reading<'_> {
         let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
         let (saved, mut lost) = self.to_save();
         let ids: HashSet<String> = saved.iter().map(|node| node.uid().to_string()).collect();
+        let secret = PathToken::generate().map_err(|why| CommandError::Remote(why.to_string()))?;
+        let secret = secret.expose();
         let mut objects = Vec::new();
         for node in &saved {
             // Before a list of the saved objects is complete, nothing is changed.
             if let Some(whole) = self.whole(*node).await? {
-                objects.push(self.saved(*node, whole, &ids));
+                objects.push(self.saved(*node, whole, &ids, secret));
             }
+        }
+        if objects.first().is_none_or(|first| first.object.uid != target.uid) {
+            return Err(just_deleted(&target));
         }
         let mut volumes = Vec::new();
         let mut workloads = Vec::new();
@@ -114,6 +124,7 @@ impl Reading<'_> {
         let record = UndoRecord {
             cluster,
             target,
+            secret: secret.to_owned(),
             objects: in_order(objects),
             dependents,
             volumes,
@@ -190,9 +201,8 @@ impl Reading<'_> {
         let (mut saved, mut lost) = (vec![self.target], Vec::new());
         for node in content {
             let KindInfo { group, resource, .. } = node.info();
-            let is_of_kind = |(g, r): &(&str, &str)| (*g, *r) == (group, resource);
             let is_created = |(r, name): &(&str, &str)| (*r, *name) == (resource, node.name());
-            if RECREATED.iter().any(is_of_kind)
+            if is_one_of(RECREATED, node.info())
                 || group.is_empty() && IN_EACH_NAMESPACE.iter().any(is_created)
             {
                 continue;
@@ -206,13 +216,22 @@ impl Reading<'_> {
         (saved, lost)
     }
 
-    fn saved(&self, node: Node<'_>, whole: Value, ids: &HashSet<String>) -> SavedObject {
+    fn saved(
+        &self,
+        node: Node<'_>,
+        mut whole: Value,
+        ids: &HashSet<String>,
+        secret: &str,
+    ) -> SavedObject {
+        let references = whole["metadata"]["ownerReferences"].as_array_mut();
+        let is_saved = |owner: &Value| owner["uid"].as_str().is_some_and(|uid| ids.contains(uid));
+        let owners = references.into_iter().flatten().filter(|owner| is_saved(owner));
+        let owners = owners.map(|owner| owner.clone()).collect();
         let lives = |uid: &str| {
-            let owners = node.existing_owners();
-            let mut living = owners.filter(|owner| !owner.is_terminating());
-            ids.contains(uid) || living.any(|owner| owner.uid().to_string() == uid)
+            let mut living = node.existing_owners().filter(|owner| !owner.is_terminating());
+            !ids.contains(uid) && living.any(|owner| owner.uid().to_string() == uid)
         };
-        SavedObject { object: self.object(node), manifest: manifest(whole, lives) }
+        SavedObject { object: self.object(node), manifest: manifest(whole, secret, lives), owners }
     }
 
     async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
@@ -224,7 +243,7 @@ impl Reading<'_> {
 
     /// The volume of a saved claim.
     async fn volume(&self, saved: &SavedObject) -> Result<Option<SavedVolume>, CommandError> {
-        let SavedObject { object, manifest } = saved;
+        let SavedObject { object, manifest, .. } = saved;
         let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
         if object.resource != "persistentvolumeclaims" || name.is_empty() {
             return Ok(None);
@@ -256,18 +275,17 @@ impl Reading<'_> {
         let mut workloads: Vec<Node<'_>> = Vec::new();
         for user in graph.users(self.target.id()).map(|user| user.node) {
             let KindInfo { resource, .. } = user.info();
-            let workload = match resource.as_str() {
-                "pods" if user.phase() != ObjectPhase::Finished => user.root_owner(),
-                "statefulsets" => user,
+            let workload = match (resource.as_str(), user.phase()) {
+                ("pods", ObjectPhase::Active) => controller_of(controller_of(user)),
+                ("statefulsets", _) => user,
                 _ => continue,
             };
-            let KindInfo { resource, .. } = workload.info();
-            if !SCALABLE.contains(&resource.as_str()) {
-                let object = self.object(workload);
+            if !is_one_of(SCALABLE, workload.info()) {
                 return Err(CommandError::Refused(format!(
-                    "{} is in use by {}, which this command can't stop; nothing was changed; next: \
-                     delete {}, and run the command again",
-                    target.typed, object.typed, object.typed
+                    "{} is in use by {}, and no workload that this command can stop controls it; \
+                     nothing was changed; next: end what uses the object, and run the command again",
+                    target.typed,
+                    self.object(user).typed
                 )));
             }
             if workloads.iter().all(|known| known.id() != workload.id()) {
@@ -355,6 +373,10 @@ fn is_claim(object: &ObjectRef) -> bool {
     object.is_of(("", "persistentvolumeclaims"))
 }
 
+fn just_deleted(target: &Object) -> CommandError {
+    CommandError::Refused(format!("{} has just been deleted", target.typed))
+}
+
 fn unread(object: &Object, why: &ApiError) -> CommandError {
     CommandError::Remote(format!(
         "cannot read {}: {why}; nothing was changed; next: have an administrator run the undo",
@@ -362,24 +384,26 @@ fn unread(object: &Object, why: &ApiError) -> CommandError {
     ))
 }
 
-/// The objects with owners before their dependents, and a Namespace first. The owners in a cycle keep
-/// their order.
-fn in_order(objects: Vec<SavedObject>) -> Vec<SavedObject> {
-    let mut ordered: Vec<SavedObject> = Vec::with_capacity(objects.len());
-    let mut open = objects;
-    while !open.is_empty() {
-        let waiting: HashSet<String> = open.iter().map(|one| one.object.uid.clone()).collect();
-        let waits = |saved: &SavedObject| {
-            let owners = saved.manifest["metadata"]["ownerReferences"].as_array();
-            let mut owners = owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str());
-            owners.any(|uid| uid != saved.object.uid && waiting.contains(uid))
-        };
-        let (mut next, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|one| !waits(one));
-        if next.is_empty() {
-            std::mem::swap(&mut next, &mut later);
-        }
-        ordered.extend(next);
-        open = later;
-    }
-    ordered
+/// The controller of a Pod or ReplicaSet, if it is a workload; otherwise the object. An editor can
+/// write any other object into owner references.
+fn controller_of(node: Node<'_>) -> Node<'_> {
+    let controller = node.owners().iter().find(|owner| owner.controller);
+    let controller = controller.and_then(|owner| node.existing_owner(owner));
+    controller.filter(|owner| is_one_of(SCALABLE, owner.info())).unwrap_or(node)
+}
+
+fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {
+    kinds.contains(&(info.group.as_str(), info.resource.as_str()))
+}
+
+/// The target first, and then what workloads and custom resources use before them: their
+/// controllers would create missing claims.
+fn in_order(mut objects: Vec<SavedObject>) -> Vec<SavedObject> {
+    let rank = |SavedObject { object: Object { group, resource, .. }, .. }: &SavedObject| {
+        let is_workload =
+            matches!(group.as_str(), "apps" | "batch") || resource == "replicationcontrollers";
+        is_workload || !Kinds::is_built_in(group, resource)
+    };
+    objects.get_mut(1..).unwrap_or_default().sort_by_key(rank);
+    objects
 }

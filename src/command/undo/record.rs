@@ -23,9 +23,11 @@ const KIND: &str = "UndoRecord";
 #[serde(rename_all = "camelCase")]
 pub struct UndoRecord {
     pub cluster: ClusterIdentity,
+    /// A random text, by which the undo knows the objects that it has created.
+    pub secret: String,
     /// The object that the user names, with the uid of the deleted object.
     pub target: Object,
-    /// The objects to create again, owners before their dependents.
+    /// The objects to create again in this order: the target first, and workloads last.
     pub objects: Vec<SavedObject>,
     /// The objects that lose their owner reference to the target meanwhile.
     pub dependents: Vec<DetachedDependent>,
@@ -47,6 +49,8 @@ pub struct SavedObject {
     pub object: Object,
     /// Its manifest, without the fields that the server sets.
     pub manifest: Value,
+    /// Its owner references to other saved objects. They are added when all objects exist.
+    pub owners: Vec<Value>,
 }
 
 /// A dependent of the target.
@@ -103,10 +107,10 @@ impl UndoRecord {
         }
         // An interruption leaves no half of a file under this name.
         let mut draft = path.as_os_str().to_owned();
-        draft.push(".draft");
+        draft.push(format!(".{}", self.secret));
         let write = || {
             let mut open = OpenOptions::new();
-            open.write(true).create(true).truncate(true).mode(0o600);
+            open.write(true).create_new(true).mode(0o600);
             let mut file = open.open(&draft)?;
             file.write_all(&text)?;
             file.sync_all()?;

@@ -23,10 +23,8 @@ pub struct UndoReport {
     file: String,
     /// The saved objects, with their old uids.
     objects: Vec<Object>,
-    /// The objects that can't be restored.
+    /// The objects that can't be restored, or were not.
     lost: Vec<LostObject>,
-    /// The saved objects whose names other objects have.
-    taken: Vec<Object>,
 }
 
 /// The result of an undo.
@@ -36,7 +34,9 @@ pub enum UndoResult {
     Undone,
     /// A dry run: the undo is possible.
     WouldUndo,
-    /// Other objects have the names of saved objects.
+    /// The object is restored, and some of its dependents or content are not.
+    Incomplete,
+    /// Another object has the name.
     NameTaken,
     /// The old object still existed at the end of `--timeout`.
     TimedOut,
@@ -51,12 +51,12 @@ impl UndoReport {
             file: file.display().to_string(),
             objects: record.objects.iter().map(|saved| saved.object.clone()).collect(),
             lost: record.lost.clone(),
-            taken: Vec::new(),
         }
     }
 
-    pub fn with_taken(self, taken: Vec<Object>) -> Self {
-        Self { taken, ..self }
+    pub fn with_lost(mut self, lost: Vec<LostObject>) -> Self {
+        self.lost.extend(lost);
+        self
     }
 }
 
@@ -66,8 +66,11 @@ impl Report for UndoReport {
     fn text(&self, view: View) -> String {
         let mut text: String =
             self.says.lines().map(|line| view.screen.paragraph(0, line)).collect();
-        for taken in &self.taken {
-            text.push_str(&view.screen.behind("- ", 2, &taken.typed));
+        if self.result == UndoResult::Incomplete {
+            for LostObject { object, why } in &self.lost {
+                let line = format!("{}: {why}", object.typed);
+                text.push_str(&view.screen.behind("- ", 2, &line));
+            }
         }
         text
     }

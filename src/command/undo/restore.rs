@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::REASON;
-use super::manifest::RESTORED_FROM;
-use super::record::{SavedObject, SavedVolume, UndoRecord};
+use super::manifest::{RESTORED_BY, without_allocated};
+use super::record::{DetachedDependent, LostObject, SavedObject, SavedVolume, UndoRecord};
 use crate::cluster::AwaitedObject;
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
@@ -34,8 +34,8 @@ pub struct Undo<'u> {
 
 /// How an undo ends.
 pub enum UndoOutcome {
-    /// Everything was restored, but for these objects, whose names other objects have.
-    Restored { taken: Vec<Object> },
+    /// Everything was restored but these objects, each with the reason.
+    Restored { not_restored: Vec<LostObject> },
     /// Another object has the name of the target.
     Taken,
     /// The old object still existed at the end of the time limit.
@@ -57,15 +57,22 @@ impl Undo<'_> {
                 return Ok(UndoOutcome::TimedOut);
             }
         }
-        let (mut uids, mut taken) = (HashMap::new(), Vec::new());
+        let (mut uids, mut failed) = (HashMap::new(), Vec::new());
         for saved in &record.objects {
-            match self.restore(saved, &uids).await? {
-                Some(uid) => drop(uids.insert(saved.object.uid.clone(), uid)),
-                None => taken.push(saved.object.clone()),
+            match self.restore(saved).await {
+                Ok(Some(uid)) => drop(uids.insert(saved.object.uid.as_str(), uid)),
+                // Nothing is restored into a Namespace of other users.
+                Ok(None) if saved.object.uid == record.target.uid => return Ok(UndoOutcome::Taken),
+                Err(error) if saved.object.uid == record.target.uid => return Err(error),
+                Ok(None) => failed.push(lost(&saved.object, "another object has its name")),
+                Err(error) => failed.push(lost(&saved.object, &error.to_string())),
             }
         }
-        let Some(new_uid) = uids.get(&record.target.uid) else { return Ok(UndoOutcome::Taken) };
-        self.attach(new_uid).await?;
+        for (object, uid, owner) in self.owner_references(&uids) {
+            if let Err(error) = self.attach(object, uid, owner).await {
+                failed.push(lost(object, &error.to_string()));
+            }
+        }
         for saved in &record.objects {
             let uid = saved.object.uid.as_str();
             if uids.contains_key(uid) && record.volumes.iter().any(|one| one.claim_uid == uid) {
@@ -77,11 +84,38 @@ impl Undo<'_> {
         }
         for volume in &record.volumes {
             // The claim of another object uses another volume; this one keeps its data.
-            if uids.contains_key(&volume.claim_uid) {
+            if uids.contains_key(volume.claim_uid.as_str()) {
                 self.set_reclaim_policy(volume, &volume.reclaim_policy).await?;
             }
         }
-        Ok(UndoOutcome::Restored { taken })
+        Ok(UndoOutcome::Restored { not_restored: failed })
+    }
+
+    /// The owner references to restored objects, each with its object and the uid of that object.
+    fn owner_references<'r>(
+        &'r self,
+        uids: &'r HashMap<&str, String>,
+    ) -> Vec<(&'r Object, &'r str, Value)> {
+        let renewed = |reference: &Value| {
+            let new = uids.get(reference["uid"].as_str()?)?;
+            let mut reference = reference.clone();
+            reference["uid"] = new.as_str().into();
+            Some(reference)
+        };
+        let dependents = self.record.dependents.iter().filter_map(|dependent| {
+            let object = &dependent.object;
+            Some((object, object.uid.as_str(), renewed(&dependent.reference)?))
+        });
+        let saved = self
+            .record
+            .objects
+            .iter()
+            .filter_map(|saved| Some((saved, uids.get(saved.object.uid.as_str())?.as_str())));
+        let saved = saved.flat_map(|(saved, uid)| {
+            let owners = saved.owners.iter().filter_map(renewed);
+            owners.map(move |owner| (&saved.object, uid, owner))
+        });
+        dependents.chain(saved).collect()
     }
 
     /// The target with the old uid, while it exists.
@@ -116,46 +150,62 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Removes the owner references to the target.
+    /// Removes the owner references to the target. An object that can't be changed delays no other.
     async fn detach(&self) -> Result<(), CommandError> {
-        let old = &self.record.target.uid;
-        for dependent in &self.record.dependents {
-            let Some(object) = self.read(&dependent.object).await? else { continue };
-            let Some(index) = owner_index(&object, old) else { continue };
-            let path = format!("/metadata/ownerReferences/{index}");
-            let patch = json!([
-                {"op": "test", "path": format!("{path}/uid"), "value": old},
-                {"op": "remove", "path": path},
-            ]);
-            self.patch(&dependent.object, patch).await?;
-            progress(&format!("removed the owner reference from {}", dependent.object.typed));
+        let mut failed = Vec::new();
+        for DetachedDependent { object, .. } in &self.record.dependents {
+            if let Err(error) = self.detach_one(object).await {
+                failed.push(error.to_string());
+            }
         }
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(CommandError::Remote(format!(
+                "{}; the garbage collector would delete these dependents; if nothing needs them, \
+                 delete them, and continue",
+                failed.join("; ")
+            ))),
+        }
+    }
+
+    async fn detach_one(&self, dependent: &Object) -> Result<(), CommandError> {
+        let old = &self.record.target.uid;
+        let Some(object) = self.read(dependent).await? else { return Ok(()) };
+        let Some(index) = owner_index(&object, old) else { return Ok(()) };
+        let path = format!("/metadata/ownerReferences/{index}");
+        let patch = json!([
+            {"op": "test", "path": format!("{path}/uid"), "value": old},
+            {"op": "remove", "path": path},
+        ]);
+        self.patch(dependent, patch).await?;
+        progress(&format!("removed the owner reference from {}", dependent.typed));
         Ok(())
     }
 
-    /// Adds the owner references to the new object.
-    async fn attach(&self, new_uid: &str) -> Result<(), CommandError> {
-        for dependent in &self.record.dependents {
-            let Some(object) = self.read(&dependent.object).await? else { continue };
-            let is_same = object["metadata"]["uid"] == dependent.object.uid.as_str();
-            if !is_same || owner_index(&object, new_uid).is_some() {
-                continue;
-            }
-            let mut owners = object["metadata"]["ownerReferences"].clone();
-            let version = &object["metadata"]["resourceVersion"];
-            let mut reference = dependent.reference.clone();
-            reference["uid"] = new_uid.into();
-            match owners.as_array_mut() {
-                Some(owners) => owners.push(reference),
-                None => owners = json!([reference]),
-            }
-            let patch = json!([
-                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-                {"op": "add", "path": "/metadata/ownerReferences", "value": owners},
-            ]);
-            self.patch(&dependent.object, patch).await?;
-            progress(&format!("added the owner reference to {}", dependent.object.typed));
+    /// Adds an owner reference to the object with this uid.
+    async fn attach(
+        &self,
+        dependent: &Object,
+        uid: &str,
+        reference: Value,
+    ) -> Result<(), CommandError> {
+        let Some(object) = self.read(dependent).await? else { return Ok(()) };
+        let owner = reference["uid"].as_str().unwrap_or_default();
+        if object["metadata"]["uid"] != uid || owner_index(&object, owner).is_some() {
+            return Ok(());
         }
+        let version = &object["metadata"]["resourceVersion"];
+        let mut owners = object["metadata"]["ownerReferences"].clone();
+        match owners.as_array_mut() {
+            Some(owners) => owners.push(reference),
+            None => owners = json!([reference]),
+        }
+        let patch = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/metadata/ownerReferences", "value": owners},
+        ]);
+        self.patch(dependent, patch).await?;
+        progress(&format!("added the owner reference to {}", dependent.typed));
         Ok(())
     }
 
@@ -204,51 +254,51 @@ impl Undo<'_> {
     }
 
     /// Creates an object again, and returns its uid. `None`: another object has its name.
-    async fn restore(
-        &self,
-        saved: &SavedObject,
-        uids: &HashMap<String, String>,
-    ) -> Result<Option<String>, CommandError> {
-        let SavedObject { object, manifest } = saved;
+    async fn restore(&self, saved: &SavedObject) -> Result<Option<String>, CommandError> {
+        let SavedObject { object, manifest, .. } = saved;
         let volume = self.record.volumes.iter().find(|volume| volume.claim_uid == object.uid);
-        let existing = self.read(object).await?;
-        if existing.is_none() {
+        if self.read(object).await?.is_none() {
             if let Some(volume) = volume {
                 self.reserve(volume, object).await?;
             }
-            let mut manifest = manifest.clone();
-            if let Some(owners) = manifest["metadata"]["ownerReferences"].as_array_mut() {
-                owners.retain_mut(|owner| {
-                    let old = owner["uid"].as_str().unwrap_or_default();
-                    if let Some(new) = uids.get(old) {
-                        owner["uid"] = new.as_str().into();
-                        return true;
-                    }
-                    // The owner was saved, and is not restored.
-                    self.record.objects.iter().all(|saved| saved.object.uid != old)
-                });
-            }
-            let info = self.info(object)?;
-            match self.session.caller.create(&info, &object.namespace, &manifest).await {
+            match self.create(object, manifest).await {
                 Ok(created) => {
                     progress(&format!("created {}", object.typed));
                     return Ok(created["metadata"]["uid"].as_str().map(str::to_owned));
                 }
-                // A controller was faster.
+                // A controller was faster, or the answer to an earlier request was lost.
                 Err(ApiError::Status { code: 409, .. }) => {}
                 Err(why) => return Err(failed("create", object, &why)),
             }
         }
-        let existing = match existing {
-            Some(existing) => Some(existing),
-            None => self.read(object).await?,
-        };
-        let existing = existing.unwrap_or_default();
-        let is_ours = existing["metadata"]["annotations"][RESTORED_FROM] == object.uid.as_str();
-        if is_ours && let Some(volume) = volume {
+        let existing = self.read(object).await?.unwrap_or_default();
+        let secret = &existing["metadata"]["annotations"][RESTORED_BY];
+        if *secret != self.record.secret.as_str() {
+            return Ok(None);
+        }
+        if let Some(volume) = volume {
             self.reserve(volume, object).await?;
         }
-        Ok(existing["metadata"]["uid"].as_str().filter(|_| is_ours).map(str::to_owned))
+        Ok(existing["metadata"]["uid"].as_str().map(str::to_owned))
+    }
+
+    async fn create(&self, object: &Object, manifest: &Value) -> Result<Value, ApiError> {
+        let info = self.info(object).map_err(|error| ApiError::Other(error.to_string()))?;
+        let caller = &self.session.caller;
+        let created = caller.create(&info, &object.namespace, manifest).await;
+        let is_service = object.group.is_empty() && object.resource == "services";
+        let mut manifest = manifest.clone();
+        match created {
+            // Another Service has the address or the port by now.
+            Err(ApiError::Status { code: 422, .. })
+                if is_service && without_allocated(&mut manifest) =>
+            {
+                let created = caller.create(&info, &object.namespace, &manifest).await?;
+                progress(&format!("{} gets another address or port", object.typed));
+                Ok(created)
+            }
+            other => other,
+        }
     }
 
     /// Reserves a volume of the old claim for a new one of its name: a volume without uid in its
@@ -340,6 +390,10 @@ fn volume_object(name: &str) -> Object {
 fn owner_index(object: &Value, uid: &str) -> Option<usize> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().position(|owner| owner["uid"] == uid)
+}
+
+fn lost(object: &Object, why: &str) -> LostObject {
+    LostObject { object: object.clone(), why: why.to_owned() }
 }
 
 fn failed(verb: &str, object: &Object, why: &ApiError) -> CommandError {

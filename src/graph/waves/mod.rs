@@ -106,11 +106,7 @@ impl<'g> Objects<'g> {
     fn new(graph: &'g Graph, deleted: &[NodeId]) -> Self {
         let mut ids: Vec<NodeId> =
             deleted.iter().copied().filter(|id| graph.get(*id).is_some()).collect();
-        ids.sort_by_cached_key(|id| {
-            let (kind, namespace, name) = graph.coordinates(*id);
-            let KindInfo { group, resource, .. } = graph.kinds.info(kind);
-            (group, resource, namespace, name)
-        });
+        ids.sort_by_cached_key(|id| graph.name_key(*id));
         ids.dedup();
         let numbers = ids.iter().enumerate().map(|(number, id)| (*id, number)).collect();
         let mut objects = Self { graph, ids, numbers, uses: Vec::new() };

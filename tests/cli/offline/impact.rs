@@ -112,6 +112,64 @@ fn a_hold_is_followed_to_its_end() {
     }
 }
 
+/// The Secret and the claim are already Terminating.
+#[test]
+fn a_terminating_object_is_deleted_with_its_last_user() {
+    const HOLD: &str = "belay.dev/hold";
+    let targets = |kind: &str| json!([{"apiGroups": [""], "resources": [kind]}]);
+    let while_used = json!({"whileUsed": {"onDelete": "Hold"}});
+    let policy =
+        |kind: &str| deletion_policy("p", json!({"targets": targets(kind), "protect": while_used}));
+    let terminating = |object: Value, finalizers: &[&str]| {
+        let time = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        object.with_namespace("default").with_finalizers(finalizers).with(time)
+    };
+    let user = |name: &str| pod(name).with_env_from("secretRef", "s").with_namespace("default");
+    let secret = |finalizers: &[&str]| terminating(secret("s"), finalizers);
+    let said = |targets: &str, objects: &[Value]| {
+        let said = fed(&format!("impact {targets} --from -"), &documents(objects));
+        assert_eq!(said.stderr, "", "{said:?}");
+        said.stdout
+    };
+    let held = [policy("secrets"), secret(&[HOLD]), user("p")];
+    let freed = "secret/s  deleted  already Terminating; after pod/p\n";
+    assert!(said("pod/p", &held).contains(freed), "{}", said("pod/p", &held));
+    for (why, objects) in [
+        ("another user stays", vec![policy("secrets"), secret(&[HOLD]), user("p"), user("q")]),
+        (
+            "another finalizer stays",
+            vec![policy("secrets"), secret(&[HOLD, "example.com/x"]), user("p")],
+        ),
+        ("belay releases it now", vec![policy("configmaps"), secret(&[HOLD]), user("p")]),
+    ] {
+        assert!(
+            !said("pod/p", &objects).contains("secret/s"),
+            "{why}: {}",
+            said("pod/p", &objects)
+        );
+    }
+    // A Terminating Pod ends without another request, but the last use ends with this one.
+    let ending = terminating(user("q"), &[]);
+    let both = said("pod/p", &[policy("secrets"), secret(&[HOLD]), user("p"), ending.clone()]);
+    assert!(both.contains("already Terminating; after pod/p and pod/q\n"), "{both}");
+    assert!(!both.contains("pod/q  deleted"), "{both}");
+    let others = said("cm/c", &[config_map("c"), policy("secrets"), secret(&[HOLD]), ending]);
+    assert!(!others.contains("secret/s"), "{others}");
+
+    let [volume, claim] = bound_claim("default", "data", "pv-1");
+    let reclaim = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
+    let node = object("v1", "Node", "n");
+    let user = pod("p").with_claim("data").with_node("n").with_namespace("default");
+    let claim = terminating(claim, &["kubernetes.io/pvc-protection"]);
+    for target in ["node/n", "pod/p"] {
+        let objects =
+            [volume.clone().with(reclaim.clone()), claim.clone(), node.clone(), user.clone()];
+        let text = said(target, &objects);
+        let freed = "  deleted  already Terminating; after pod/p; volume pv-1 1Gi destroyed";
+        assert!(text.contains(freed), "{text}");
+    }
+}
+
 /// Each deletion alone would be refused. Together they are one deletion.
 #[test]
 fn members_of_a_set_do_not_block_each_other() {

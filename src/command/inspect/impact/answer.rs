@@ -11,6 +11,7 @@ use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::webhooks::Webhooks;
 use crate::decide::{Reason, Verdict, object_name};
 use crate::graph::{Graph, NodeId};
+use crate::objects::CRDS;
 
 /// The limit of objects about which the command asks the API server.
 const MAX_ASKED: usize = 100;
@@ -54,20 +55,18 @@ pub async fn ask_server(
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let mut predecessors = Predecessors::new();
     if nodes.len() > 1 {
+        let passes = verdict.is_some_and(|verdict| verdict.decision.passes());
         let users = TargetUsers::new(inspection, targets, cascade);
         for (id, _, answer) in &mut answers {
             let ServerAnswer::Denies(denial) = answer else { continue };
             match users.of_denial(denial, *id) {
+                // The verdict of the command judges all targets together.
+                Users::Targets(_) | Users::Unknown if complete && !passes => {}
                 Users::Targets(earlier) => {
                     predecessors.insert(*id, earlier);
                     *answer = ServerAnswer::Accepts(Vec::new());
                 }
-                // The verdict of the command judges all targets together.
-                Users::Unknown if complete => {
-                    if verdict.is_some_and(|verdict| verdict.decision.passes()) {
-                        *answer = ServerAnswer::Accepts(Vec::new());
-                    }
-                }
+                Users::Unknown if complete => *answer = ServerAnswer::Accepts(Vec::new()),
                 Users::Unknown => *answer = ServerAnswer::Unknown(ASKED_ALONE.to_owned()),
                 Users::Others => {}
             }
@@ -126,7 +125,8 @@ impl<'g> TargetUsers<'g> {
             if !is_use || texts.causes.is_empty() {
                 return Users::Others;
             }
-            is_unknown |= blocker.more > 0;
+            // belay reads one custom resource, which is enough to deny the DELETE of its CRD.
+            is_unknown |= blocker.more > 0 || blocker.object.is_of(CRDS);
             for (user, _) in &texts.causes {
                 // A user that its owner deletes: `StatefulSet shop/db (Pod db-0)`.
                 let user = user.rsplit_once(" (").map_or(user.as_str(), |(owner, _)| owner);

@@ -70,6 +70,6 @@ pub fn stranded_volumes(inspection: &Inspection) -> Vec<StrandedVolume> {
             stranded.push(StrandedVolume { volume: object.id(), node, certain });
         }
     }
-    stranded.sort_by_key(|stranded| stranded.volume);
+    stranded.sort_by_cached_key(|stranded| graph.name_key(stranded.volume));
     stranded
 }

@@ -28,6 +28,11 @@ pub struct ImpactOutcomes<'s> {
     holds: HashMap<NodeId, HoldForecast>,
     /// The Pods on deleted Nodes, each with its Node.
     on_nodes: NumberMap<NodeId, NodeId>,
+    /// The Terminating objects whose last use this deletion ends.
+    freed: BTreeSet<NodeId>,
+    /// The objects that are deleted also without this deletion, because they, their owners or
+    /// their containers are Terminating.
+    unrelated: BTreeSet<NodeId>,
 }
 
 /// An object that loses something it needs.
@@ -60,8 +65,11 @@ impl<'s> ImpactOutcomes<'s> {
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
         let on_nodes = pods_on_nodes(inspection);
         targets.extend(on_nodes.keys().map(|pod| (*pod, Propagation::Background)));
+        let mut terminating = terminating(graph);
+        terminating.retain(|(id, _)| targets.iter().all(|(target, _)| target != id));
+        let all = [&targets[..], &terminating].concat();
         // All finalizers may be removed, so this reaches every object.
-        let reached = Deletion::new(inspection, &targets, &BTreeSet::new());
+        let reached = Deletion::new(inspection, &all, &BTreeSet::new());
         let mut holds = forecasts(inspection, &reached);
         for id in approved(inspection, approvals, cascade) {
             holds.entry(id).and_modify(|forecast| *forecast = HoldForecast::Unprotected);
@@ -88,16 +96,62 @@ impl<'s> ImpactOutcomes<'s> {
                 HoldForecast::Approval | HoldForecast::Unknown(_) => {}
             }
         }
-        let deletion = |released, certain| {
-            Deletion::with_releases(inspection, &targets, &users, released, certain)
+        let deletion = |targets: &[_], is_certain: bool| {
+            let released = if is_certain { &certain } else { &possible };
+            Deletion::with_releases(inspection, targets, &users, released.clone(), is_certain)
         };
-        let (possible, certain) = (deletion(possible, false), deletion(certain, true));
-        Self { inspection, possible, certain, holds, on_nodes }
+        let mut outcomes = Self {
+            inspection,
+            possible: deletion(&all, false),
+            certain: deletion(&all, true),
+            holds,
+            on_nodes,
+            freed: BTreeSet::new(),
+            unrelated: BTreeSet::new(),
+        };
+        if !terminating.is_empty() {
+            let alone = [false, true].map(|is_certain| deletion(&terminating, is_certain));
+            outcomes.find_freed(&deletion(&targets, false), &alone);
+        }
+        outcomes
+    }
+
+    /// Finds the Terminating objects whose last use this deletion ends, and the objects that
+    /// these deletions do not concern. `own`: the deletion of the targets; `alone`: the possible
+    /// and the certain deletions without it.
+    fn find_freed(&mut self, own: &Deletion<'_>, [possible, certain]: &[Deletion<'_>; 2]) {
+        let graph = &self.inspection.graph;
+        let others = possible.fates.iter().map(|(id, _)| id).filter(|id| own.get(*id).is_none());
+        self.unrelated = others.collect();
+        let waits = |id: &NodeId| {
+            let is_terminating = graph.get(*id).is_some_and(Node::is_terminating);
+            is_terminating && self.possible.deletes(*id, false) && !certain.deletes(*id, true)
+        };
+        let mut waiting: Vec<NodeId> = self.unrelated.iter().copied().filter(waits).collect();
+        // The users of a freed object may be freed objects as well.
+        loop {
+            let is_ended =
+                |id: NodeId| self.possible.deletes(id, false) && !self.unrelated.contains(&id);
+            let is_freed =
+                |id: &NodeId| graph.users(*id).any(|user| user.needs() && is_ended(user.node.id()));
+            let (freed, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_freed);
+            if freed.is_empty() {
+                return;
+            }
+            self.unrelated.retain(|id| !freed.contains(id));
+            self.freed.extend(freed);
+            waiting = rest;
+        }
+    }
+
+    /// Whether the object is already Terminating, and this deletion ends its last use.
+    pub fn is_freed(&self, id: NodeId) -> bool {
+        self.freed.contains(&id)
     }
 
     /// The fate of an object; `None` if it does not change.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
-        let fate = self.possible.get(id)?;
+        let fate = self.possible.get(id).filter(|_| !self.unrelated.contains(&id))?;
         let same = self.certain.get(id) == Some(fate);
         let certainty = if same { fate.certainty } else { Certainty::Possible };
         Some(Fate { certainty, ..fate })
@@ -112,7 +166,7 @@ impl<'s> ImpactOutcomes<'s> {
     pub fn all(&self) -> Vec<(NodeId, Fate)> {
         let fates = self.possible.fates.iter();
         let mut all: Vec<_> = fates.filter_map(|(id, _)| Some((id, self.get(id)?))).collect();
-        all.sort_by_key(|(id, _)| *id);
+        all.sort_by_cached_key(|(id, _)| self.inspection.graph.name_key(*id));
         all
     }
 
@@ -123,10 +177,23 @@ impl<'s> ImpactOutcomes<'s> {
         if let Some(other) = self.possible.waits.get(&id) {
             return vec![*other];
         }
-        let Some(HoldForecast::Users(users)) = self.holds.get(&id) else { return Vec::new() };
+        let users = match self.holds.get(&id) {
+            Some(HoldForecast::Users(users)) => users.clone(),
+            _ if self.is_freed(id) => self.ended_users(id),
+            _ => return Vec::new(),
+        };
         let stays = self.get(id).is_some_and(|fate| fate.outcome == DeletionOutcome::Held);
         let blocks = |user: &&NodeId| !stays || !self.possible.deletes(**user, false);
-        users.iter().filter(blocks).copied().collect()
+        let mut blocking: Vec<NodeId> = users.iter().filter(blocks).copied().collect();
+        blocking.sort_by_cached_key(|id| self.inspection.graph.name_key(*id));
+        blocking
+    }
+
+    /// The users of an object that are deleted.
+    fn ended_users(&self, id: NodeId) -> Vec<NodeId> {
+        let users = self.inspection.graph.users(id).filter(|user| user.needs());
+        let users: BTreeSet<NodeId> = users.map(|user| user.node.id()).collect();
+        users.into_iter().filter(|user| self.possible.deletes(*user, false)).collect()
     }
 
     /// The fields that refer to an object, of the objects that must be deleted before it. Empty for
@@ -244,12 +311,17 @@ impl<'s> ImpactOutcomes<'s> {
                 let reported = &mut broken[position];
                 let more = reported.more + 1;
                 // The report prefers a reference in the topmost owner, which the user can edit.
-                if (new.user != root, new.user) < (reported.user != root, reported.user) {
+                let rank = |one: &BrokenUser| {
+                    let BrokenUser { user, path, .. } = one;
+                    (*user != root, graph.name_key(*user), path.clone())
+                };
+                if rank(&new) < rank(reported) {
                     *reported = new;
                 }
                 reported.more = more;
             }
         }
+        broken.sort_by_cached_key(|one| [one.root, one.lost].map(|id| graph.name_key(id)));
         broken
     }
 
@@ -257,6 +329,14 @@ impl<'s> ImpactOutcomes<'s> {
     pub fn is_complete(&self) -> bool {
         self.possible.fates.is_complete() && self.certain.fates.is_complete()
     }
+}
+
+/// The Terminating objects, which are deleted when their finalizers are removed.
+fn terminating(graph: &Graph) -> Vec<(NodeId, Propagation)> {
+    let kinds = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
+    let nodes = kinds.filter_map(|id| graph.get(id)).filter(|node| node.is_terminating());
+    let propagation = |node: Node<'_>| Propagation::under_way(node.finalizers().iter());
+    nodes.map(|node| (node.id(), propagation(node))).collect()
 }
 
 /// The topmost owner, or the object itself if that owner does not exist.

@@ -16,7 +16,7 @@ use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
 use crate::command::why::needed_approvals;
-use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
+use crate::decide::{Blocker, Decision, Verdict, remedies, sentence, step_of_each};
 use crate::graph::{Certainty, DeletionOutcome, NodeId, Propagation};
 use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
 
@@ -122,7 +122,8 @@ pub struct AffectedObject {
     pub outcome: &'static str,
     /// Whether the outcome does not depend on timing.
     pub certain: bool,
-    /// The edge from another object. Absent for a target.
+    /// The edge from another object. Absent for a target, and for an object that was already
+    /// Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<EdgeReport>,
     /// The objects that have to be deleted before it, because they use it. For a held object,
@@ -137,6 +138,9 @@ pub struct AffectedObject {
     /// Whether belay's hold keeps it Terminating.
     #[serde(skip)]
     pub held_by_belay: bool,
+    /// Whether it is already Terminating, and this deletion ends its last use.
+    #[serde(skip)]
+    pub is_freed: bool,
     #[serde(skip)]
     pub id: Option<NodeId>,
     /// The parent in the tree.
@@ -187,6 +191,7 @@ impl Impact {
                 part.add(label::kind_label(node), certain);
             }
             let parent = parent(inspection, &outcomes, id);
+            let is_freed = outcomes.is_freed(id);
             let mut notes = match fate.outcome {
                 DeletionOutcome::Held => vec![outcomes.why_held(id)],
                 DeletionOutcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
@@ -195,7 +200,8 @@ impl Impact {
                         Some((_, "use")) => "the pod garbage collector deletes it",
                         _ => "",
                     };
-                    vec![deleter.to_owned(), outcomes.after_text(id)]
+                    let terminating = if is_freed { "already Terminating" } else { "" };
+                    vec![deleter.to_owned(), terminating.to_owned(), outcomes.after_text(id)]
                 }
             };
             notes.extend(label_warning(node.labels().get(PROTECT_LABEL)));
@@ -222,6 +228,7 @@ impl Impact {
                 after_paths: outcomes.after_paths(id),
                 note,
                 held_by_belay,
+                is_freed,
                 id: Some(id),
                 parent,
             });
@@ -248,6 +255,7 @@ impl Impact {
                 after_paths: Vec::new(),
                 note: format!("{}{path}{others}", through.unwrap_or_default()),
                 held_by_belay: false,
+                is_freed: false,
                 id: None,
                 parent: Some(lost),
             });
@@ -275,6 +283,7 @@ impl Impact {
                 after_paths: Vec::new(),
                 note: format!("its nodeAffinity allows no other node{bound}"),
                 held_by_belay: false,
+                is_freed: false,
                 id: None,
                 parent: Some(node),
             });
@@ -293,7 +302,10 @@ impl Impact {
         });
         let reported = report_verdict(inspection, reported);
         let (next_step, approve) = match (verdict, reported) {
-            (Some(verdict), _) if verdict.decision == Decision::Deny => remedies(verdict),
+            (Some(verdict), _) if verdict.decision == Decision::Deny => {
+                let (next_step, approve) = remedies(verdict);
+                (if targets.len() > 1 { step_of_each(verdict) } else { next_step }, approve)
+            }
             _ => (None, Vec::new()),
         };
         let blockers = verdict.into_iter().flat_map(|verdict| {

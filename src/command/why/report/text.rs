@@ -9,6 +9,7 @@ use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
 use crate::command::webhooks::MISSING;
+use crate::decide::Reason;
 
 /// The maximum number of denials in the text.
 const MAX_DENIALS: usize = 3;
@@ -41,8 +42,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     let mut shown_approvals = BTreeSet::new();
     for explained in &report.blockers {
-        let BlockerReport { says, by, reason, verdict, .. } = &explained.blocker;
+        let BlockerReport { says, by, reason, verdict, object, .. } = &explained.blocker;
         let _ = writeln!(text, "- {says}; {by} ({reason})");
+        // A verdict contains only the first users.
+        if explained.more > 0 && *reason == Reason::InUse.as_str() {
+            let _ = writeln!(text, "  all users: kubectl belay used-by {}", object.typed);
+        }
         match verdict {
             ReportedVerdict::Audit => {
                 text.push_str("  belay only records this\n");

@@ -97,6 +97,8 @@ pub enum DeletedBy {
     NamespaceController,
     /// The pod garbage collector, after its Node.
     PodGarbageCollector,
+    /// An earlier DELETE: it is Terminating, and stays only until its users are deleted.
+    EarlierDelete,
 }
 
 impl From<Deleter> for DeletedBy {
@@ -258,10 +260,11 @@ fn planned_waves(
     let staying = staying(inspection, &deleted);
     let object = |one: &crate::graph::WaveObject| {
         let node = graph.get(one.id)?;
+        let is_freed = deleted.get(&one.id).is_some_and(|object| object.is_freed);
         Some(PlannedObject {
             object: Object::at(graph, one.id).with_uid(&node.uid().to_string()),
             resource_version: inspection.versions.get(&node.uid()).cloned(),
-            deleted_by: one.deleter.into(),
+            deleted_by: if is_freed { DeletedBy::EarlierDelete } else { one.deleter.into() },
             stays: staying.contains(&one.id),
             id: Some(one.id),
         })

@@ -1,0 +1,96 @@
+//! The next steps that `belay impact` and denials advise: they are true for all objects, and do
+//! not depend on the order of the reads.
+
+use serde_json::{Value, json};
+
+use crate::harness::manifest::{Manifest as _, claim, config_map, documents, pod, workload};
+use crate::harness::{ControlPlane, eventually};
+use crate::{LIMIT, belay, json, policy, world};
+
+fn apply_all(plane: &ControlPlane, ns: &str, objects: &[Value]) {
+    let all = documents(objects);
+    plane.apply_to(&["apply", "-n", ns, "-f", "-"], &all).unwrap().success().unwrap();
+}
+
+/// The message of a dry run of a DELETE that contains this text.
+fn denial(plane: &ControlPlane, ns: &str, object: &str, text: &str) -> String {
+    eventually("the denial", LIMIT, || {
+        let refused = plane.api().delete(&[object, "--dry-run=server"], ns)?.failure()?;
+        if refused.contains(text) { Ok(refused) } else { Err(refused.into()) }
+    })
+    .unwrap()
+}
+
+#[test]
+fn the_next_step_for_a_namespace_is_that_of_all_its_content() {
+    let plane = &world().plane;
+    let ns = plane.namespace("next-ns").unwrap();
+    let target = json!({"apiGroups": [""], "resources": ["namespaces"], "names": [ns]});
+    let any = json!({"targets": [target], "protect": {"whileNotEmpty": {"counting": "Any"}}});
+    policy::apply(plane, &ns, any);
+    let named = |names: [&str; 5]| names.map(config_map);
+    apply_all(plane, &ns, &named(["e", "d", "c", "b", "a"]));
+    apply_all(plane, &ns, &[claim("f"), pod("g").without_grace_period()]);
+    let namespace = format!("ns/{ns}");
+    denial(plane, "", &namespace, "more objects");
+    let told = || json(&belay(plane, &["impact", &namespace, "-o", "json"]));
+    let first = told();
+    let step = first["nextStep"].as_str().unwrap();
+    let expected =
+        format!("first delete ConfigMap {ns}/a, ConfigMap {ns}/b, ConfigMap {ns}/c and ");
+    assert!(step.starts_with(&expected), "{first}");
+    for _ in 0..3 {
+        assert_eq!(told(), first);
+    }
+
+    // One of the objects can't be deleted without an approval.
+    let target = policy::target("", "pods", &ns);
+    let always = json!({"targets": [target], "protect": {"always": {}}});
+    policy::apply(plane, &format!("{ns}-pods"), always);
+    denial(plane, &ns, "pod/g", "is protected");
+    let told = told();
+    assert_eq!(told.get("nextStep"), None, "{told}");
+    let approve = told["approve"][0].as_str().unwrap();
+    assert!(approve.contains("--scope content"), "{told}");
+}
+
+#[test]
+fn no_step_is_wrong_for_users_that_are_not_named() {
+    let plane = &world().plane;
+    let ns = plane.namespace("next-users").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
+    let user = |name: &str| pod(name).with_env_from("configMapRef", "config");
+    let web = workload("Deployment", "web", &user("web"));
+    let pods = ["up-0", "up-1", "up-2", "up-3"].map(user);
+    apply_all(plane, &ns, &[&[config_map("config"), web], &pods[..]].concat());
+    let refused = denial(plane, &ns, "configmap/config", "and 2 more objects");
+    let step = format!(
+        "first delete Pod {ns}/up-0 and Pod {ns}/up-1, and remove the reference from Deployment \
+         {ns}/web; 2 more objects use it. To override"
+    );
+    assert!(refused.contains(&step.replace("the reference ", "the references ")), "{refused}");
+
+    // `why` lists three of them, and names the command that lists all.
+    let why = belay(plane, &["why", "cm/config", "-n", &ns, "--all"]).stdout;
+    let all = format!("  all users: kubectl belay used-by configmaps/config -n {ns}\n");
+    assert!(why.contains(&all), "{why}");
+    let used = belay(plane, &["used-by", "configmaps/config", "-n", &ns]).stdout;
+    assert!(["up-0", "up-1", "up-2", "up-3", "web"].iter().all(|one| used.contains(one)), "{used}");
+}
+
+#[test]
+fn each_of_several_targets_has_its_step() {
+    let plane = &world().plane;
+    let ns = plane.namespace("next-all").unwrap();
+    policy::protect(plane, &ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
+    let names = ["one", "two", "three"];
+    let claims = names.map(claim);
+    let pods = names.map(|name| pod(name).with_claim(name));
+    apply_all(plane, &ns, &[claims, pods].concat());
+    denial(plane, &ns, "pvc/three", "is in use");
+    let told = json(&belay(plane, &["impact", "pvc", "--all", "-n", &ns, "-o", "json"]));
+    let step =
+        |name: &str| format!("for persistentvolumeclaim \"{name}\": first delete Pod {ns}/{name}");
+    let expected = ["one", "three", "two"].map(step).join("; ");
+    assert_eq!(told["nextStep"], expected, "{told}");
+}
