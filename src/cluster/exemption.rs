@@ -263,7 +263,8 @@ mod tests {
     #[tokio::test]
     async fn h140_a_record_with_unreadable_managed_fields_is_kept() {
         let mut existing = approval(&exemption(), 0);
-        existing.spec.expiration_time = Time(Timestamp::now() + SignedDuration::from_hours(100_000));
+        existing.spec.expiration_time =
+            Time(Timestamp::now() + SignedDuration::from_hours(100_000));
         let mut existing = serde_json::to_value(&existing).unwrap();
         for managed_fields in unreadable_managed_fields() {
             existing["metadata"]["managedFields"] = managed_fields;
