@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ContentType, HeaderValue};
+use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -13,6 +13,7 @@ use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, ResponseBody}
 use super::connection::Connection;
 use super::counts::LARGE_BYTES;
 use super::draining::Draining;
+use super::path::{AcceptedTokens, TOKEN_DIGITS};
 use super::response::respond;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
@@ -24,65 +25,58 @@ use crate::objects::{one_line, one_line_name};
 use crate::policy::PolicySource;
 use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
 
-/// The name of the path's secret segment.
-const TOKEN: &str = "token";
-
-/// Routes for both phases, with or without a secret in the path. Other paths get 404.
-pub fn routes(config: &mut web::ServiceConfig, has_secret: bool) {
-    let prefix = if has_secret { format!("/{{{TOKEN}}}") } else { String::new() };
-    let phases = [AdmissionPhase::Validate, AdmissionPhase::Mutate];
-    let paths = phases.map(|phase| {
-        let path = format!("{prefix}/{}", phase.as_str());
-        [(format!("{path}{LABELLED}"), phase), (path, phase)]
-    });
-    for (path, phase) in paths.into_iter().flatten() {
-        let post = move |request: HttpRequest,
-                         payload: web::Payload,
-                         shared: web::Data<Shared>,
-                         memory: web::Data<BodyMemory>,
-                         draining: web::Data<Draining>| async move {
-            admit(phase, &request, payload, (&shared, &memory), &draining).await
-        };
-        config.service(
-            web::resource(&path).route(web::post().to(post)).default_service(web::to(wrong_method)),
-        );
-    }
-    config.default_service(web::to(not_found));
+/// Routes for both phases. actix would match paths with a secret by regular expressions, which take
+/// milliseconds for a long path of any client.
+pub fn routes(config: &mut web::ServiceConfig) {
+    config.default_service(web::to(route));
 }
 
-async fn wrong_method(
+async fn route(
     request: HttpRequest,
     payload: web::Payload,
     shared: web::Data<Shared>,
+    memory: web::Data<BodyMemory>,
+    draining: web::Data<Draining>,
 ) -> HttpResponse {
-    if !has_path_token(&request, &shared) {
-        return not_found(request, payload, shared).await;
+    match phase_of(request.path(), shared.tokens.as_deref()) {
+        None => not_found(&request, payload, &shared),
+        Some(phase) if request.method() == Method::POST => {
+            admit(phase, &request, payload, (&shared, &memory), &draining).await
+        }
+        Some(_) => wrong_method(&request, payload, &shared),
     }
+}
+
+/// The phase of a path: `/validate` or `/mutate`, with or without `/labelled`, after the secret if
+/// there is one. `None` for any other path.
+fn phase_of(path: &str, tokens: Option<&AcceptedTokens>) -> Option<AdmissionPhase> {
+    let path = match tokens {
+        None => path,
+        Some(tokens) => {
+            let (segment, path) = path.strip_prefix('/')?.split_at_checked(TOKEN_DIGITS)?;
+            tokens.accepts(segment).then_some(path)?
+        }
+    };
+    let path = path.strip_suffix(LABELLED).unwrap_or(path).strip_prefix('/')?;
+    [AdmissionPhase::Validate, AdmissionPhase::Mutate].into_iter().find(|one| one.as_str() == path)
+}
+
+fn wrong_method(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> HttpResponse {
     // The path may contain the secret.
     let message = format!("this path takes POST, not {}", wire::cut(request.method().as_str()));
     let rejection = HttpRejection::new(StatusCode::METHOD_NOT_ALLOWED, message);
-    let mut response = reject(&request, &shared, rejection, payload);
+    let mut response = reject(request, shared, rejection, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
 }
 
-/// Whether a caller knows the secret of the path, if there is one.
-fn has_path_token(request: &HttpRequest, shared: &Shared) -> bool {
-    let Some(tokens) = &shared.tokens else { return true };
-    request.match_info().get(TOKEN).is_some_and(|segment| tokens.accepts(segment))
-}
-
 /// Any client that reaches the port can cause this answer, so belay counts it but logs nothing.
-async fn not_found(
-    request: HttpRequest,
-    payload: web::Payload,
-    shared: web::Data<Shared>,
-) -> HttpResponse {
+fn not_found(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> HttpResponse {
     let message = match shared.tokens {
         Some(_) => "not found",
         None => "there is nothing here; belay answers POST /validate and POST /mutate",
     };
-    answer_rejection(&request, &shared, HttpRejection::new(StatusCode::NOT_FOUND, message), payload)
+    answer_rejection(request, shared, HttpRejection::new(StatusCode::NOT_FOUND, message), payload)
 }
 
 async fn admit(
@@ -92,9 +86,6 @@ async fn admit(
     (shared, memory): (&web::Data<Shared>, &BodyMemory),
     draining: &Draining,
 ) -> HttpResponse {
-    if !has_path_token(request, shared) {
-        return not_found(request.clone(), payload, shared.clone()).await;
-    }
     if let Some(connection) = Connection::from_request(request) {
         connection.set_known_caller();
     }
@@ -413,6 +404,7 @@ fn answer_rejection(
 mod tests {
     use super::*;
     use crate::objects::ObjectRef;
+    use crate::webhook::PathToken;
 
     fn blocker(outcome: Decision, reason: Reason, policies: &[&str]) -> Blocker {
         Blocker {
@@ -422,6 +414,36 @@ mod tests {
                 .collect(),
             ..Blocker::new(outcome, reason, ObjectRef::default())
         }
+    }
+
+    #[test]
+    fn h147_only_the_exact_paths_with_the_secret_are_found() {
+        let token = PathToken::generate().unwrap();
+        let tokens = AcceptedTokens::default();
+        tokens.replace(vec![token.clone()]);
+        let secret = token.expose();
+        let (validate, mutate) = (Some(AdmissionPhase::Validate), Some(AdmissionPhase::Mutate));
+        let long = format!("/{}/validate", "a".repeat(16_000));
+        for (path, phase) in [
+            (format!("/{secret}/validate"), validate),
+            (format!("/{secret}/validate/labelled"), validate),
+            (format!("/{secret}/mutate"), mutate),
+            (format!("/{secret}/mutate/labelled"), mutate),
+            (format!("/{secret}/labelled"), None),
+            (format!("/{secret}/validate/"), None),
+            (format!("/{secret}//validate"), None),
+            (format!("/{secret}validate"), None),
+            (format!("/{secret}"), None),
+            (format!("/{}/validate", "0".repeat(TOKEN_DIGITS)), None),
+            ("/validate".to_owned(), None),
+            (format!("/{}", "é".repeat(40)), None),
+            (long, None),
+        ] {
+            assert_eq!(phase_of(&path, Some(&tokens)), phase, "{path}");
+        }
+        assert_eq!(phase_of("/validate", None), validate);
+        assert_eq!(phase_of("/mutate/labelled", None), mutate);
+        assert_eq!(phase_of("/", None), None);
     }
 
     #[test]

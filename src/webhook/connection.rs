@@ -20,7 +20,7 @@ pub const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The limits of one connection. [`super::timed::Timed`] and the handlers share them.
 pub struct Connection {
-    /// The number of bytes that belay still reads. The last read may exceed this by one buffer.
+    /// The number of bytes that belay still reads.
     remaining_bytes: Cell<usize>,
     phase: Cell<ReadPhase>,
     waiting: Cell<Option<Waker>>,

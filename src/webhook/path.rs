@@ -21,13 +21,13 @@ pub struct PathToken(Arc<str>);
 #[error("the system has no random numbers")]
 pub struct NoRandomNumbers;
 
-/// The digits of a token.
-const DIGITS: usize = 64;
+/// The number of digits of a token.
+pub const TOKEN_DIGITS: usize = 64;
 
 impl PathToken {
     /// A new token.
     pub fn generate() -> Result<Self, NoRandomNumbers> {
-        let mut bytes = [0; DIGITS / 2];
+        let mut bytes = [0; TOKEN_DIGITS / 2];
         let filled = provider().secure_random.fill(&mut bytes);
         filled.map_err(|_| NoRandomNumbers)?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -53,7 +53,7 @@ impl fmt::Debug for PathToken {
 }
 
 fn is_token(text: &str) -> bool {
-    text.len() == DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == TOKEN_DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The tokens that the server accepts. They can change while it serves. Without a token it
@@ -90,7 +90,7 @@ pub fn redact_tokens(text: &str) -> String {
     segments.fold(first, |mut redacted, segment| {
         redacted.push('/');
         // Keep the text after the digits, such as a quotation mark.
-        match segment.split_at_checked(DIGITS) {
+        match segment.split_at_checked(TOKEN_DIGITS) {
             Some((digits, rest)) if is_token(digits) => {
                 redacted.push_str("REDACTED");
                 redacted.push_str(rest);

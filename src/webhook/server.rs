@@ -167,12 +167,11 @@ fn admission(
     let service = move || {
         let (data, draining, memory) = (shared.clone(), draining.clone(), memory.clone());
         let routes = move |config: &mut web::ServiceConfig| {
-            let has_secret_path = data.tokens.is_some();
             config
                 .app_data(web::Data::new(data))
                 .app_data(web::Data::new(draining))
                 .app_data(web::Data::new(memory));
-            admit::routes(config, has_secret_path);
+            admit::routes(config);
         };
         let slots = (state_slots.clone(), callers.clone());
         let http = http(routes, slots, limits.keep_alive, limits.clone(), graceful.clone());

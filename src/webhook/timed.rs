@@ -125,7 +125,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
             };
         }
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
+        let read = read_at_most(Pin::new(&mut self.io), cx, buffer, remaining);
         if read.is_pending() {
             // A newer connection takes its slot. No request is lost, because no bytes are unread.
             let is_asked = self.connection.is_asked_to_end(cx.waker());
@@ -145,6 +145,23 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         }
         read
     }
+}
+
+/// Reads at most this many bytes.
+fn read_at_most(
+    io: Pin<&mut impl AsyncRead>,
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+    bytes: usize,
+) -> Poll<io::Result<()>> {
+    if buffer.remaining() <= bytes {
+        return io.poll_read(cx, buffer);
+    }
+    let mut part = ReadBuf::new(buffer.initialize_unfilled_to(bytes));
+    let read = io.poll_read(cx, &mut part);
+    let filled = part.filled().len();
+    buffer.advance(filled);
+    read
 }
 
 impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
