@@ -4,13 +4,14 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
+use serde::Deserialize as _;
 
-use super::api::{delete_exactly, post_params};
+use super::api::{self, Detail, delete_exactly, post_params};
 use crate::decide::{Exemption, RevokedRecord};
-use crate::objects::{ApiError, ObjectRef, short_digest};
+use crate::objects::{ApiError, ObjectRef, read_shallow, short_digest};
 use crate::policy::PolicySource;
 use crate::policy::api::{
-    DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,
+    DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef, kind_info,
 };
 
 /// The margin below the maximum lifetime. The API server computes the lifetime with its own clock,
@@ -112,7 +113,8 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error.into()),
         }
-        let Some(existing) = api.get_opt(&name).await? else { continue };
+        // The creator may have made it unreadable (H140).
+        let Some(existing) = read_existing(client, &name).await else { continue };
         if is_sufficient(&existing, &approval, Timestamp::now()) {
             return Ok(());
         }
@@ -121,6 +123,13 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
     }
     let why = format!("DeletionApproval {name} is there, expires soon, and cannot be replaced");
     Err(ApiError::Other(why))
+}
+
+/// The approval with this name, without its managedFields; `None` if it can't be read.
+async fn read_existing(client: &kube::Client, name: &str) -> Option<DeletionApproval> {
+    let info = kind_info::<DeletionApproval>();
+    let json = api::object(client, &info, "", name, Detail::Whole).await.ok()??;
+    read_shallow(&json).and_then(DeletionApproval::deserialize).ok()
 }
 
 /// Deletes a record, because a subject that is not exempt deletes the same object. The record must
@@ -139,6 +148,7 @@ mod tests {
     use std::sync::Arc;
 
     use parking_lot::Mutex;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cluster::local_api::{failure, local_client};
@@ -199,6 +209,34 @@ mod tests {
         }
     }
 
+    /// Writes a record whose name an object has that is read as this answer. Returns the prefix of
+    /// the name of each creation, if it has one.
+    async fn write_beside(code: u16, existing: String) -> Vec<Option<String>> {
+        let created = Arc::<Mutex<Vec<Option<String>>>>::default();
+        let heard = created.clone();
+        let client = local_client(move |request| {
+            if request.method() != http::Method::POST {
+                return Some((code, existing.clone()));
+            }
+            let sent: DeletionApproval = serde_json::from_value(request.body().clone()).unwrap();
+            heard.lock().push(sent.metadata.generate_name.clone());
+            let (code, answer) = match sent.metadata.name {
+                Some(name) => failure(409, "it exists", ("deletionapprovals", &name)),
+                None => (201, request.into_body()),
+            };
+            Some((code, answer.to_string()))
+        });
+        write(&client, &approval(&exemption(), 0)).await.unwrap();
+        let created = created.lock();
+        created.clone()
+    }
+
+    /// What managedFields of an approval may contain that no typed read accepts.
+    fn unreadable_managed_fields() -> [Value; 2] {
+        let deep = (0..130).fold(json!({}), |inner, _| json!({"f:a": inner}));
+        [json!([{"fieldsV1": deep}]), json!([{"time": "9999-12-31T23:59:59-23:59"}])]
+    }
+
     /// An object has the name, and a finalizer keeps it.
     #[tokio::test]
     async fn h57_a_record_whose_name_is_taken_gets_another_one() {
@@ -206,23 +244,32 @@ mod tests {
         let mut taken = wanted.clone();
         taken.spec.approver = "mallory".to_owned();
         taken.metadata.deletion_timestamp = Some(Time(at(0)));
-        let created = Arc::<Mutex<Vec<Option<String>>>>::default();
-        let heard = created.clone();
-        let client = local_client(move |request| {
-            if request.method() != http::Method::POST {
-                return Some((200, serde_json::to_value(&taken).unwrap()));
-            }
-            let sent: DeletionApproval = serde_json::from_value(request.body().clone()).unwrap();
-            heard.lock().push(sent.metadata.generate_name.clone());
-            Some(match sent.metadata.name {
-                Some(name) => failure(409, "it exists", ("deletionapprovals", &name)),
-                None => (201, request.into_body()),
-            })
-        });
-        write(&client, &wanted).await.unwrap();
         let name = wanted.metadata.name.unwrap();
-        assert_eq!(created.lock().last(), Some(&Some(format!("{name}-"))));
         assert!(is_recorded(&name));
+        let last = Some(Some(format!("{name}-")));
+        let taken = serde_json::to_value(&taken).unwrap();
+        assert_eq!(write_beside(200, taken.to_string()).await.pop(), last);
+        // H140: the name is taken by an object that belay can't read as a whole, or not at all.
+        for managed_fields in unreadable_managed_fields() {
+            let mut taken = taken.clone();
+            taken["metadata"]["managedFields"] = managed_fields;
+            assert_eq!(write_beside(200, taken.to_string()).await.pop(), last);
+        }
+        for (code, answer) in [(200, r#"{"spec":1}"#), (500, "json: exceeded max depth")] {
+            assert_eq!(write_beside(code, answer.to_owned()).await.pop(), last);
+        }
+    }
+
+    #[tokio::test]
+    async fn h140_a_record_with_unreadable_managed_fields_is_kept() {
+        let mut existing = approval(&exemption(), 0);
+        existing.spec.expiration_time =
+            Time(Timestamp::now() + SignedDuration::from_hours(100_000));
+        let mut existing = serde_json::to_value(&existing).unwrap();
+        for managed_fields in unreadable_managed_fields() {
+            existing["metadata"]["managedFields"] = managed_fields;
+            assert_eq!(write_beside(200, existing.to_string()).await, [None]);
+        }
     }
 
     #[test]

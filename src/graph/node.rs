@@ -6,7 +6,7 @@ use super::node_id::NodeId;
 use super::slot::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObject};
 use super::steps::StepLimit;
 use super::store::Graph;
-use crate::objects::{HoldAge, KindId, KindInfo, ObjectRef, PackedList, PackedMap, Uid};
+use crate::objects::{HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid};
 
 /// An existing object in the graph.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ impl<'g> Node<'g> {
         self.graph.kinds.info(self.slot.kind)
     }
 
-    /// The topmost owner, such as the Deployment of a Pod. An object without an existing
+    /// The topmost owner, such as the Deployment of a Pod. An object without a managing
     /// owner is its own topmost owner. This follows the managing owner of each object
     /// ([`Self::managing_owner`]). Only use it for display, because editors write owner
     /// references.
@@ -53,21 +53,32 @@ impl<'g> Node<'g> {
         current
     }
 
-    /// The existing owner that manages it, or else its first existing owner, because an editor
-    /// can add owners in front of the controller. `None` if the budget is used up. This skips
-    /// Namespaces and Nodes, because they manage no objects: the kubelet or an editor wrote
-    /// such a reference.
+    /// The existing owner that manages it, `None` if there is none or the budget is used up. An
+    /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So this
+    /// is the controller, if it is a workload or a custom resource in the same namespace, or else an
+    /// owner that is a workload.
     pub fn managing_owner(self, work: StepLimit<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owners().len()) {
             return None;
         }
-        let manages = |owner: &Self| {
-            let KindInfo { group, resource, .. } = owner.info();
-            !(group.is_empty() && ["namespaces", "nodes"].contains(&resource.as_str()))
+        let is_custom = |owner: &Self| {
+            owner.namespace() == self.namespace() && !Kinds::is_built_in_group(&owner.info().group)
         };
         let controller = self.owners().iter().filter(|owner| owner.controller);
-        let controllers = controller.filter_map(|owner| self.existing_owner(owner));
-        controllers.chain(self.existing_owners()).find(manages)
+        let mut controllers = controller.filter_map(|owner| self.existing_owner(owner));
+        controllers
+            .find(|owner| owner.is_workload() || is_custom(owner))
+            .or_else(|| self.existing_owners().find(|owner| owner.is_workload()))
+    }
+
+    /// Whether it is a workload of Kubernetes: its controller creates Pods.
+    fn is_workload(self) -> bool {
+        let KindInfo { group, resource, .. } = self.info();
+        match (&**group, &**resource) {
+            ("apps", resource) => resource != "controllerrevisions",
+            ("batch", _) | ("", "replicationcontrollers") => true,
+            _ => false,
+        }
     }
 
     /// Its name.

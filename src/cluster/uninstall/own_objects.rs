@@ -20,6 +20,7 @@ use crate::cluster::context::Settings;
 use crate::cluster::election::Election;
 use crate::cluster::exemption;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
+use crate::cluster::list::list_all;
 use crate::cluster::pace::within;
 use crate::cluster::secret::is_own;
 use crate::objects::ApiError;
@@ -159,7 +160,9 @@ impl OwnObjects<'_> {
             }
         }
         let approvals: Api<DeletionApproval> = Api::all(self.client.clone());
-        let all = within(approvals.list(&ListParams::default())).await.map(|list| list.items);
+        // Approvers may write managedFields that a typed list can't read (H141).
+        let all = within(list_all(approvals.clone(), ListParams::default())).await;
+        let all = all.map(|list| list.objects);
         for approval in self.listed("DeletionApprovals", all) {
             let name = approval.name_any();
             if exemption::is_recorded(&name) && approval.spec.approver == self.own_user {

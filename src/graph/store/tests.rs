@@ -2,7 +2,7 @@ use super::*;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::objects::{NumberSet, Unreadable};
+use crate::objects::{Kinds, NumberSet, Unreadable};
 
 fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
     let owners: Vec<_> = owner
@@ -168,26 +168,65 @@ fn a_few_lost_owners_of_an_object_are_remembered() {
     assert!(graph.deleted_objects.is_empty());
 }
 
-/// Users are named by their topmost owner, which should not be the choice of an editor.
+/// The kind of the topmost owner of a Pod with owners of these kinds, each with whether it is the
+/// controller. An editor writes them, and messages advise to delete it.
+fn root_of_pod(owners: &[(&str, &str, bool)]) -> String {
+    let mut graph = Graph::default();
+    graph.kinds.learn(Kinds::custom("example.com", "v1", "Database", "databases", true));
+    graph.kinds.learn(Kinds::custom("example.com", "v1", "Fleet", "fleets", false));
+    let mut apply = |group: &str, kind: &str, owners: Vec<Value>| {
+        let id = graph.kinds.find(group, kind).unwrap();
+        let mut object = manifest(kind, kind, None);
+        object["metadata"]["ownerReferences"] = owners.into();
+        if !graph.kinds.info(id).namespaced {
+            object["metadata"]["namespace"] = "".into();
+        }
+        let object = Object::deserialize(&object).unwrap();
+        graph.apply(id, &object, ObjectPhase::Active, Edges::default());
+    };
+    let reference = |&(group, kind, controller): &(&str, &str, bool)| {
+        let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+        json!({"apiVersion": api_version, "kind": kind, "name": kind, "uid": kind,
+            "controller": controller})
+    };
+    for (group, kind, _) in owners {
+        apply(group, kind, Vec::new());
+    }
+    apply("", "Pod", owners.iter().map(reference).collect());
+    let pod = graph.object(graph.kinds.find("", "Pod").unwrap(), "shop", "Pod").unwrap();
+    assert_eq!(pod.existing_owners().count(), owners.len());
+    pod.root_owner().name().to_owned()
+}
+
 #[test]
 fn h136_an_owner_that_an_editor_adds_in_front_of_the_controller_is_not_followed() {
-    let mut graph = Graph::default();
-    let kind = graph.kinds.find("", "ConfigMap").unwrap();
-    let owner = |name: &str, controller: bool| {
-        serde_json::json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name,
-            "controller": controller,
-        })
-    };
-    let mut user = manifest("user", "user", None);
-    user["metadata"]["ownerReferences"] = [owner("forged", false), owner("real", true)].into();
-    let others = ["forged", "real"].map(|name| manifest(name, name, None));
-    for value in others.iter().chain([&user]) {
-        let object = Object::deserialize(value).unwrap();
-        graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
+    let owners = [("apps", "Deployment", false), ("apps", "ReplicaSet", true)];
+    assert_eq!(root_of_pod(&owners), "ReplicaSet");
+}
+
+#[test]
+fn h142_only_a_workload_or_custom_controller_in_the_namespace_manages_an_object() {
+    for (group, kind, as_owner, as_controller) in [
+        ("apps", "ReplicaSet", true, true),
+        ("batch", "Job", true, true),
+        ("", "ReplicationController", true, true),
+        ("example.com", "Database", false, true),
+        ("example.com", "Fleet", false, false),
+        ("apps", "ControllerRevision", false, false),
+        ("storage.k8s.io", "StorageClass", false, false),
+        ("", "PersistentVolumeClaim", false, false),
+        ("", "ResourceQuota", false, false),
+        ("", "Namespace", false, false),
+        ("", "Secret", false, false),
+        ("", "Node", false, false),
+    ] {
+        for (controller, manages) in [(false, as_owner), (true, as_controller)] {
+            let root = root_of_pod(&[(group, kind, controller)]);
+            assert_eq!(root, if manages { kind } else { "Pod" }, "{kind} {controller}");
+        }
     }
-    let user = graph.object(kind, "shop", "user").unwrap();
-    assert_eq!(user.root_owner().name(), "real");
+    let owners = [("", "Secret", true), ("apps", "ReplicaSet", false)];
+    assert_eq!(root_of_pod(&owners), "ReplicaSet");
 }
 
 #[test]
@@ -221,7 +260,6 @@ fn replace_kind_removes_other_objects_and_completes_the_kind() {
 
     let again = graph.get(graph.find(kind, "shop", "again").unwrap()).unwrap();
     assert_eq!(again.uid(), Uid::new("uid-again"));
-    assert_eq!(again.root_owner().name(), "stays");
     let stays = graph.get(graph.find(kind, "shop", "stays").unwrap()).unwrap();
     assert_eq!(graph.dependents(stays).map(|n| n.name()).collect::<Vec<_>>(), ["again"]);
     let kept: Vec<_> = stays.annotations().iter().collect();

@@ -178,6 +178,14 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
                  annotations of {MAX_APPROVAL_ANNOTATION} characters'"
             ),
         ),
+        // Real ones have three levels. With 9,994, the API server could send no list (H141).
+        forbidden(
+            "!has(object.metadata.managedFields) || object.metadata.managedFields.all(entry, \
+             !has(entry.fieldsV1) || entry.fieldsV1.all(a, \
+             entry.fieldsV1[a].all(b, entry.fieldsV1[a][b].all(c, \
+             entry.fieldsV1[a][b][c].all(d, size(entry.fieldsV1[a][b][c][d]) == 0)))))",
+            "'managedFields of an approval may be nested at most four levels'",
+        ),
         lifetime(),
     ];
     (variables, validations)

@@ -55,6 +55,41 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
     plane.patch(name.trim(), "", &json!({"metadata": {"labels": {"a": "c"}}}));
 }
 
+/// The API server accepts managedFields of 9,994 levels, and then can't send the approval in a list.
+#[test]
+fn h141_an_approval_has_no_deep_managed_fields() {
+    let plane = &world().plane;
+    let team = Team::new(plane, "h141");
+    team.apply(&config_map("data"));
+    let of = team.of("configmaps", "data");
+    team.approve(Approver::Carol, of, "Object");
+    let uid = team.uid(of);
+    let carol = plane.user(&team.name_of(Approver::Carol), None).unwrap();
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3600);
+    let create = |levels: usize| {
+        let approval = json!({
+            "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval",
+            "metadata": {"generateName": format!("{}-", team.ns), "managedFields": [{
+                "manager": "m", "operation": "Update", "apiVersion": "belay.dev/v1alpha1",
+                "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": "DEEP"}]},
+            "spec": {"targetRef": {"resource": "configmaps", "namespace": team.ns,
+                    "name": "data", "uid": uid},
+                "approver": team.name_of(Approver::Carol), "reason": "it is time",
+                "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
+        let (open, close) = ("{\"f:a\":".repeat(levels), "}".repeat(levels));
+        let approval = approval.to_string().replace("\"DEEP\"", &format!("{open}{{}}{close}"));
+        let path = "/apis/belay.dev/v1alpha1/deletionapprovals";
+        let args = ["create", "--raw", path, "-f", "-"];
+        plane.kubectl_with(Some(&carol), &args, &approval).unwrap()
+    };
+    create(4).success().unwrap();
+    for levels in [5, 9_995] {
+        let refusal = create(levels).failure().unwrap();
+        assert!(refusal.contains("managedFields of an approval"), "{levels}: {refusal}");
+    }
+    team.plane.api().list("deletionapprovals.belay.dev", "", "").unwrap();
+}
+
 #[test]
 fn h73_the_label_keeps_no_approval() {
     let team = Team::new(&world().plane, "h73");

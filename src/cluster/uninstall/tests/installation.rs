@@ -174,6 +174,36 @@ async fn deletes_only_the_lease_that_it_holds() {
 }
 
 #[tokio::test]
+async fn h141_an_approval_with_an_unreadable_time_keeps_no_record() {
+    let (client, asked) = scripted(|method, path| {
+        let approval = |name: &str, approver: &str, managed_fields: Value| {
+            json!({"metadata": {"name": name, "uid": name, "managedFields": managed_fields},
+                "spec": {"approver": approver, "reason": "r",
+                    "expirationTime": "2026-01-01T00:00:00Z",
+                    "targetRef": {"resource": "configmaps", "name": "data", "uid": "u"}}})
+        };
+        let time = json!([{"time": "9999-12-31T23:59:59-23:59"}]);
+        let items = [
+            approval("belay-exempts-eve", "eve", time.clone()),
+            approval("belay-exempts-own", "system:serviceaccount:belay:guards", time),
+        ];
+        match path {
+            _ if path.ends_with("/deletionapprovals") => {
+                (200, json!({"metadata": {}, "items": items}))
+            }
+            _ => no_replica(method, path, "uninstall-x"),
+        }
+    });
+    delete_all(&client, false).await;
+    let asked = asked.lock();
+    let deletes = asked.iter().filter(|(method, path, _)| {
+        *method == Method::DELETE && path.contains("/deletionapprovals/belay-exempts-")
+    });
+    let deletes: Vec<_> = deletes.map(|(_, path, _)| path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(deletes, ["belay-exempts-own"]);
+}
+
+#[tokio::test]
 async fn a_lease_that_cannot_be_handed_over_is_left_behind_and_nothing_else_is_reported() {
     let answer = |method: &Method, path: &str| {
         let now = json!("2026-01-01T00:00:00.000000Z");

@@ -59,7 +59,7 @@ fn a_policy_can_select_any_indirect_owner_of_a_user() {
     world.read(world.needed_reads());
     assert_eq!(world.count(), UNUSED);
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
-    assert_eq!(world.causes(), ["ConfigMap a/front Pod a/p"]);
+    assert_eq!(world.causes(), ["Pod a/p"]);
 }
 
 /// A ReplicaSet and its Pod may be created between the list of ReplicaSets and the list of Pods.
