@@ -122,7 +122,7 @@ fn failed_reads_of_evidence_are_reported() {
     plane.grant("why-eve", None, &rules, &[user("why-eve")]).unwrap();
     let asked = |object: &str| {
         eventually("the role", LIMIT, || {
-            let said = belay_as(&eve, &["why", object, "-n", &ns]);
+            let said = belay_as(&eve, &["why", object, "-n", &ns, "--verbose"]);
             if said.stdout.is_empty() { Err(said.stderr.into()) } else { Ok(said.stdout) }
         })
         .unwrap()
