@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::deleting::is_killed;
 use crate::harness::audit::text;
-use crate::harness::kubectl::Output;
 use crate::harness::manifest::{
     Manifest as _, claim, config_map, object, owner, pod, reader, secret, workload,
 };
@@ -17,7 +16,7 @@ use crate::{LIMIT, belay, policy, world};
 
 /// Undoes a deletion. The command is killed after more and more lines of its progress, and
 /// continues with its file each time.
-fn undo_with_interruptions(plane: &ControlPlane, target: &[&str], file: &Path) -> Output {
+fn undo_with_interruptions(plane: &ControlPlane, target: &[&str], file: &Path) {
     let path = file.display().to_string();
     let first = [&["undo"], target, &["--yes", "--out", &path]].concat();
     let resume = ["undo", "--resume", &path, "--yes"];
@@ -31,10 +30,8 @@ fn undo_with_interruptions(plane: &ControlPlane, target: &[&str], file: &Path) -
         assert!(kills < 60, "it never ends: {:?}", belay(plane, args));
     }
     assert!(kills > 5, "{kills}");
-    // Once more, after its end.
-    let again = belay(plane, &resume);
-    assert_eq!(again.code, 0, "{again:?}");
-    again
+    // The last run has removed the file.
+    assert!(!file.exists());
 }
 
 fn read(plane: &ControlPlane, ns: &str, object: &str) -> Value {
@@ -101,8 +98,7 @@ fn a_claim_gets_its_volume_back() {
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json");
-    let done = undo_with_interruptions(plane, &["pvc/data-web-0", "-n", &ns], &file);
-    assert!(done.stdout.contains("is restored"), "{done:?}");
+    undo_with_interruptions(plane, &["pvc/data-web-0", "-n", &ns], &file);
     let new = read(plane, &ns, "pvc/data-web-0");
     assert_ne!(uid(&new), uid(&old));
     assert!(new["metadata"]["deletionTimestamp"].is_null(), "{new}");
@@ -193,12 +189,14 @@ fn a_namespace_is_restored_with_what_still_exists() {
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json");
-    let done = std::thread::scope(|scope| {
+    let copy = folder.path().join("copy.json");
+    std::thread::scope(|scope| {
         // The controller of the finalizer, which finishes after the data is safe.
         scope.spawn(|| {
             let policy = ".spec.persistentVolumeReclaimPolicy";
             let is_kept = |policy: &str| policy == "Retain";
             plane.api().wait_field((&volume, ""), LIMIT, policy, is_kept).unwrap();
+            std::fs::copy(&file, &copy).unwrap();
             let free = json!({"metadata": {"finalizers": null}});
             for name in names {
                 plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
@@ -209,9 +207,8 @@ fn a_namespace_is_restored_with_what_still_exists() {
                 }
             }
         });
-        undo_with_interruptions(plane, &[&namespace], &file)
+        undo_with_interruptions(plane, &[&namespace], &file);
     });
-    assert!(done.stdout.contains("is restored"), "{done:?}");
     let new = read(plane, &ns, "pvc/data");
     assert_ne!(uid(&new), uid(&old));
     assert_eq!(
@@ -223,7 +220,7 @@ fn a_namespace_is_restored_with_what_still_exists() {
     assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], uid(&new));
     assert_ne!(read(plane, &ns, "svc/api")["spec"]["clusterIP"], address);
     // Its controller would have created the claim.
-    let written = std::fs::read_to_string(&file).unwrap();
+    let written = std::fs::read_to_string(&copy).unwrap();
     let place = |name: &str| written.find(&format!("\"typed\": \"{name} -n {ns}\"")).unwrap();
     assert!(place("persistentvolumeclaims/data") < place("statefulsets.apps/web"));
     // The controller of the finalizer has to remove it again.
@@ -270,9 +267,39 @@ fn h145_an_undo_names_no_owner_that_an_editor_has_written() {
     let user = pod("user").with_claim("data").without_grace_period().with(owned);
     plane.apply(&user.with_namespace(&ns)).unwrap();
     delete(plane, &ns, "pvc/data");
-    let refused = belay(plane, &["undo", "pvc/data", "-n", &ns, "--yes"]);
-    assert!(refused.code == 1 && refused.stderr.contains("in use by pods/user"), "{refused:?}");
-    assert!(!refused.stderr.contains("master"), "{refused:?}");
+    let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]);
+    assert!(steps.stdout.contains("during this wait, delete pods/user -n"), "{steps:?}");
+    assert!(!steps.stdout.contains("master"), "{steps:?}");
+}
+
+#[test]
+fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-scaled").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let retention = json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}});
+    let scaled = stateful_set(&ns).with(json!({"spec": retention}));
+    plane.apply(&scaled.with_namespace(&ns)).unwrap();
+    let exists = |claim: Option<&Value>| claim.map(drop).ok_or_else(|| "no claim".into());
+    plane.api().wait(("pvc/data-web-0", &ns), LIMIT, exists).unwrap();
+    plane.api().patch("pvc/data-web-0", &ns, &kept).unwrap().success().unwrap();
+    delete(plane, &ns, "pvc/data-web-0");
+    let refused = belay(plane, &["undo", "pvc/data-web-0", "-n", &ns, "--yes"]);
+    assert!(refused.code == 1 && refused.stderr.contains("(whenScaled)"), "{refused:?}");
+
+    plane.apply(&config_map("settings").with_namespace(&ns).with(kept)).unwrap();
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let begin = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &begin).code, 1);
+    let again = belay(plane, &begin);
+    assert!(again.code == 1 && again.stderr.contains("exists already"), "{again:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let change = json!({"data": {"new": "value"}});
+    plane.api().patch("cm/settings", &ns, &change).unwrap().success().unwrap();
+    let changed = belay(plane, &["undo", "--resume", &path, "--yes"]);
+    assert!(changed.stderr.contains("has changed since it was saved"), "{changed:?}");
 }
 
 #[test]

@@ -372,8 +372,8 @@ fn s43_a_claim_is_kept_for_the_pod_that_an_operator_will_make_again() {
     let database = object(&format!("{group}/v1"), "Database", "db");
     eventually("the kind", SOON, || team.send(&["apply", "-f", "-"], &database).success()).unwrap();
     let uid = team.field(&format!("{plural}.{group}/db"), ".metadata.uid");
-    let owner =
-        json!({"apiVersion": format!("{group}/v1"), "kind": "Database", "name": "db", "uid": uid});
+    let owner = json!({"apiVersion": format!("{group}/v1"), "kind": "Database", "name": "db", "uid": uid,
+            "controller": true});
     // The finalizer keeps the Pod Terminating for as long as the test wants.
     let pod = pod("db-0").with_claim("data").without_grace_period();
     let pod = pod.with_finalizers(&["example.com/drain"]);

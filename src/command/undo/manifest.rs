@@ -9,8 +9,8 @@ use crate::objects::is_hold;
 /// The annotation of a created object with the uid of the deleted one.
 pub const RESTORED_FROM: &str = "belay.dev/restored-from";
 
-/// The annotation of a created object with the secret of the file. An undo that continues knows its
-/// own objects by it: other users may know the uid.
+/// The annotation of a created object with the marker of the file. An undo that continues knows its
+/// own objects by it. Other users may know the uid.
 pub const RESTORED_BY: &str = "belay.dev/restored-by";
 
 /// Fields of a Service that the API server allocates. Another Service may have the values meanwhile.
@@ -29,7 +29,7 @@ const SERVER_SET: &[&str] = &[
 ];
 
 /// Finalizers of a deletion, and finalizers that the API server adds to a new object.
-const OF_THE_DELETION: &[&str] = &[
+const DELETION_FINALIZERS: &[&str] = &[
     "foregroundDeletion",
     "orphan",
     "kubernetes",
@@ -38,7 +38,7 @@ const OF_THE_DELETION: &[&str] = &[
 ];
 
 /// Annotations about the binding of a claim, and of belay about a release.
-const OF_THE_OLD_OBJECT: &[&str] = &[
+const STALE_ANNOTATIONS: &[&str] = &[
     "pv.kubernetes.io/bind-completed",
     "pv.kubernetes.io/bound-by-controller",
     TOKEN,
@@ -46,8 +46,8 @@ const OF_THE_OLD_OBJECT: &[&str] = &[
 ];
 
 /// The manifest of an object without what belongs to the deleted object. `keeps_owner`: whether to
-/// keep an owner reference with this uid. `secret`: that of the file.
-pub fn manifest(mut object: Value, secret: &str, keeps_owner: impl Fn(&str) -> bool) -> Value {
+/// keep an owner reference with this uid. `marker`: that of the file.
+pub fn manifest(mut object: Value, marker: &str, keeps_owner: impl Fn(&str) -> bool) -> Value {
     let Some(fields) = object.as_object_mut() else { return object };
     fields.remove("status");
     let is_namespace = fields.get("kind").is_some_and(|kind| kind == "Namespace");
@@ -62,14 +62,14 @@ pub fn manifest(mut object: Value, secret: &str, keeps_owner: impl Fn(&str) -> b
     }
     retain(metadata, "finalizers", |finalizer| {
         let name = finalizer.as_str().unwrap_or_default();
-        !is_hold(name) && !OF_THE_DELETION.contains(&name)
+        !is_hold(name) && !DELETION_FINALIZERS.contains(&name)
     });
     retain(metadata, "ownerReferences", |owner| owner["uid"].as_str().is_some_and(&keeps_owner));
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
     if let Some(annotations) = annotations.as_object_mut() {
-        annotations.retain(|name, _| !OF_THE_OLD_OBJECT.contains(&name.as_str()));
+        annotations.retain(|name, _| !STALE_ANNOTATIONS.contains(&name.as_str()));
         annotations.insert(RESTORED_FROM.to_owned(), uid);
-        annotations.insert(RESTORED_BY.to_owned(), secret.into());
+        annotations.insert(RESTORED_BY.to_owned(), marker.into());
     }
     object
 }

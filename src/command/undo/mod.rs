@@ -37,6 +37,8 @@ use super::session::UserSession;
 use super::target::{TargetArguments, TargetObject};
 use super::wait::Waiter;
 use super::{CommandError, block_on};
+use crate::objects::shell_word;
+use crate::webhook::PathToken;
 
 /// The reason in the approval of a release.
 const REASON: &str = "kubectl belay undo";
@@ -98,7 +100,10 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             let arguments =
                 TargetArguments { targets: target, namespace, cluster: cluster.clone() };
             let target = arguments.read_one().await?;
-            let record = read::read_record(target.document(), cluster.clone()).await?;
+            let marker = PathToken::generate();
+            let marker = marker.map_err(|why| CommandError::Remote(why.to_string()))?;
+            let marker = marker.expose();
+            let record = read::read_record(target.document(), cluster.clone(), marker).await?;
             if record.is_held {
                 check_release_by_belay(&target).await?;
             }
@@ -122,6 +127,16 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     }
     if must_ask {
         confirm::ask(&format!("{steps}\nFor a moment the object does not exist."))?;
+        let target = record.target.clone();
+        if resume.is_none()
+            && read::read_record(target, cluster.clone(), &record.marker).await? != record
+        {
+            return Err(CommandError::Refused(
+                "the cluster has changed during the question; nothing was changed; next: run the \
+                 same command again"
+                    .to_owned(),
+            ));
+        }
     } else {
         progress(&steps);
     }
@@ -133,15 +148,15 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     let waiter = Waiter::new(session.caller.client.clone(), cluster, deadline);
     let session = Arc::new(session);
     let undo = Undo { session, names: &names, record: &record, waiter, deadline };
-    let again = format!("kubectl belay undo --resume {}", path.display());
+    let again = format!("kubectl belay undo --resume {}", shell_word(&path.to_string_lossy()));
+    let left = record.left_changed();
     let outcome = undo.run().await.map_err(|error| {
-        CommandError::Remote(format!(
-            "{error}; nothing that the file contains is lost; next: {again}"
-        ))
+        CommandError::Remote(format!("{error}; continue with the file{left}; next: {again}"))
     })?;
     let typed = &record.target.typed;
     match outcome {
         UndoOutcome::Restored { not_restored } if not_restored.is_empty() => {
+            std::fs::remove_file(&path).map_err(CommandError::Output)?;
             report(UndoResult::Undone, format!("{typed} is restored")).print(output)
         }
         UndoOutcome::Restored { not_restored } => {
@@ -154,13 +169,14 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         }
         UndoOutcome::Taken => {
             let says = format!(
-                "another object has the name {typed} now, so nothing was restored; next: delete it \
-                 if nothing needs it, and continue with {again}"
+                "another object has the name {typed} now, so nothing was restored{left}; next: delete \
+                 it if nothing needs it, and continue with {again}"
             );
             report(UndoResult::NameTaken, says).print(output)
         }
         UndoOutcome::TimedOut => {
-            let says = format!("{typed} still existed at the end of the time limit; next: {again}");
+            let says =
+                format!("{typed} still existed at the end of the time limit{left}; next: {again}");
             report(UndoResult::TimedOut, says).print(output)
         }
     }
@@ -190,6 +206,9 @@ fn steps(record: &UndoRecord, path: &Path) -> String {
     let mut text = format!("To undo the deletion of {}:\n", record.target.typed);
     for (number, step) in record.steps(path).iter().enumerate() {
         text.push_str(&format!("{}. {step}\n", number + 1));
+    }
+    if record.objects.first().is_some_and(|saved| saved.object.resource == "namespaces") {
+        text.push_str("not restored: objects of the Namespace that are deleted already\n");
     }
     for lost in &record.lost {
         text.push_str(&format!("not restored: {}: {}\n", lost.object.typed, lost.why));

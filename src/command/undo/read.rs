@@ -17,7 +17,6 @@ use crate::command::inspect::{
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::{Node, ObjectPhase};
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef, full_name, is_hold};
-use crate::webhook::PathToken;
 
 /// Kinds whose deletion can't be undone, each with the reason.
 const FINAL: &[(&str, &str, &str)] = &[
@@ -66,10 +65,11 @@ const SCALABLE: &[(&str, &str)] = &[
     ("", "replicationcontrollers"),
 ];
 
-/// Reads the record of the undo of one object.
+/// Reads the record of the undo of one object, with this marker.
 pub async fn read_record(
     target: Object,
     cluster: ClusterArguments,
+    marker: &str,
 ) -> Result<UndoRecord, CommandError> {
     let query = TargetQuery::of_objects(std::slice::from_ref(&target));
     let namespace = Some(target.namespace.clone()).filter(|namespace| !namespace.is_empty());
@@ -81,7 +81,7 @@ pub async fn read_record(
     let node = node.filter(|node| node.uid().to_string() == target.uid);
     let node = node.ok_or_else(|| just_deleted(&target))?;
     let reading = Reading { caller, inspection: &inspection, target: node };
-    reading.record(target).await
+    reading.record(target, marker).await
 }
 
 struct Reading<'i> {
@@ -91,44 +91,43 @@ struct Reading<'i> {
 }
 
 impl Reading<'_> {
-    async fn record(&self, target: Object) -> Result<UndoRecord, CommandError> {
+    async fn record(&self, target: Object, marker: &str) -> Result<UndoRecord, CommandError> {
         self.refuse_final(&target)?;
         self.require_complete(&target)?;
         let cluster = ClusterIdentity::read(self.inspection).await;
         let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
         let (saved, mut lost) = self.to_save();
         let ids: HashSet<String> = saved.iter().map(|node| node.uid().to_string()).collect();
-        let secret = PathToken::generate().map_err(|why| CommandError::Remote(why.to_string()))?;
-        let secret = secret.expose();
         let mut objects = Vec::new();
         for node in &saved {
-            // Before a list of the saved objects is complete, nothing is changed.
-            if let Some(whole) = self.whole(*node).await? {
-                objects.push(self.saved(*node, whole, &ids, secret));
+            match self.whole(*node).await? {
+                Some(whole) => objects.push(self.saved(*node, whole, &ids, marker)),
+                None => lost.push(self.lost(*node, "it was deleted while the command read it")),
             }
         }
         if objects.first().is_none_or(|first| first.object.uid != target.uid) {
             return Err(just_deleted(&target));
         }
         let mut volumes = Vec::new();
-        let mut workloads = Vec::new();
         for saved in &objects {
             volumes.extend(self.volume(saved).await?);
         }
-        if is_claim(&self.target.object_ref()) {
-            workloads = self.workloads(&target).await?;
-        }
+        let (workloads, pods) = match is_claim(&self.target.object_ref()) {
+            true => self.workloads().await?,
+            false => (Vec::new(), Vec::new()),
+        };
         let (dependents, lost_dependents) = self.dependents(&ids).await?;
         lost.extend(lost_dependents);
         let is_held = saved.iter().any(|node| node.finalizers().iter().any(is_hold));
         let record = UndoRecord {
             cluster,
             target,
-            secret: secret.to_owned(),
+            marker: marker.to_owned(),
             objects: in_order(objects),
             dependents,
             volumes,
             workloads,
+            pods,
             lost,
             is_held,
         };
@@ -158,6 +157,13 @@ impl Reading<'_> {
         let is_pod = |owner: Node<'_>| owner.object_ref().is_of(("", "pods"));
         if let Some(pod) = self.target.existing_owners().find(|owner| is_pod(*owner)) {
             return refused(format!("it belongs to Pod {}, and is deleted with it", pod.name()));
+        }
+        let controller = self.target.owners().iter().find(|owner| owner.controller);
+        let controller = controller.and_then(|owner| self.target.existing_owner(owner));
+        let controller = controller.filter(|owner| !owner.is_terminating());
+        if let Some(controller) = controller.filter(|_| !is_claim(&self.target.object_ref())) {
+            let controller = self.object(controller).typed;
+            return refused(format!("its controller {controller} creates it again"));
         }
         Ok(())
     }
@@ -221,17 +227,15 @@ impl Reading<'_> {
         node: Node<'_>,
         mut whole: Value,
         ids: &HashSet<String>,
-        secret: &str,
+        marker: &str,
     ) -> SavedObject {
         let references = whole["metadata"]["ownerReferences"].as_array_mut();
         let is_saved = |owner: &Value| owner["uid"].as_str().is_some_and(|uid| ids.contains(uid));
         let owners = references.into_iter().flatten().filter(|owner| is_saved(owner));
         let owners = owners.map(|owner| owner.clone()).collect();
-        let lives = |uid: &str| {
-            let mut living = node.existing_owners().filter(|owner| !owner.is_terminating());
-            !ids.contains(uid) && living.any(|owner| owner.uid().to_string() == uid)
-        };
-        SavedObject { object: self.object(node), manifest: manifest(whole, secret, lives), owners }
+        let manifest = manifest(whole, marker, |uid| !ids.contains(uid));
+        let is_last = is_last(node.info());
+        SavedObject { object: self.object(node), manifest, owners, is_last }
     }
 
     async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
@@ -269,9 +273,11 @@ impl Reading<'_> {
         ))
     }
 
-    /// The workloads whose Pods use the claim, or that create it again.
-    async fn workloads(&self, target: &Object) -> Result<Vec<StoppedWorkload>, CommandError> {
+    /// The workloads whose Pods use the claim, or that create it again, and the other Pods that use
+    /// it.
+    async fn workloads(&self) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
         let graph = &self.inspection.graph;
+        let mut pods = Vec::new();
         let mut workloads: Vec<Node<'_>> = Vec::new();
         for user in graph.users(self.target.id()).map(|user| user.node) {
             let KindInfo { resource, .. } = user.info();
@@ -281,12 +287,8 @@ impl Reading<'_> {
                 _ => continue,
             };
             if !is_one_of(SCALABLE, workload.info()) {
-                return Err(CommandError::Refused(format!(
-                    "{} is in use by {}, and no workload that this command can stop controls it; \
-                     nothing was changed; next: end what uses the object, and run the command again",
-                    target.typed,
-                    self.object(user).typed
-                )));
+                pods.push(self.object(user));
+                continue;
             }
             if workloads.iter().all(|known| known.id() != workload.id()) {
                 workloads.push(workload);
@@ -295,12 +297,22 @@ impl Reading<'_> {
         let mut stopped = Vec::new();
         for workload in workloads {
             let Some(whole) = self.whole(workload).await? else { continue };
+            let retention = &whole["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"];
+            if retention == "Delete" {
+                let typed = self.object(workload).typed;
+                return Err(CommandError::Refused(format!(
+                    "the undo must scale {typed} to 0, which would delete its claims (whenScaled); \
+                     nothing was changed; next: kubectl patch {typed} --type=merge -p \
+                     '{{\"spec\":{{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\
+                     \"Retain\"}}}}}}', and run the command again"
+                )));
+            }
             let replicas = whole["spec"]["replicas"].as_i64().unwrap_or(1);
             if replicas > 0 {
                 stopped.push(StoppedWorkload { object: self.object(workload), replicas });
             }
         }
-        Ok(stopped)
+        Ok((stopped, pods))
     }
 
     /// The dependents that are not saved themselves, and those that are already Terminating.
@@ -344,11 +356,15 @@ impl Reading<'_> {
         needed.extend(record.volumes.first().map(|_| ("patch", &volume)));
         let mut asked = HashSet::new();
         for (verb, Object { group, resource, namespace, .. }) in needed {
-            if !asked.insert((verb, group, resource)) {
+            // Rights in a Namespace that is created again end with it.
+            let namespace = match self.target.object_ref().is_namespace() {
+                true => "",
+                false => namespace.as_str(),
+            };
+            if !asked.insert((verb, group, resource, namespace)) {
                 continue;
             }
             let kind = (group.as_str(), resource.as_str());
-            // Rights in a Namespace that is created again may end with it.
             if self.caller.may(verb, kind, (namespace, "")).await == Some(false) {
                 let kind = full_name(group, resource);
                 return Err(CommandError::Refused(format!(
@@ -396,14 +412,17 @@ fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {
     kinds.contains(&(info.group.as_str(), info.resource.as_str()))
 }
 
-/// The target first, and then what workloads and custom resources use before them: their
-/// controllers would create missing claims.
+/// Whether an object of this kind is created last: its controller would create missing claims, and
+/// a quota could refuse other objects.
+fn is_last(info: &KindInfo) -> bool {
+    let KindInfo { group, resource, .. } = info;
+    matches!(group.as_str(), "apps" | "batch")
+        || ["replicationcontrollers", "resourcequotas"].contains(&resource.as_str())
+        || !Kinds::is_built_in(group, resource)
+}
+
+/// The target first.
 fn in_order(mut objects: Vec<SavedObject>) -> Vec<SavedObject> {
-    let rank = |SavedObject { object: Object { group, resource, .. }, .. }: &SavedObject| {
-        let is_workload =
-            matches!(group.as_str(), "apps" | "batch") || resource == "replicationcontrollers";
-        is_workload || !Kinds::is_built_in(group, resource)
-    };
-    objects.get_mut(1..).unwrap_or_default().sort_by_key(rank);
+    objects.get_mut(1..).unwrap_or_default().sort_by_key(|saved| saved.is_last);
     objects
 }

@@ -2,8 +2,8 @@
 //! command writes it before its first change, and continues from it after an interruption. It
 //! contains whole objects, also Secrets, so only its owner may read it.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -23,8 +23,8 @@ const KIND: &str = "UndoRecord";
 #[serde(rename_all = "camelCase")]
 pub struct UndoRecord {
     pub cluster: ClusterIdentity,
-    /// A random text, by which the undo knows the objects that it has created.
-    pub secret: String,
+    /// A random text in an annotation of each created object, by which the undo knows them.
+    pub marker: String,
     /// The object that the user names, with the uid of the deleted object.
     pub target: Object,
     /// The objects to create again in this order: the target first, and workloads last.
@@ -35,6 +35,8 @@ pub struct UndoRecord {
     pub volumes: Vec<SavedVolume>,
     /// The workloads that would use the claim, or create it again.
     pub workloads: Vec<StoppedWorkload>,
+    /// The Pods that use the claim and that stay when these workloads stop.
+    pub pods: Vec<Object>,
     /// The objects that can't be restored, each with the reason.
     pub lost: Vec<LostObject>,
     /// Whether a hold of belay waits for an approval.
@@ -51,6 +53,9 @@ pub struct SavedObject {
     pub manifest: Value,
     /// Its owner references to other saved objects. They are added when all objects exist.
     pub owners: Vec<Value>,
+    /// Whether it is created last, and only if all before it exist: a workload, a custom resource or
+    /// a quota.
+    pub is_last: bool,
 }
 
 /// A dependent of the target.
@@ -107,7 +112,7 @@ impl UndoRecord {
         }
         // An interruption leaves no half of a file under this name.
         let mut draft = path.as_os_str().to_owned();
-        draft.push(format!(".{}", self.secret));
+        draft.push(format!(".{}", self.marker));
         let write = || {
             let mut open = OpenOptions::new();
             open.write(true).create_new(true).mode(0o600);
@@ -115,13 +120,43 @@ impl UndoRecord {
             file.write_all(&text)?;
             file.sync_all()?;
             std::fs::hard_link(&draft, path)?;
-            std::fs::remove_file(&draft)
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
         };
-        write().map_err(failed)
+        let written = write();
+        // It contains the same Secrets.
+        let _ = std::fs::remove_file(&draft);
+        written.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => CommandError::Refused(format!(
+                "{} exists already; nothing was changed; next: continue that undo with --resume, or \
+                 choose another --out",
+                path.display()
+            )),
+            _ => failed(error),
+        })
     }
 
     pub fn read(path: &Path) -> Result<Self, CommandError> {
         read_document(path, KIND, "kubectl belay undo TYPE/NAME writes one")
+    }
+
+    /// What stays different while an undo waits to be continued; empty if nothing does.
+    pub fn left_changed(&self) -> String {
+        let workloads =
+            self.workloads.iter().map(|one| format!("{} stays at 0 replicas", one.object.typed));
+        let volumes = self
+            .volumes
+            .iter()
+            .map(|volume| format!("volume {} keeps the reclaim policy Retain", volume.name));
+        let dependents = self
+            .dependents
+            .iter()
+            .map(|one| format!("{} has no owner reference to it", one.object.typed));
+        let all: Vec<String> = workloads.chain(volumes).chain(dependents).collect();
+        match all.is_empty() {
+            true => String::new(),
+            false => format!("; until then, {}", all.join(", ")),
+        }
     }
 
     /// The steps, one in a line, for the question and for a dry run.
@@ -149,7 +184,11 @@ impl UndoRecord {
                 "approve the end of the deletion of {typed}, so that belay releases it"
             ));
         }
-        steps.push(format!("wait until {typed} is deleted"));
+        let pods = names(&mut self.pods.iter());
+        steps.push(match pods.as_str() {
+            "" => format!("wait until {typed} is deleted"),
+            _ => format!("wait until {typed} is deleted; during this wait, delete {pods}"),
+        });
         let objects = names(&mut self.objects.iter().map(|one| &one.object));
         steps.push(match volumes.as_str() {
             "" => format!("create {objects}"),

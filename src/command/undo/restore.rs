@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::REASON;
-use super::manifest::{RESTORED_BY, without_allocated};
+use super::manifest::{RESTORED_BY, manifest, without_allocated};
 use super::record::{DetachedDependent, LostObject, SavedObject, SavedVolume, UndoRecord};
 use crate::cluster::AwaitedObject;
 use crate::command::CommandError;
@@ -46,9 +46,8 @@ impl Undo<'_> {
     pub async fn run(mut self) -> Result<UndoOutcome, CommandError> {
         let record = self.record;
         if self.old_target().await?.is_some() {
-            for volume in &record.volumes {
-                self.set_reclaim_policy(volume, "Retain").await?;
-            }
+            self.require_unchanged().await?;
+            self.retain_volumes().await?;
             self.detach().await?;
             for workload in &record.workloads {
                 self.scale(&workload.object, 0).await?;
@@ -59,6 +58,10 @@ impl Undo<'_> {
         }
         let (mut uids, mut failed) = (HashMap::new(), Vec::new());
         for saved in &record.objects {
+            if saved.is_last && !failed.is_empty() {
+                failed.push(lost(&saved.object, "it is created after the objects above"));
+                continue;
+            }
             match self.restore(saved).await {
                 Ok(Some(uid)) => drop(uids.insert(saved.object.uid.as_str(), uid)),
                 // Nothing is restored into a Namespace of other users.
@@ -125,7 +128,45 @@ impl Undo<'_> {
         Ok(read.filter(|object| object["metadata"]["uid"] == target.uid.as_str()))
     }
 
-    /// Sets the reclaim policy of a volume, if an undo may change it.
+    /// Refuses to replace an object by an older state of it.
+    async fn require_unchanged(&self) -> Result<(), CommandError> {
+        let without_owners = |mut manifest: Value| {
+            if let Some(metadata) = manifest["metadata"].as_object_mut() {
+                metadata.remove("ownerReferences");
+            }
+            manifest
+        };
+        for SavedObject { object, manifest: saved, .. } in &self.record.objects {
+            let Some(current) = self.read(object).await? else { continue };
+            if current["metadata"]["uid"] != object.uid.as_str() {
+                continue;
+            }
+            let current = manifest(current, &self.record.marker, |_| false);
+            if without_owners(current) != without_owners(saved.clone()) {
+                return Err(CommandError::Refused(format!(
+                    "{} has changed since it was saved; start a new undo with another --out",
+                    object.typed
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the data of all volumes. A volume that can't be changed delays no other.
+    async fn retain_volumes(&self) -> Result<(), CommandError> {
+        let mut failed = Vec::new();
+        for volume in &self.record.volumes {
+            if let Err(error) = self.set_reclaim_policy(volume, "Retain").await {
+                failed.push(error.to_string());
+            }
+        }
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(CommandError::Remote(failed.join("; "))),
+        }
+    }
+
+    /// Sets the reclaim policy of a volume. A volume that does not exist is reported with its claim.
     async fn set_reclaim_policy(
         &self,
         volume: &SavedVolume,
@@ -133,9 +174,7 @@ impl Undo<'_> {
     ) -> Result<(), CommandError> {
         let object = volume_object(&volume.name);
         let field = "/spec/persistentVolumeReclaimPolicy";
-        let Some(current) = self.read(&object).await? else {
-            return Err(CommandError::Remote(format!("volume {} does not exist", volume.name)));
-        };
+        let Some(current) = self.read(&object).await? else { return Ok(()) };
         let now = current.pointer(field).cloned().unwrap_or_default();
         if now == policy {
             return Ok(());
@@ -161,8 +200,8 @@ impl Undo<'_> {
         match failed.is_empty() {
             true => Ok(()),
             false => Err(CommandError::Remote(format!(
-                "{}; the garbage collector would delete these dependents; if nothing needs them, \
-                 delete them, and continue",
+                "{}; the garbage collector would delete these dependents; if this happens again, remove \
+                 their owner references, or delete them",
                 failed.join("; ")
             ))),
         }
@@ -259,7 +298,7 @@ impl Undo<'_> {
         let volume = self.record.volumes.iter().find(|volume| volume.claim_uid == object.uid);
         if self.read(object).await?.is_none() {
             if let Some(volume) = volume {
-                self.reserve(volume, object).await?;
+                self.reserve(volume, object, None).await?;
             }
             match self.create(object, manifest).await {
                 Ok(created) => {
@@ -272,12 +311,15 @@ impl Undo<'_> {
             }
         }
         let existing = self.read(object).await?.unwrap_or_default();
-        let secret = &existing["metadata"]["annotations"][RESTORED_BY];
-        if *secret != self.record.secret.as_str() {
+        let marker = &existing["metadata"]["annotations"][RESTORED_BY];
+        if *marker != self.record.marker.as_str() {
             return Ok(None);
         }
+        if existing["metadata"]["deletionTimestamp"].is_string() {
+            return Err(CommandError::Refused(format!("{} is deleted again", object.typed)));
+        }
         if let Some(volume) = volume {
-            self.reserve(volume, object).await?;
+            self.reserve(volume, object, existing["metadata"]["uid"].as_str()).await?;
         }
         Ok(existing["metadata"]["uid"].as_str().map(str::to_owned))
     }
@@ -285,9 +327,10 @@ impl Undo<'_> {
     async fn create(&self, object: &Object, manifest: &Value) -> Result<Value, ApiError> {
         let info = self.info(object).map_err(|error| ApiError::Other(error.to_string()))?;
         let caller = &self.session.caller;
-        let created = caller.create(&info, &object.namespace, manifest).await;
-        let is_service = object.group.is_empty() && object.resource == "services";
         let mut manifest = manifest.clone();
+        self.keep_living_owners(&mut manifest, &object.namespace).await?;
+        let created = caller.create(&info, &object.namespace, &manifest).await;
+        let is_service = object.group.is_empty() && object.resource == "services";
         match created {
             // Another Service has the address or the port by now.
             Err(ApiError::Status { code: 422, .. })
@@ -301,9 +344,40 @@ impl Undo<'_> {
         }
     }
 
+    /// Removes owner references to deleted owners: the garbage collector would delete the object.
+    async fn keep_living_owners(
+        &self,
+        manifest: &mut Value,
+        namespace: &str,
+    ) -> Result<(), ApiError> {
+        let Some(owners) = manifest["metadata"]["ownerReferences"].as_array_mut() else {
+            return Ok(());
+        };
+        let mut living = Vec::new();
+        for owner in std::mem::take(owners) {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let group = split_api_version(text("apiVersion")).0;
+            let Some(info) = self.names.of_object(group, text("kind")) else { continue };
+            let namespace = if info.namespaced { namespace } else { "" };
+            let read = self.session.caller.object(info, namespace, text("name")).await?;
+            let lives = read.is_some_and(|read| {
+                let metadata = &read["metadata"];
+                metadata["uid"] == text("uid") && metadata["deletionTimestamp"].is_null()
+            });
+            living.extend(lives.then_some(owner));
+        }
+        *owners = living;
+        Ok(())
+    }
+
     /// Reserves a volume of the old claim for a new one of its name: a volume without uid in its
     /// claimRef is bound to the claim that names it.
-    async fn reserve(&self, volume: &SavedVolume, claim: &Object) -> Result<(), CommandError> {
+    async fn reserve(
+        &self,
+        volume: &SavedVolume,
+        claim: &Object,
+        new_uid: Option<&str>,
+    ) -> Result<(), CommandError> {
         let object = volume_object(&volume.name);
         let Some(current) = self.read(&object).await? else {
             return Err(CommandError::Remote(format!(
@@ -311,13 +385,28 @@ impl Undo<'_> {
                 volume.name, claim.typed
             )));
         };
-        if current["spec"]["claimRef"]["uid"] != volume.claim_uid.as_str() {
-            return Ok(());
+        let claim_ref = &current["spec"]["claimRef"];
+        let is_same = |field: &str, value: &str| claim_ref[field] == value;
+        if !is_same("namespace", &claim.namespace) || !is_same("name", &claim.name) {
+            return Err(CommandError::Refused(format!(
+                "volume {} is reserved for another claim",
+                volume.name
+            )));
         }
+        if current["metadata"]["deletionTimestamp"].is_string() {
+            let text = format!("volume {} is deleted already", volume.name);
+            return Err(CommandError::Refused(text));
+        }
+        // Without a uid it is reserved, and with that of the new claim bound.
+        let Some(uid) = claim_ref["uid"].as_str().filter(|uid| Some(*uid) != new_uid) else {
+            return Ok(());
+        };
         let path = "/spec/claimRef/uid";
+        let policy = "/spec/persistentVolumeReclaimPolicy";
         let mut patch = vec![
-            json!({"op": "test", "path": path, "value": volume.claim_uid}),
+            json!({"op": "test", "path": path, "value": uid}),
             json!({"op": "remove", "path": path}),
+            json!({"op": "replace", "path": policy, "value": "Retain"}),
         ];
         if current["spec"]["claimRef"].get("resourceVersion").is_some() {
             patch.push(json!({"op": "remove", "path": "/spec/claimRef/resourceVersion"}));
