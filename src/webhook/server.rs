@@ -89,7 +89,7 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let listen_error = bind_error(listen, "--listen");
     let listener = open_listener(listen).map_err(listen_error)?;
     let listen_address = listener.local_addr().unwrap_or(listen);
-    let limits = ConnectionLimits::of_process();
+    let limits = ConnectionLimits::for_threads(workers);
     let admission =
         admission(listener, tls, (workers, limits), &shared, &draining).map_err(listen_error)?;
 
@@ -156,10 +156,6 @@ fn admission(
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
     let callers = Callers::default();
-    // The threads share the slots.
-    let state_slots = StateSlots::new(&connection_limits);
-    let known = ConnectionSlots::new(connection_limits.known_handshakes);
-    let unknown = ConnectionSlots::new(connection_limits.handshakes);
     // With actix's own limit new handshakes would wait. `ConnectionSlots` limits their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
     let builder = actix_web::dev::Server::build();
@@ -173,12 +169,13 @@ fn admission(
                 .app_data(web::Data::new(memory));
             admit::routes(config);
         };
-        let slots = (state_slots.clone(), callers.clone());
+        let slots = (StateSlots::new(&connection_limits), callers.clone());
         let http = http(routes, slots, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline);
         let (handshakes, callers) = (Handshakes::new(limits.deadline), callers.clone());
-        let (known, unknown) = (known.clone(), unknown.clone());
+        let known = ConnectionSlots::new(connection_limits.known_handshakes);
+        let unknown = ConnectionSlots::new(connection_limits.handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let client = callers.client(io.peer_addr().ok().map(|peer| peer.ip()));
             let slots = match client {
@@ -200,8 +197,7 @@ fn admission(
     };
     Ok(builder
         .workers(workers)
-        // A thread that has many leaves new ones to the others.
-        .max_concurrent_connections((connection_limits.connections / workers.max(1)).max(1))
+        .max_concurrent_connections(connection_limits.connections)
         .shutdown_timeout(shutdown)
         .disable_signals()
         .listen("admission", listener, service)?

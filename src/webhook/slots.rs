@@ -24,30 +24,32 @@ use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
 
-/// The limit of handshakes in progress with unknown addresses.
+/// The limit of handshakes in progress with unknown addresses, in all threads.
 const MAX_HANDSHAKES: usize = 4096;
 
-/// The limit of handshakes in progress with known addresses. A known address has sent a request
-/// with the secret path.
+/// The limit of handshakes in progress with known addresses, in all threads. A known address
+/// has sent a request with the secret path.
 const MAX_KNOWN_HANDSHAKES: usize = 512;
 
-/// The limit of connections from unknown addresses that send their first request.
+/// The limit of connections from unknown addresses that send their first request, in all
+/// threads.
 const MAX_FIRST_UNKNOWN: usize = 1024;
 
-/// The limit of connections from known addresses that send their first request.
+/// The limit of connections from known addresses that send their first request, in all
+/// threads.
 const MAX_FIRST_KNOWN: usize = 512;
 
-/// The limit of known connections that send a request. Idle and waiting connections have their
-/// own limits, so that they don't end the sending ones.
+/// The limit of known connections that send a request, in all threads. Idle and waiting
+/// connections have their own limits, so that they don't end the sending ones.
 const MAX_SENDING: usize = 1024;
 
-/// The limit of idle connections. An API server has a few hundred.
+/// The limit of idle connections, in all threads. An API server has a few hundred.
 const MAX_IDLE: usize = 1536;
 
-/// The limit of connections that wait for an answer.
+/// The limit of connections that wait for an answer, in all threads.
 const MAX_AWAITING_ANSWER: usize = 1024;
 
-/// The limit of all connections. The other limits apply first.
+/// The limit of all connections, in all threads. The other limits apply first.
 const MAX_CONNECTIONS: usize = MAX_HANDSHAKES
     + MAX_KNOWN_HANDSHAKES
     + MAX_FIRST_UNKNOWN
@@ -141,6 +143,7 @@ pub struct StateSlots {
 }
 
 impl StateSlots {
+    /// The slots for one thread.
     pub fn new(limits: &ConnectionLimits) -> Self {
         Self {
             first_unknown: ConnectionSlots::new(limits.first_unknown),
@@ -298,11 +301,17 @@ impl ConnectionSlots {
     }
 }
 
-/// The limits of all threads together. With limits of each thread, the connections of an API server
-/// that spread unevenly over the threads would end each other (H139).
+/// The number of threads that answer reviews on a machine with this many cores. The threads divide
+/// the slots. With few slots on a thread, the handshakes of a busy API server would end each other
+/// (H139).
+pub fn default_threads(cores: usize) -> usize {
+    cores.min(8)
+}
+
+/// The limits of each thread, and of the listener of the probes.
 #[derive(Clone, Copy)]
 pub struct ConnectionLimits {
-    /// All connections, which the threads divide. The kernel lets further ones wait until a connection ends.
+    /// All connections. The kernel lets further ones wait until a connection ends.
     pub connections: usize,
     /// Handshakes in progress with unknown addresses.
     pub handshakes: usize,
@@ -323,25 +332,27 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The limits of this process. More than a third of the file descriptors remain for files and
-    /// for connections to the API server. The soft limit of a container is often 1,024, so belay
-    /// raises it to the hard limit.
-    pub fn of_process() -> Self {
+    /// The limits for this number of threads. More than a third of the file descriptors
+    /// remain for files and for connections to the API server. The soft limit of a
+    /// container is often 1,024, so belay raises it to the hard limit.
+    pub fn for_threads(threads: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, ..limit };
         let limit = setrlimit(Resource::Nofile, raised).map_or(limit, |()| raised);
         let descriptors = limit.current.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        let up_to = |max: usize, fraction: usize| max.min(descriptors / fraction).max(1);
+        let threads = threads.max(1);
+        let per_thread =
+            |max: usize, fraction: usize| (max.min(descriptors / fraction) / threads).max(1);
         Self {
-            connections: up_to(MAX_CONNECTIONS, 2),
-            handshakes: up_to(MAX_HANDSHAKES, 10),
-            known_handshakes: up_to(MAX_KNOWN_HANDSHAKES, 20),
-            first_unknown: up_to(MAX_FIRST_UNKNOWN, 10),
-            first_known: up_to(MAX_FIRST_KNOWN, 20),
-            sending: up_to(MAX_SENDING, 10),
-            idle: up_to(MAX_IDLE, 10),
-            awaiting_answer: up_to(MAX_AWAITING_ANSWER, 10),
-            probes: up_to(MAX_PROBE_CONNECTIONS, 16),
+            connections: per_thread(MAX_CONNECTIONS, 2),
+            handshakes: per_thread(MAX_HANDSHAKES, 10),
+            known_handshakes: per_thread(MAX_KNOWN_HANDSHAKES, 20),
+            first_unknown: per_thread(MAX_FIRST_UNKNOWN, 10),
+            first_known: per_thread(MAX_FIRST_KNOWN, 20),
+            sending: per_thread(MAX_SENDING, 10),
+            idle: per_thread(MAX_IDLE, 10),
+            awaiting_answer: per_thread(MAX_AWAITING_ANSWER, 10),
+            probes: MAX_PROBE_CONNECTIONS.min(descriptors / 16).max(1),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::certs::{CertificateFiles, CertificatePaths, PairFiles, Serving};
 use crate::decide::FailurePolicy;
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
 use crate::timing::Timing;
-use crate::webhook::{self, Certificates, Limits, Server, Shared};
+use crate::webhook::{self, Certificates, Limits, Server, Shared, default_threads};
 
 #[derive(Debug, Args)]
 pub struct ServeArguments {
@@ -81,7 +81,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
     drain: Option<Duration>,
 
-    /// Threads that answer reviews [default: one for each core]
+    /// Threads that answer reviews [default: one for each core, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     workers: Option<u16>,
 
@@ -148,7 +148,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         failure_policy,
         limits: Limits { deadline, drain: timing.webhook.drain, ..Limits::default() },
         timing,
-        workers: workers.map_or_else(cores, usize::from),
+        workers: workers.map_or_else(|| default_threads(cores()), usize::from),
         metrics: Metrics::default(),
         readiness: Readiness::default(),
     };

@@ -137,24 +137,8 @@ async fn only_futures_that_are_old_enough_end() {
     assert_eq!((first.await, second.await), (None, Some(2)));
 }
 
-/// The threads of a listener share the slots, so that a flood on one thread ends no connection of
-/// a client within its fair share on another one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h139_threads_share_the_slots() {
-    let slots = ConnectionSlots::new(64);
-    let occupy = |last, count: usize| {
-        let slots = slots.clone();
-        std::thread::spawn(move || -> Vec<_> {
-            (0..count).map(|_| slots.occupy(address(last), pending::<()>())).collect()
-        })
-    };
-    let server = occupy(1, 16).join().unwrap();
-    let floods: Vec<_> = (0..4).map(|_| occupy(2, 500)).collect();
-    let floods: Vec<_> = floods.into_iter().map(|flood| flood.join().unwrap()).collect();
-    for (_, output) in server {
-        assert!(Box::pin(output).now_or_never().is_none());
-    }
-    let outputs = floods.into_iter().flatten().map(|(_, output)| Box::pin(output));
-    let ended = outputs.filter_map(|mut output| output.as_mut().now_or_never()).count();
-    assert_eq!(ended, 2_000 - 48);
+#[test]
+fn h139_many_cores_do_not_leave_a_thread_few_slots() {
+    assert_eq!(default_threads(2), 2);
+    assert!(MAX_KNOWN_HANDSHAKES / default_threads(128) >= 64);
 }
