@@ -57,18 +57,28 @@ impl Undo<'_> {
             }
         }
         let (mut uids, mut failed) = (HashMap::new(), Vec::new());
+        // Without them, workloads would begin with empty volumes, or not at all.
+        let mut lacks_data = false;
         for saved in &record.objects {
-            if saved.is_last && !failed.is_empty() {
-                failed.push(lost(&saved.object, "it is created after the objects above"));
+            if saved.is_last && lacks_data {
+                failed.push(lost(&saved.object, "it is created after the data above"));
                 continue;
             }
+            let is_claim = saved.object.resource == "persistentvolumeclaims";
+            let is_data = is_claim || ["secrets", "configmaps"].contains(&&*saved.object.resource);
             match self.restore(saved).await {
                 Ok(Some(uid)) => drop(uids.insert(saved.object.uid.as_str(), uid)),
                 // Nothing is restored into a Namespace of other users.
                 Ok(None) if saved.object.uid == record.target.uid => return Ok(UndoOutcome::Taken),
                 Err(error) if saved.object.uid == record.target.uid => return Err(error),
-                Ok(None) => failed.push(lost(&saved.object, "another object has its name")),
-                Err(error) => failed.push(lost(&saved.object, &error.to_string())),
+                Ok(None) => {
+                    lacks_data |= is_claim;
+                    failed.push(lost(&saved.object, "another object has its name"));
+                }
+                Err(error) => {
+                    lacks_data |= is_data;
+                    failed.push(lost(&saved.object, &error.to_string()));
+                }
             }
         }
         for (object, uid, owner) in self.owner_references(&uids) {
