@@ -86,17 +86,10 @@ mod tests {
 
     use super::*;
     use crate::cluster::{failure, local_client};
-    use crate::objects::DefaultPropagation;
+    use crate::objects::Kinds;
 
     fn gizmos() -> KindInfo {
-        KindInfo {
-            group: "example.com".to_owned(),
-            kind: "Gizmo".to_owned(),
-            resource: "gizmos".to_owned(),
-            versions: vec!["v1".to_owned()],
-            namespaced: true,
-            default_propagation: DefaultPropagation::Background,
-        }
+        Kinds::custom("example.com", "v1", "Gizmo", "gizmos", true)
     }
 
     /// The answer about an object of a kind, where its server documents these parameters, or has no

@@ -274,7 +274,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::{failure, local_client};
-    use crate::objects::DefaultPropagation;
+    use crate::objects::Kinds;
 
     #[tokio::test]
     async fn an_object_that_is_added_to_a_polled_kind_exists() {
@@ -286,14 +286,7 @@ mod tests {
             })
         });
         let gizmo = |name: &str| AwaitedObject {
-            info: KindInfo {
-                group: "example.com".to_owned(),
-                kind: "Gizmo".to_owned(),
-                resource: "gizmos".to_owned(),
-                versions: vec!["v1".to_owned()],
-                namespaced: true,
-                default_propagation: DefaultPropagation::Background,
-            },
+            info: Kinds::custom("example.com", "v1", "Gizmo", "gizmos", true),
             namespace: "shop".to_owned(),
             name: name.to_owned(),
             uid: Uid::new(name),

@@ -1,6 +1,7 @@
 //! Approvals that an approver writes to harm belay or to outlast a deletion.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -8,24 +9,33 @@ use crate::harness::manifest::{Manifest as _, config_map};
 use crate::team::{Approver, Team};
 use crate::world;
 
-#[test]
-fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
-    let plane = &world().plane;
-    let team = Team::new(plane, "h41");
+/// Carol with the right to approve, and the spec of an approval of ConfigMap data by her.
+fn approver(team: &Team) -> (PathBuf, Value) {
     team.apply(&config_map("data"));
     let of = team.of("configmaps", "data");
     // From now on she has the right to approve.
     team.approve(Approver::Carol, of, "Object");
-    let uid = team.uid(of);
-    let carol = plane.user(&team.name_of(Approver::Carol), None).unwrap();
+    let carol = team.plane.user(&team.name_of(Approver::Carol), None).unwrap();
     let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3600);
+    let spec = json!({
+        "targetRef": {"resource": "configmaps", "namespace": team.ns, "name": "data",
+            "uid": team.uid(of)},
+        "approver": team.name_of(Approver::Carol), "reason": "it is time",
+        "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    });
+    (carol, spec)
+}
+
+#[test]
+fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
+    let plane = &world().plane;
+    let team = Team::new(plane, "h41");
+    let (carol, spec) = approver(&team);
     let create = |more: &Value, exempts: &[&str]| {
         let mut approval = json!({
             "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval", "metadata": more,
-            "spec": {"targetRef": {"resource": "configmaps", "namespace": team.ns,
-                    "name": "data", "uid": uid},
-                "approver": team.name_of(Approver::Carol), "reason": "it is time",
-                "exempts": exempts, "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
+            "spec": spec});
+        approval["spec"]["exempts"] = json!(exempts);
         approval["metadata"]["generateName"] = format!("{}-", team.ns).into();
         let args = ["create", "-o", "name", "-f", "-"];
         plane.kubectl_with(Some(&carol), &args, &approval).unwrap()
@@ -60,22 +70,14 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
 fn h141_an_approval_has_no_deep_managed_fields() {
     let plane = &world().plane;
     let team = Team::new(plane, "h141");
-    team.apply(&config_map("data"));
-    let of = team.of("configmaps", "data");
-    team.approve(Approver::Carol, of, "Object");
-    let uid = team.uid(of);
-    let carol = plane.user(&team.name_of(Approver::Carol), None).unwrap();
-    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3600);
+    let (carol, spec) = approver(&team);
     let create = |levels: usize| {
         let approval = json!({
             "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval",
             "metadata": {"generateName": format!("{}-", team.ns), "managedFields": [{
                 "manager": "m", "operation": "Update", "apiVersion": "belay.dev/v1alpha1",
                 "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": "DEEP"}]},
-            "spec": {"targetRef": {"resource": "configmaps", "namespace": team.ns,
-                    "name": "data", "uid": uid},
-                "approver": team.name_of(Approver::Carol), "reason": "it is time",
-                "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
+            "spec": spec});
         let (open, close) = ("{\"f:a\":".repeat(levels), "}".repeat(levels));
         let approval = approval.to_string().replace("\"DEEP\"", &format!("{open}{{}}{close}"));
         let path = "/apis/belay.dev/v1alpha1/deletionapprovals";
