@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use json_patch::PatchOperation;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -127,11 +128,9 @@ impl Caller {
         &self,
         info: &KindInfo,
         (namespace, name): (&str, &str),
-        operations: Value,
+        operations: Vec<PatchOperation>,
     ) -> Result<(), ApiError> {
-        let patch: json_patch::Patch = serde_json::from_value(operations)
-            .map_err(|error| ApiError::Other(error.to_string()))?;
-        let patch = Patch::Json::<()>(patch);
+        let patch = Patch::Json::<()>(json_patch::Patch(operations));
         let requests = api::requests(info, namespace);
         let request = requests.patch(&api::escaped(name), &PatchParams::default(), &patch)?;
         self.client.request_text(request).await?;

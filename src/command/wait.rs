@@ -12,9 +12,20 @@ use super::screen::progress;
 use super::session::UserSession;
 use super::stuck::{StuckObject, explain_objects};
 use crate::cluster::{AwaitedObject, Removals};
+use crate::objects::{KindInfo, Uid};
 
 /// How long to wait before the first explanation.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(15);
+
+/// The object of a report as one to wait for.
+pub fn awaited(info: KindInfo, object: &Object) -> AwaitedObject {
+    AwaitedObject {
+        info,
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        uid: Uid::new(&object.uid),
+    }
+}
 
 /// Waits for objects until a deadline.
 pub struct Waiter {

@@ -31,10 +31,15 @@ pub fn is_plain_name(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || ".-:_/".contains(c))
 }
 
+/// The number of things: `1 object`, `4 objects`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// The number of things that a list leaves out: `4 more users`.
 pub fn more(count: usize, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} more {noun}{plural}")
+    counted(count, &format!("more {noun}"))
 }
 
 /// The same at the end of a list; empty if it leaves out nothing.

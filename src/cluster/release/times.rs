@@ -6,14 +6,14 @@
 //! object (H131), so the patch has to write the time again.
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use json_patch::{PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cluster::api::MANAGER;
 use crate::cluster::list::is_too_deep;
-use crate::objects::HOLD;
+use crate::objects::{HOLD, operations};
 
 /// About how many operations a repair has at most. Real objects need few: only
 /// `managedFields` has many times, and each such list takes one operation.
@@ -93,11 +93,10 @@ pub fn reset_deep_fields(json: &str, api_version: &str) -> Option<Value> {
 /// but its own managedFields, which the operations replace. All other times keep their value,
 /// even in immutable fields.
 pub fn repair(object: &Value, api_version: &str) -> Vec<PatchOperation> {
-    let path = PointerBuf::from_tokens(["metadata", "managedFields"]);
-    let reset = PatchOperation::Add(AddOperation { path, value: managed_fields(api_version) });
-    let mut operations = vec![reset];
-    collect(object, &mut PointerBuf::new(), &mut operations);
-    operations
+    let reset = operations::add(&["metadata", "managedFields"], managed_fields(api_version));
+    let mut repairs = vec![reset];
+    collect(object, &mut PointerBuf::new(), &mut repairs);
+    repairs
 }
 
 fn collect(value: &Value, path: &mut PointerBuf, operations: &mut Vec<PatchOperation>) {

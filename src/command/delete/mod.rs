@@ -34,6 +34,7 @@ use super::place::{self, ClusterArguments};
 use super::report::{Format, Report as _, View};
 use super::screen::{Screen, progress};
 use super::{CommandError, block_on, print};
+use crate::objects::counted;
 
 #[derive(Debug, Args)]
 #[command(
@@ -183,10 +184,7 @@ fn show(state: &DeletionState, output: Format) -> Result<(), CommandError> {
 /// Asks for confirmation; for a name if data is destroyed for good.
 fn ask(state: &DeletionState) -> Result<(), CommandError> {
     let plan = &state.plan;
-    let count = match plan.objects().count() {
-        1 => "1 object".to_owned(),
-        count => format!("{count} objects"),
-    };
+    let count = counted(plan.objects().count(), "object");
     let effect = format!("This deletes {count} in {}.", plan.cluster.server);
     let volumes: Vec<_> = plan.destroyed.iter().filter(|lost| lost.what == "Volume").collect();
     let Some(first) = volumes.first() else { return confirm::ask(&effect) };

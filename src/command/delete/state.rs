@@ -10,9 +10,10 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::report::{Report as _, View};
+use crate::command::wait::awaited;
 use crate::decide::Verdict;
 use crate::graph::NodeId;
-use crate::objects::{KindInfo, Uid};
+use crate::objects::KindInfo;
 
 /// The objects that the user selects.
 pub struct Selection {
@@ -87,12 +88,7 @@ impl DeletionState {
     }
 
     pub fn awaited(&self, planned: &PlannedObject) -> Option<AwaitedObject> {
-        Some(AwaitedObject {
-            info: self.info(planned)?.clone(),
-            namespace: planned.object.namespace.clone(),
-            name: planned.object.name.clone(),
-            uid: Uid::new(&planned.object.uid),
-        })
+        Some(awaited(self.info(planned)?.clone(), &planned.object))
     }
 
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {

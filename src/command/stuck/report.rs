@@ -14,7 +14,7 @@ use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
 use crate::command::report::{Report, View, exit_code_of, name_lines};
 use crate::command::screen::{Field, Table, Tone, cut};
-use crate::objects::{ObjectRef, full_name, in_turns};
+use crate::objects::{ObjectRef, counted, full_name, in_turns};
 
 /// The number of groups on a terminal, unless the user requests all objects.
 const SHOWN: usize = 20;
@@ -151,10 +151,7 @@ fn chosen_first(groups: Vec<Vec<&StuckObject>>, most: usize) -> Vec<Vec<&StuckOb
 fn group_text(group: &[&StuckObject], view: View) -> String {
     let Some(first) = group.first() else { return String::new() };
     let (cause, finalizer) = first.cause();
-    let count = match group.len() {
-        1 => "1 object".to_owned(),
-        count => format!("{count} objects"),
-    };
+    let count = counted(group.len(), "object");
     let finalizer = finalizer.map_or(String::new(), |name| format!(" ({name})"));
     let heading = format!("{count}: {}{finalizer}", cause.as_str());
     let lines = view.screen.lines(0, &heading);

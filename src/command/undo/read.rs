@@ -93,7 +93,7 @@ struct Reading<'i> {
 impl Reading<'_> {
     async fn record(&self, target: Object, marker: &str) -> Result<UndoRecord, CommandError> {
         self.refuse_final(&target)?;
-        self.require_complete(&target)?;
+        self.require_complete()?;
         let cluster = ClusterIdentity::read(self.inspection).await;
         let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
         let (saved, mut lost) = self.to_save();
@@ -148,11 +148,8 @@ impl Reading<'_> {
                 target.typed
             )));
         }
-        let is_final = |(group, resource, _): &&(&str, &str, &str)| {
-            (*group, *resource) == (target.group.as_str(), target.resource.as_str())
-        };
-        if let Some((.., why)) = FINAL.iter().find(is_final) {
-            return refused((*why).to_owned());
+        if let Some(why) = why_final(self.target.info()) {
+            return refused(why.to_owned());
         }
         let is_pod = |owner: Node<'_>| owner.object_ref().is_of(("", "pods"));
         if let Some(pod) = self.target.existing_owners().find(|owner| is_pod(*owner)) {
@@ -169,12 +166,10 @@ impl Reading<'_> {
     }
 
     /// Refuses to continue without all objects that the undo must save or detach.
-    fn require_complete(&self, target: &Object) -> Result<(), CommandError> {
+    fn require_complete(&self) -> Result<(), CommandError> {
         let Inspection { graph, complete_in_namespace, not_read, .. } = self.inspection;
-        let namespace = match self.target.object_ref().is_namespace() {
-            true => target.name.as_str(),
-            false => target.namespace.as_str(),
-        };
+        let target = self.target.object_ref();
+        let namespace = target.own_namespace();
         let unread = graph.kinds.iter().filter(|(kind, info)| {
             let concerns = info.namespaced || namespace.is_empty();
             let in_namespace = (*kind, namespace.to_owned());
@@ -213,9 +208,8 @@ impl Reading<'_> {
             {
                 continue;
             }
-            let is_final = FINAL.iter().find(|(g, r, _)| (*g, *r) == (group, resource));
-            match is_final {
-                Some((.., why)) => lost.push(self.lost(node, why)),
+            match why_final(node.info()) {
+                Some(why) => lost.push(self.lost(node, why)),
                 None => saved.push(node),
             }
         }
@@ -406,6 +400,14 @@ fn controller_of(node: Node<'_>) -> Node<'_> {
     let controller = node.owners().iter().find(|owner| owner.controller);
     let controller = controller.and_then(|owner| node.existing_owner(owner));
     controller.filter(|owner| is_one_of(SCALABLE, owner.info())).unwrap_or(node)
+}
+
+/// Why the deletion of an object of this kind can't be undone.
+fn why_final(info: &KindInfo) -> Option<&'static str> {
+    let is_kind = |(group, resource, _): &&(&str, &str, &str)| {
+        (*group, *resource) == (info.group.as_str(), info.resource.as_str())
+    };
+    FINAL.iter().find(is_kind).map(|(.., why)| *why)
 }
 
 fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {

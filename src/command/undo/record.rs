@@ -15,6 +15,7 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::ClusterIdentity;
 use crate::command::report::{Document, MAX_DOCUMENT, read_document};
+use crate::objects::counted;
 
 const KIND: &str = "UndoRecord";
 
@@ -165,7 +166,8 @@ impl UndoRecord {
         let names = |objects: &mut dyn Iterator<Item = &Object>| {
             objects.map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
         };
-        let mut steps = vec![format!("save {} in {}", count(self.objects.len()), path.display())];
+        let mut steps =
+            vec![format!("save {} in {}", counted(self.objects.len(), "object"), path.display())];
         let volumes: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
         let volumes = volumes.join(", ");
         if !volumes.is_empty() {
@@ -204,12 +206,5 @@ impl UndoRecord {
             steps.push(format!("restore the reclaim policy of {volumes}"));
         }
         steps
-    }
-}
-
-pub fn count(objects: usize) -> String {
-    match objects {
-        1 => "1 object".to_owned(),
-        count => format!("{count} objects"),
     }
 }

@@ -5,24 +5,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use json_patch::PatchOperation;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::REASON;
 use super::manifest::{RESTORED_BY, manifest, without_allocated};
 use super::record::{DetachedDependent, LostObject, SavedObject, SavedVolume, UndoRecord};
-use crate::cluster::AwaitedObject;
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
 use crate::command::document::Object;
 use crate::command::screen::progress;
 use crate::command::session::UserSession;
 use crate::command::target::TargetObject;
-use crate::command::wait::Waiter;
-use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, Uid, split_api_version};
+use crate::command::wait::{Waiter, awaited};
+use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, operations, split_api_version};
 
 /// The time between two reads of a claim that is not bound yet.
 const POLL: Duration = Duration::from_millis(500);
+
+/// The path of the reclaim policy of a volume.
+const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
 
 pub struct Undo<'u> {
     pub session: Arc<UserSession>,
@@ -140,19 +143,17 @@ impl Undo<'_> {
 
     /// Refuses to replace an object by an older state of it.
     async fn require_unchanged(&self) -> Result<(), CommandError> {
-        let without_owners = |mut manifest: Value| {
-            if let Some(metadata) = manifest["metadata"].as_object_mut() {
-                metadata.remove("ownerReferences");
-            }
-            manifest
-        };
         for SavedObject { object, manifest: saved, .. } in &self.record.objects {
             let Some(current) = self.read(object).await? else { continue };
             if current["metadata"]["uid"] != object.uid.as_str() {
                 continue;
             }
-            let current = manifest(current, &self.record.marker, |_| false);
-            if without_owners(current) != without_owners(saved.clone()) {
+            // Owners are checked when the object is created.
+            let mut saved = saved.clone();
+            if let Some(metadata) = saved["metadata"].as_object_mut() {
+                metadata.remove("ownerReferences");
+            }
+            if manifest(current, &self.record.marker, |_| false) != saved {
                 return Err(CommandError::Refused(format!(
                     "{} has changed since it was saved; start a new undo with another --out",
                     object.typed
@@ -183,17 +184,16 @@ impl Undo<'_> {
         policy: &str,
     ) -> Result<(), CommandError> {
         let object = volume_object(&volume.name);
-        let field = "/spec/persistentVolumeReclaimPolicy";
         let Some(current) = self.read(&object).await? else { return Ok(()) };
-        let now = current.pointer(field).cloned().unwrap_or_default();
-        if now == policy {
+        let now = &current["spec"]["persistentVolumeReclaimPolicy"];
+        if *now == policy {
             return Ok(());
         }
-        let patch = json!([
-            {"op": "test", "path": "/metadata/uid", "value": current["metadata"]["uid"]},
-            {"op": "test", "path": field, "value": now},
-            {"op": "replace", "path": field, "value": policy},
-        ]);
+        let patch = vec![
+            operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
+            operations::test(RECLAIM_POLICY, now.clone()),
+            operations::replace(RECLAIM_POLICY, policy),
+        ];
         self.patch(&object, patch).await?;
         progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
         Ok(())
@@ -221,11 +221,11 @@ impl Undo<'_> {
         let old = &self.record.target.uid;
         let Some(object) = self.read(dependent).await? else { return Ok(()) };
         let Some(index) = owner_index(&object, old) else { return Ok(()) };
-        let path = format!("/metadata/ownerReferences/{index}");
-        let patch = json!([
-            {"op": "test", "path": format!("{path}/uid"), "value": old},
-            {"op": "remove", "path": path},
-        ]);
+        let index = index.to_string();
+        let patch = vec![
+            operations::test(&["metadata", "ownerReferences", &index, "uid"], old.as_str()),
+            operations::remove(&["metadata", "ownerReferences", &index]),
+        ];
         self.patch(dependent, patch).await?;
         progress(&format!("removed the owner reference from {}", dependent.typed));
         Ok(())
@@ -249,10 +249,10 @@ impl Undo<'_> {
             Some(owners) => owners.push(reference),
             None => owners = json!([reference]),
         }
-        let patch = json!([
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": "/metadata/ownerReferences", "value": owners},
-        ]);
+        let patch = vec![
+            operations::test(&["metadata", "resourceVersion"], version.clone()),
+            operations::add(&["metadata", "ownerReferences"], owners),
+        ];
         self.patch(dependent, patch).await?;
         progress(&format!("added the owner reference to {}", dependent.typed));
         Ok(())
@@ -267,10 +267,10 @@ impl Undo<'_> {
         if !is_same || !is_open {
             return Ok(());
         }
-        let patch = json!([
-            {"op": "test", "path": "/metadata/uid", "value": workload.uid},
-            {"op": "replace", "path": "/spec/replicas", "value": replicas},
-        ]);
+        let patch = vec![
+            operations::test(&["metadata", "uid"], workload.uid.as_str()),
+            operations::replace(&["spec", "replicas"], replicas),
+        ];
         self.patch(workload, patch).await?;
         progress(&format!("scaled {} to {replicas}", workload.typed));
         Ok(())
@@ -280,12 +280,7 @@ impl Undo<'_> {
     async fn end_deletion(&mut self) -> Result<bool, CommandError> {
         let target = &self.record.target;
         let info = self.info(target)?;
-        let awaited = AwaitedObject {
-            info: info.clone(),
-            namespace: target.namespace.clone(),
-            name: target.name.clone(),
-            uid: Uid::new(&target.uid),
-        };
+        let awaited = awaited(info.clone(), target);
         self.waiter.watch(std::slice::from_ref(&awaited)).await?;
         if self.record.is_held {
             let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
@@ -411,17 +406,15 @@ impl Undo<'_> {
         let Some(uid) = claim_ref["uid"].as_str().filter(|uid| Some(*uid) != new_uid) else {
             return Ok(());
         };
-        let path = "/spec/claimRef/uid";
-        let policy = "/spec/persistentVolumeReclaimPolicy";
         let mut patch = vec![
-            json!({"op": "test", "path": path, "value": uid}),
-            json!({"op": "remove", "path": path}),
-            json!({"op": "replace", "path": policy, "value": "Retain"}),
+            operations::test(&["spec", "claimRef", "uid"], uid),
+            operations::remove(&["spec", "claimRef", "uid"]),
+            operations::replace(RECLAIM_POLICY, "Retain"),
         ];
-        if current["spec"]["claimRef"].get("resourceVersion").is_some() {
-            patch.push(json!({"op": "remove", "path": "/spec/claimRef/resourceVersion"}));
+        if claim_ref.get("resourceVersion").is_some() {
+            patch.push(operations::remove(&["spec", "claimRef", "resourceVersion"]));
         }
-        self.patch(&object, Value::Array(patch)).await?;
+        self.patch(&object, patch).await?;
         progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
         Ok(())
     }
@@ -449,7 +442,7 @@ impl Undo<'_> {
         read.map_err(|why| failed("read", object, &why))
     }
 
-    async fn patch(&self, object: &Object, patch: Value) -> Result<(), CommandError> {
+    async fn patch(&self, object: &Object, patch: Vec<PatchOperation>) -> Result<(), CommandError> {
         let info = self.info(object)?;
         let key = (object.namespace.as_str(), object.name.as_str());
         let patched = self.session.caller.patch(&info, key, patch).await;
