@@ -16,6 +16,7 @@ mod denials;
 mod developer;
 mod held_data;
 mod look;
+mod lost_answer;
 mod next_steps;
 mod offline;
 mod order;

@@ -12,24 +12,36 @@ use crate::harness::manifest::{
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
 use crate::held_data::{hold_claims, storage_class, wait_until_running};
-use crate::{LIMIT, belay, policy, world};
+use crate::{LIMIT, belay, lost_answer, policy, world};
 
-/// Undoes a deletion. The command is killed after more and more lines of its progress, and
-/// continues with its file each time.
-fn undo_with_interruptions(plane: &ControlPlane, target: &[&str], file: &Path) {
+/// When a command is killed.
+#[derive(Clone, Copy)]
+enum Kill {
+    /// After more and more lines of its progress.
+    AfterLines,
+    /// Before the answer to its first change.
+    BeforeAnswer,
+}
+
+/// Undoes a deletion. The command is killed, and continues with its file each time.
+fn undo_with_interruptions(plane: &ControlPlane, kill: Kill, target: &[&str], file: &Path) {
     let path = file.display().to_string();
     let first = [&["undo"], target, &["--yes", "--out", &path]].concat();
     let resume = ["undo", "--resume", &path, "--yes"];
     let mut kills = 0;
     loop {
         let args = if file.exists() { &resume[..] } else { &first[..] };
-        if !is_killed(plane, args, kills) {
+        let is_killed = match kill {
+            Kill::AfterLines => is_killed(plane, args, kills),
+            Kill::BeforeAnswer => lost_answer::is_killed(plane, args, 1),
+        };
+        if !is_killed {
             break;
         }
         kills += 1;
         assert!(kills < 60, "it never ends: {:?}", belay(plane, args));
     }
-    assert!(kills > 5, "{kills}");
+    assert!(kills > 3, "{kills}");
     // The last run has removed the file.
     assert!(!file.exists());
 }
@@ -80,8 +92,17 @@ fn stateful_set(ns: &str) -> Value {
 
 #[test]
 fn a_claim_gets_its_volume_back() {
+    restore_claim("undo-claim", Kill::AfterLines);
+}
+
+#[test]
+fn a_claim_gets_its_volume_back_after_lost_answers() {
+    restore_claim("undo-claim-lost", Kill::BeforeAnswer);
+}
+
+fn restore_claim(ns: &str, kill: Kill) {
     let plane = &world().plane;
-    let ns = plane.namespace("undo-claim").unwrap();
+    let ns = plane.namespace(ns).unwrap();
     storage_class(plane, &ns);
     hold_claims(plane, &ns);
     plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
@@ -98,7 +119,7 @@ fn a_claim_gets_its_volume_back() {
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json");
-    undo_with_interruptions(plane, &["pvc/data-web-0", "-n", &ns], &file);
+    undo_with_interruptions(plane, kill, &["pvc/data-web-0", "-n", &ns], &file);
     let new = read(plane, &ns, "pvc/data-web-0");
     assert_ne!(uid(&new), uid(&old));
     assert!(new["metadata"]["deletionTimestamp"].is_null(), "{new}");
@@ -118,8 +139,17 @@ fn a_claim_gets_its_volume_back() {
 
 #[test]
 fn an_object_in_use_is_restored_with_its_dependents() {
+    restore_settings("undo-settings", Kill::AfterLines);
+}
+
+#[test]
+fn an_object_in_use_is_restored_with_its_dependents_after_lost_answers() {
+    restore_settings("undo-settings-lost", Kill::BeforeAnswer);
+}
+
+fn restore_settings(ns: &str, kill: Kill) {
     let plane = &world().plane;
-    let ns = plane.namespace("undo-settings").unwrap();
+    let ns = plane.namespace(ns).unwrap();
     let target = policy::target("", "configmaps", &ns);
     let protect = json!({"whileUsed": {"onDelete": "Hold"}});
     policy::apply(plane, &ns, json!({"targets": [target], "protect": protect}));
@@ -137,7 +167,7 @@ fn an_object_in_use_is_restored_with_its_dependents() {
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json");
-    undo_with_interruptions(plane, &["cm/settings", "-n", &ns], &file);
+    undo_with_interruptions(plane, kill, &["cm/settings", "-n", &ns], &file);
     let new = read(plane, &ns, "cm/settings");
     assert_ne!(uid(&new), uid(&old));
     assert_eq!(
@@ -152,8 +182,17 @@ fn an_object_in_use_is_restored_with_its_dependents() {
 
 #[test]
 fn a_namespace_is_restored_with_what_still_exists() {
+    restore_namespace("undo-namespace", Kill::AfterLines);
+}
+
+#[test]
+fn a_namespace_is_restored_with_what_still_exists_after_lost_answers() {
+    restore_namespace("undo-namespace-lost", Kill::BeforeAnswer);
+}
+
+fn restore_namespace(ns: &str, kill: Kill) {
     let plane = &world().plane;
-    let ns = plane.namespace("undo-namespace").unwrap();
+    let ns = plane.namespace(ns).unwrap();
     storage_class(plane, &ns);
     let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
     let class = json!({"spec": {"storageClassName": ns}});
@@ -207,7 +246,7 @@ fn a_namespace_is_restored_with_what_still_exists() {
                 }
             }
         });
-        undo_with_interruptions(plane, &[&namespace], &file);
+        undo_with_interruptions(plane, kill, &[&namespace], &file);
     });
     let new = read(plane, &ns, "pvc/data");
     assert_ne!(uid(&new), uid(&old));

@@ -18,53 +18,6 @@ use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::{Node, ObjectPhase};
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef, full_name, is_hold};
 
-/// Kinds whose deletion can't be undone, each with the reason.
-const FINAL: &[(&str, &str, &str)] = &[
-    ("", "pods", "the kubelet stops its containers, and its controller creates another one"),
-    ("", "nodes", "the kubelet registers its Node again; next: restart the kubelet of the node"),
-    (
-        "",
-        "persistentvolumes",
-        "Kubernetes deletes it after its claim, and the claim has no other volume; next: keep the \
-         claim, and set the volume's reclaim policy to Retain",
-    ),
-    ("batch", "jobs", "a new Job would run again"),
-    (
-        "apiextensions.k8s.io",
-        "customresourcedefinitions",
-        "the API server deletes its resources already; next: save those that still exist",
-    ),
-    (
-        "apiregistration.k8s.io",
-        "apiservices",
-        "its server keeps the objects; next: create it again",
-    ),
-];
-
-/// Objects of a Namespace that their controllers create again.
-const RECREATED: &[(&str, &str)] = &[
-    ("", "pods"),
-    ("", "events"),
-    ("events.k8s.io", "events"),
-    ("", "endpoints"),
-    ("discovery.k8s.io", "endpointslices"),
-    ("coordination.k8s.io", "leases"),
-    ("apps", "controllerrevisions"),
-    ("belay.dev", "deletionapprovals"),
-];
-
-/// Objects that Kubernetes creates in each Namespace.
-const IN_EACH_NAMESPACE: &[(&str, &str)] =
-    &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
-
-/// Workloads that can be stopped.
-const SCALABLE: &[(&str, &str)] = &[
-    ("apps", "deployments"),
-    ("apps", "statefulsets"),
-    ("apps", "replicasets"),
-    ("", "replicationcontrollers"),
-];
-
 /// Reads the record of the undo of one object, with this marker.
 pub async fn read_record(
     target: Object,
@@ -400,27 +353,6 @@ fn controller_of(node: Node<'_>) -> Node<'_> {
     let controller = node.owners().iter().find(|owner| owner.controller);
     let controller = controller.and_then(|owner| node.existing_owner(owner));
     controller.filter(|owner| is_one_of(SCALABLE, owner.info())).unwrap_or(node)
-}
-
-/// Why the deletion of an object of this kind can't be undone.
-fn why_final(info: &KindInfo) -> Option<&'static str> {
-    let is_kind = |(group, resource, _): &&(&str, &str, &str)| {
-        (*group, *resource) == (info.group.as_str(), info.resource.as_str())
-    };
-    FINAL.iter().find(is_kind).map(|(.., why)| *why)
-}
-
-fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {
-    kinds.contains(&(info.group.as_str(), info.resource.as_str()))
-}
-
-/// Whether an object of this kind is created last: its controller would create missing claims, and
-/// a quota could refuse other objects.
-fn is_last(info: &KindInfo) -> bool {
-    let KindInfo { group, resource, .. } = info;
-    matches!(group.as_str(), "apps" | "batch")
-        || ["replicationcontrollers", "resourcequotas"].contains(&resource.as_str())
-        || !Kinds::is_built_in(group, resource)
 }
 
 /// The target first.

@@ -1,0 +1,143 @@
+//! Kills a command after the API server has executed a change, and before the answer arrives.
+//!
+//! The command reaches the API server through a proxy without TLS, which has the certificate of the
+//! administrator.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::harness::ControlPlane;
+use crate::harness::audit::text;
+use crate::harness::client::Client;
+
+/// Runs a command, and kills it before the answer to the `number`th change that the API server has
+/// executed. Returns whether it was killed; otherwise it has succeeded.
+pub fn is_killed(plane: &ControlPlane, args: &[&str], number: usize) -> bool {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    std::fs::write(&kubeconfig, without_tls(&server).to_string()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    command.args(args).env("KUBECONFIG", &kubeconfig).stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let proxy = Proxy { server: client(plane), pid: pid(&child), left: AtomicUsize::new(number) };
+    let killed = proxy.listen(listener);
+    let output = child.wait_with_output().unwrap();
+    let is_killed = killed.try_recv().is_ok();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(is_killed || output.status.success(), "{args:?}: {}\n{stderr}", output.status);
+    is_killed
+}
+
+fn without_tls(server: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server}}],
+        "users": [{"name": "test", "user": {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    })
+}
+
+/// The API server, for the administrator.
+fn client(plane: &ControlPlane) -> Client {
+    let config = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let (cluster, user) = (&config["clusters"][0]["cluster"], &config["users"][0]["user"]);
+    let address = text(&cluster["server"]).trim_start_matches("https://").parse().unwrap();
+    let path = |field: &Value| PathBuf::from(text(field));
+    let identity = (path(&user["client-certificate"]), path(&user["client-key"]));
+    let identity = Some((identity.0.as_path(), identity.1.as_path()));
+    let authority = path(&cluster["certificate-authority"]);
+    Client::with(address, &authority, rustls::ALL_VERSIONS, identity)
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id().try_into().unwrap()).unwrap()
+}
+
+struct Proxy {
+    server: Client,
+    /// The command.
+    pid: Pid,
+    /// The changes to execute until the command is killed.
+    left: AtomicUsize,
+}
+
+impl Proxy {
+    /// Accepts connections. Reports when the command is killed.
+    fn listen(self, listener: TcpListener) -> Receiver<()> {
+        let (killed, received) = channel();
+        let proxy = Arc::new(self);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (proxy, killed) = (proxy.clone(), killed.clone());
+                std::thread::spawn(move || {
+                    if proxy.carry(client) == Some(Carried::Lost) {
+                        let _ = killed.send(());
+                        let _ = kill_process(proxy.pid, Signal::KILL);
+                    }
+                });
+            }
+        });
+        received
+    }
+
+    /// Carries one request and its answer. Each has its own connection.
+    fn carry(&self, mut client: TcpStream) -> Option<Carried> {
+        let request = read_request(&mut client)?;
+        let mut server = self.server.connect().ok()?;
+        server.write_all(&request).and_then(|()| server.flush()).ok()?;
+        let mut answer = Vec::new();
+        if is_change(&request) {
+            // The end of the connection has no alert.
+            let _ = server.read_to_end(&mut answer);
+            let is_executed = answer.starts_with(b"HTTP/1.1 2");
+            if is_executed && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                return Some(Carried::Lost);
+            }
+        }
+        client.write_all(&answer).ok()?;
+        let _ = std::io::copy(&mut server, &mut client);
+        Some(Carried::Answered)
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Carried {
+    Answered,
+    Lost,
+}
+
+/// Reads a request with its body. Its connection to the API server ends with the answer.
+fn read_request(client: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        client.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).ok()?;
+    let lower = head.to_lowercase();
+    let length = lower.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    client.read_exact(&mut body).ok()?;
+    let head = head.replacen("\r\n", "\r\nConnection: close\r\n", 1);
+    Some([head.as_bytes(), &body].concat())
+}
+
+/// Whether a request changes the cluster.
+fn is_change(request: &[u8]) -> bool {
+    let request = String::from_utf8_lossy(request);
+    let line = request.lines().next().unwrap_or_default();
+    let asks = ["GET ", "POST /apis/authorization.k8s.io/", "POST /apis/authentication.k8s.io/"];
+    !asks.iter().any(|ask| line.starts_with(ask)) && !line.contains("dryRun=")
+}
