@@ -50,11 +50,24 @@ const SCALABLE: &[(&str, &str)] = &[
 ];
 
 /// Why the deletion of an object of this kind can't be undone.
-fn why_final(info: &KindInfo) -> Option<&'static str> {
+pub fn why_final(info: &KindInfo) -> Option<&'static str> {
     let is_kind = |(group, resource, _): &&(&str, &str, &str)| {
         (*group, *resource) == (info.group.as_str(), info.resource.as_str())
     };
     FINAL.iter().find(is_kind).map(|(.., why)| *why)
+}
+
+/// Whether Kubernetes creates this object of a Namespace again.
+pub fn is_recreated(info: &KindInfo, name: &str) -> bool {
+    let is_in_each = |(resource, in_each): &(&str, &str)| {
+        info.group.is_empty() && (*resource, *in_each) == (info.resource.as_str(), name)
+    };
+    is_one_of(RECREATED, info) || IN_EACH_NAMESPACE.iter().any(is_in_each)
+}
+
+/// Whether the objects of this kind are workloads that can be stopped.
+pub fn is_scalable(info: &KindInfo) -> bool {
+    is_one_of(SCALABLE, info)
 }
 
 fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {
@@ -63,7 +76,7 @@ fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {
 
 /// Whether an object of this kind is created last: its controller would create missing claims, and
 /// a quota could refuse other objects.
-fn is_last(info: &KindInfo) -> bool {
+pub fn is_last(info: &KindInfo) -> bool {
     let KindInfo { group, resource, .. } = info;
     matches!(group.as_str(), "apps" | "batch")
         || ["replicationcontrollers", "resourcequotas"].contains(&resource.as_str())

@@ -8,6 +8,7 @@
 //!                                                      └── --resume FILE ──────────┘
 //! ```
 
+mod kinds;
 mod manifest;
 mod read;
 mod record;

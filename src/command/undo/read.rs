@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::kinds::{is_last, is_recreated, is_scalable, why_final};
 use super::manifest::manifest;
 use super::record::{
     DetachedDependent, LostObject, SavedObject, SavedVolume, StoppedWorkload, UndoRecord,
@@ -16,7 +17,7 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::{Node, ObjectPhase};
-use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef, full_name, is_hold};
+use crate::objects::{ApiError, KindInfo, ObjectRef, full_name, is_hold};
 
 /// Reads the record of the undo of one object, with this marker.
 pub async fn read_record(
@@ -154,11 +155,7 @@ impl Reading<'_> {
         let content = content.filter(|node| node.namespace() == self.target.name());
         let (mut saved, mut lost) = (vec![self.target], Vec::new());
         for node in content {
-            let KindInfo { group, resource, .. } = node.info();
-            let is_created = |(r, name): &(&str, &str)| (*r, *name) == (resource, node.name());
-            if is_one_of(RECREATED, node.info())
-                || group.is_empty() && IN_EACH_NAMESPACE.iter().any(is_created)
-            {
+            if is_recreated(node.info(), node.name()) {
                 continue;
             }
             match why_final(node.info()) {
@@ -233,7 +230,7 @@ impl Reading<'_> {
                 ("statefulsets", _) => user,
                 _ => continue,
             };
-            if !is_one_of(SCALABLE, workload.info()) {
+            if !is_scalable(workload.info()) {
                 pods.push(self.object(user));
                 continue;
             }
@@ -352,7 +349,7 @@ fn unread(object: &Object, why: &ApiError) -> CommandError {
 fn controller_of(node: Node<'_>) -> Node<'_> {
     let controller = node.owners().iter().find(|owner| owner.controller);
     let controller = controller.and_then(|owner| node.existing_owner(owner));
-    controller.filter(|owner| is_one_of(SCALABLE, owner.info())).unwrap_or(node)
+    controller.filter(|owner| is_scalable(owner.info())).unwrap_or(node)
 }
 
 /// The target first.
