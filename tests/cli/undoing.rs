@@ -1,6 +1,8 @@
 //! `kubectl belay undo`: what it restores, also after interruptions, and what it refuses.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -267,6 +269,62 @@ fn restore_namespace(ns: &str, kill: Kill) {
     for name in names {
         plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
     }
+}
+
+/// A Secret with an owner reference to ConfigMap `settings` of this uid.
+fn owned_secret(plane: &ControlPlane, ns: &str, name: &str, settings: &str) {
+    let owners = json!({"metadata": {"ownerReferences": [
+        owner("ConfigMap", "settings", settings)]}});
+    plane.apply(&secret(name).with_namespace(ns).with(owners)).unwrap();
+}
+
+/// Starts an undo, and waits for this text in its progress. Returns the process and its output.
+fn begin(plane: &ControlPlane, args: &[&str], line: &str) -> (Child, BufReader<ChildStderr>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    command.args(args).env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut progress = BufReader::new(child.stderr.take().unwrap());
+    let mut read = String::new();
+    while !read.contains(line) {
+        assert_ne!(progress.read_line(&mut read).unwrap(), 0, "{read}");
+    }
+    (child, progress)
+}
+
+#[test]
+fn dependents_that_are_created_after_the_file_are_kept() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-late").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.apply(&config_map("settings").with_namespace(&ns).with(kept)).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    let resume = ["undo", "--resume", &path, "--yes"];
+    owned_secret(plane, &ns, "late", uid(&old));
+    // Killed when the Secret has lost its owner reference: it is in the file.
+    assert!(lost_answer::is_killed(plane, &resume, 1));
+    assert!(read(plane, &ns, "secret/late")["metadata"]["ownerReferences"].is_null());
+    // A new draft replaces that of an interrupted run.
+    let marker = serde_json::from_str::<Value>(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    std::fs::write(format!("{path}.{}", text(&marker["marker"])), "").unwrap();
+    let (mut undo, _progress) = begin(plane, &resume, "waiting until");
+    owned_secret(plane, &ns, "later", uid(&old));
+    let is_free = |owners: &str| owners.is_empty();
+    let owners = ".metadata.ownerReferences";
+    plane.api().wait_field(("secret/later", &ns), LIMIT, owners, is_free).unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    assert!(undo.wait().unwrap().success());
+    let new = read(plane, &ns, "cm/settings");
+    for name in ["secret/late", "secret/later"] {
+        let owner = read(plane, &ns, name)["metadata"]["ownerReferences"][0]["uid"].clone();
+        assert_eq!(owner, uid(&new), "{name}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -8,12 +8,14 @@
 //!                                                      └── --resume FILE ──────────┘
 //! ```
 
+mod dependents;
 mod kinds;
 mod manifest;
 mod read;
 mod record;
 mod report;
 mod restore;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,7 +38,6 @@ use super::report::{FormatArguments, Report as _};
 use super::screen::{Screen, progress};
 use super::session::UserSession;
 use super::target::{TargetArguments, TargetObject};
-use super::wait::Waiter;
 use super::{CommandError, block_on};
 use crate::objects::shell_word;
 use crate::webhook::PathToken;
@@ -142,18 +143,24 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         progress(&steps);
     }
     if resume.is_none() {
-        record.write(&path)?;
+        record.create(&path)?;
         progress(&format!("saved {}", path.display()));
     }
     let deadline = Instant::now() + timeout;
-    let waiter = Waiter::new(session.caller.client.clone(), cluster, deadline);
-    let session = Arc::new(session);
-    let undo = Undo { session, names: &names, record: &record, waiter, deadline };
+    let (session, file) = (Arc::new(session), path.as_path());
+    let mut undo = Undo { session, names: &names, cluster, record, path: file, deadline };
+    let outcome = undo.run().await;
+    let record = undo.record;
     let again = format!("kubectl belay undo --resume {}", shell_word(&path.to_string_lossy()));
     let left = record.left_changed();
-    let outcome = undo.run().await.map_err(|error| {
-        CommandError::Remote(format!("{error}; continue with the file{left}; next: {again}"))
+    let outcome = outcome.map_err(|error| {
+        let text = format!("{error}; continue with the file{left}; next: {again}");
+        match error {
+            CommandError::Refused(_) => CommandError::Refused(text),
+            _ => CommandError::Remote(text),
+        }
     })?;
+    let report = |result, says: String| UndoReport::new(result, says, &record, &path);
     let typed = &record.target.typed;
     match outcome {
         UndoOutcome::Restored { not_restored } if not_restored.is_empty() => {

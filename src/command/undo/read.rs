@@ -25,17 +25,29 @@ pub async fn read_record(
     cluster: ClusterArguments,
     marker: &str,
 ) -> Result<UndoRecord, CommandError> {
-    let query = TargetQuery::of_objects(std::slice::from_ref(&target));
+    let inspection = inspect(&target, cluster).await?;
+    let reading = Reading::new(&inspection, &target)?.ok_or_else(|| just_deleted(&target))?;
+    reading.record(target, marker).await
+}
+
+/// Reads the dependents of the old object that are not Terminating. None if it is deleted.
+pub async fn read_dependents(
+    record: &UndoRecord,
+    cluster: ClusterArguments,
+) -> Result<Vec<DetachedDependent>, CommandError> {
+    let inspection = inspect(&record.target, cluster).await?;
+    let Some(reading) = Reading::new(&inspection, &record.target)? else { return Ok(Vec::new()) };
+    reading.require_complete()?;
+    let saved = record.objects.iter().map(|saved| saved.object.uid.clone()).collect();
+    let (dependents, _) = reading.dependents(&saved).await?;
+    Ok(dependents)
+}
+
+async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspection, CommandError> {
+    let query = TargetQuery::of_objects(std::slice::from_ref(target));
     let namespace = Some(target.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let search = SearchArguments { namespace, from: SourceArguments::default(), cluster };
-    let inspection = read_inspection(&query, search, false).await?;
-    let no_cluster = || CommandError::usage("undo needs a cluster");
-    let (caller, _) = inspection.caller.clone().ok_or_else(no_cluster)?;
-    let node = inspection.targets.first().and_then(|id| inspection.graph.get(*id));
-    let node = node.filter(|node| node.uid().to_string() == target.uid);
-    let node = node.ok_or_else(|| just_deleted(&target))?;
-    let reading = Reading { caller, inspection: &inspection, target: node };
-    reading.record(target, marker).await
+    read_inspection(&query, search, false).await
 }
 
 struct Reading<'i> {
@@ -44,7 +56,16 @@ struct Reading<'i> {
     target: Node<'i>,
 }
 
-impl Reading<'_> {
+impl<'i> Reading<'i> {
+    /// `None` if the target does not exist any longer.
+    fn new(inspection: &'i Inspection, target: &Object) -> Result<Option<Self>, CommandError> {
+        let no_cluster = || CommandError::usage("undo needs a cluster");
+        let (caller, _) = inspection.caller.clone().ok_or_else(no_cluster)?;
+        let node = inspection.targets.first().and_then(|id| inspection.graph.get(*id));
+        let node = node.filter(|node| node.uid().to_string() == target.uid);
+        Ok(node.map(|target| Self { caller, inspection, target }))
+    }
+
     async fn record(&self, target: Object, marker: &str) -> Result<UndoRecord, CommandError> {
         self.refuse_final(&target)?;
         self.require_complete()?;
@@ -138,8 +159,8 @@ impl Reading<'_> {
             return Ok(());
         }
         Err(CommandError::Remote(format!(
-            "cannot read {}, and such objects could be lost; nothing was changed; next: have an \
-             administrator bind the RBAC verbs get and list on them, or run the undo",
+            "cannot read {}, and such objects could be lost; next: have an administrator bind the \
+             RBAC verbs get and list on them, or run the undo",
             unread.join(", ")
         )))
     }
@@ -339,7 +360,7 @@ fn just_deleted(target: &Object) -> CommandError {
 
 fn unread(object: &Object, why: &ApiError) -> CommandError {
     CommandError::Remote(format!(
-        "cannot read {}: {why}; nothing was changed; next: have an administrator run the undo",
+        "cannot read {}: {why}; next: have an administrator run the undo",
         object.typed
     ))
 }

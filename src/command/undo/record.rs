@@ -98,43 +98,61 @@ pub struct LostObject {
 
 impl UndoRecord {
     /// Writes a new file, and never replaces one.
-    pub fn write(&self, path: &Path) -> Result<(), CommandError> {
-        let document = Document::new(KIND, self);
-        let failed = |error: std::io::Error| {
-            CommandError::Output(std::io::Error::new(
-                error.kind(),
-                format!("{}: {error}; nothing was changed", path.display()),
-            ))
-        };
-        let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
-        if text.len() as u64 > MAX_DOCUMENT {
-            let why = format!("the objects have more than {} MiB", MAX_DOCUMENT >> 20);
-            return Err(failed(std::io::Error::other(why)));
-        }
-        // An interruption leaves no half of a file under this name.
-        let mut draft = path.as_os_str().to_owned();
-        draft.push(format!(".{}", self.marker));
-        let write = || {
-            let mut open = OpenOptions::new();
-            open.write(true).create_new(true).mode(0o600);
-            let mut file = open.open(&draft)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            std::fs::hard_link(&draft, path)?;
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
-        };
-        let written = write();
-        // It contains the same Secrets.
-        let _ = std::fs::remove_file(&draft);
+    pub fn create(&self, path: &Path) -> Result<(), CommandError> {
+        let written = self.write(path, |draft| std::fs::hard_link(draft, path));
         written.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => CommandError::Refused(format!(
                 "{} exists already; nothing was changed; next: continue that undo with --resume, or \
                  choose another --out",
                 path.display()
             )),
-            _ => failed(error),
+            kind => {
+                let text = format!("{}: {error}; nothing was changed", path.display());
+                CommandError::Output(std::io::Error::new(kind, text))
+            }
         })
+    }
+
+    /// Replaces the file of this undo.
+    pub fn replace(&self, path: &Path) -> Result<(), CommandError> {
+        let written = self.write(path, |draft| std::fs::rename(draft, path));
+        written.map_err(|error| {
+            let text = format!("{}: {error}", path.display());
+            CommandError::Output(std::io::Error::new(error.kind(), text))
+        })
+    }
+
+    /// Writes a draft beside the file, and then `publish`es it: an interruption leaves no half of a
+    /// file under its name.
+    fn write(
+        &self,
+        path: &Path,
+        publish: impl Fn(&Path) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let text = serde_json::to_vec_pretty(&Document::new(KIND, self))?;
+        if text.len() as u64 > MAX_DOCUMENT {
+            let why = format!("the objects have more than {} MiB", MAX_DOCUMENT >> 20);
+            return Err(std::io::Error::other(why));
+        }
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{}", self.marker));
+        let draft = Path::new(&draft);
+        // An earlier run was interrupted.
+        let _ = std::fs::remove_file(draft);
+        let write = || {
+            let mut open = OpenOptions::new();
+            open.write(true).create_new(true).mode(0o600);
+            let mut file = open.open(draft)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            publish(draft)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
+        };
+        let written = write();
+        // It contains the same Secrets.
+        let _ = std::fs::remove_file(draft);
+        written
     }
 
     pub fn read(path: &Path) -> Result<Self, CommandError> {

@@ -2,36 +2,38 @@
 //! that an undo that was interrupted anywhere can continue with its file.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use json_patch::PatchOperation;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::REASON;
 use super::manifest::{RESTORED_BY, manifest, without_allocated};
-use super::record::{DetachedDependent, LostObject, SavedObject, SavedVolume, UndoRecord};
+use super::record::{LostObject, SavedObject, UndoRecord};
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
 use crate::command::document::Object;
+use crate::command::place::ClusterArguments;
 use crate::command::screen::progress;
 use crate::command::session::UserSession;
 use crate::command::target::TargetObject;
 use crate::command::wait::{Waiter, awaited};
 use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, operations, split_api_version};
 
-/// The time between two reads of a claim that is not bound yet.
-const POLL: Duration = Duration::from_millis(500);
-
-/// The path of the reclaim policy of a volume.
-const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
+/// The time between two searches for new dependents, while the old object exists.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct Undo<'u> {
     pub session: Arc<UserSession>,
     pub names: &'u KindNames,
-    pub record: &'u UndoRecord,
-    pub waiter: Waiter,
+    pub cluster: ClusterArguments,
+    pub record: UndoRecord,
+    /// The file with the record.
+    pub path: &'u Path,
     pub deadline: Instant,
 }
 
@@ -46,19 +48,23 @@ pub enum UndoOutcome {
 }
 
 impl Undo<'_> {
-    pub async fn run(mut self) -> Result<UndoOutcome, CommandError> {
-        let record = self.record;
+    pub async fn run(&mut self) -> Result<UndoOutcome, CommandError> {
         if self.old_target().await?.is_some() {
             self.require_unchanged().await?;
             self.retain_volumes().await?;
-            self.detach().await?;
-            for workload in &record.workloads {
+            for workload in &self.record.workloads {
                 self.scale(&workload.object, 0).await?;
             }
             if !self.end_deletion().await? {
                 return Ok(UndoOutcome::TimedOut);
             }
         }
+        self.restore_all().await
+    }
+
+    /// Creates the saved objects again, and restores what the undo has changed.
+    async fn restore_all(&self) -> Result<UndoOutcome, CommandError> {
+        let record = &self.record;
         let (mut uids, mut failed) = (HashMap::new(), Vec::new());
         // Without them, workloads would begin with empty volumes, or not at all.
         let mut lacks_data = false;
@@ -107,33 +113,6 @@ impl Undo<'_> {
         Ok(UndoOutcome::Restored { not_restored: failed })
     }
 
-    /// The owner references to restored objects, each with its object and the uid of that object.
-    fn owner_references<'r>(
-        &'r self,
-        uids: &'r HashMap<&str, String>,
-    ) -> Vec<(&'r Object, &'r str, Value)> {
-        let renewed = |reference: &Value| {
-            let new = uids.get(reference["uid"].as_str()?)?;
-            let mut reference = reference.clone();
-            reference["uid"] = new.as_str().into();
-            Some(reference)
-        };
-        let dependents = self.record.dependents.iter().filter_map(|dependent| {
-            let object = &dependent.object;
-            Some((object, object.uid.as_str(), renewed(&dependent.reference)?))
-        });
-        let saved = self
-            .record
-            .objects
-            .iter()
-            .filter_map(|saved| Some((saved, uids.get(saved.object.uid.as_str())?.as_str())));
-        let saved = saved.flat_map(|(saved, uid)| {
-            let owners = saved.owners.iter().filter_map(renewed);
-            owners.map(move |owner| (&saved.object, uid, owner))
-        });
-        dependents.chain(saved).collect()
-    }
-
     /// The target with the old uid, while it exists.
     async fn old_target(&self) -> Result<Option<Value>, CommandError> {
         let target = &self.record.target;
@@ -163,101 +142,6 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Keeps the data of all volumes. A volume that can't be changed delays no other.
-    async fn retain_volumes(&self) -> Result<(), CommandError> {
-        let mut failed = Vec::new();
-        for volume in &self.record.volumes {
-            if let Err(error) = self.set_reclaim_policy(volume, "Retain").await {
-                failed.push(error.to_string());
-            }
-        }
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(CommandError::Remote(failed.join("; "))),
-        }
-    }
-
-    /// Sets the reclaim policy of a volume. A volume that does not exist is reported with its claim.
-    async fn set_reclaim_policy(
-        &self,
-        volume: &SavedVolume,
-        policy: &str,
-    ) -> Result<(), CommandError> {
-        let object = volume_object(&volume.name);
-        let Some(current) = self.read(&object).await? else { return Ok(()) };
-        let now = &current["spec"]["persistentVolumeReclaimPolicy"];
-        if *now == policy {
-            return Ok(());
-        }
-        let patch = vec![
-            operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
-            operations::test(RECLAIM_POLICY, now.clone()),
-            operations::replace(RECLAIM_POLICY, policy),
-        ];
-        self.patch(&object, patch).await?;
-        progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
-        Ok(())
-    }
-
-    /// Removes the owner references to the target. An object that can't be changed delays no other.
-    async fn detach(&self) -> Result<(), CommandError> {
-        let mut failed = Vec::new();
-        for DetachedDependent { object, .. } in &self.record.dependents {
-            if let Err(error) = self.detach_one(object).await {
-                failed.push(error.to_string());
-            }
-        }
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(CommandError::Remote(format!(
-                "{}; the garbage collector would delete these dependents; if this happens again, remove \
-                 their owner references, or delete them",
-                failed.join("; ")
-            ))),
-        }
-    }
-
-    async fn detach_one(&self, dependent: &Object) -> Result<(), CommandError> {
-        let old = &self.record.target.uid;
-        let Some(object) = self.read(dependent).await? else { return Ok(()) };
-        let Some(index) = owner_index(&object, old) else { return Ok(()) };
-        let index = index.to_string();
-        let patch = vec![
-            operations::test(&["metadata", "ownerReferences", &index, "uid"], old.as_str()),
-            operations::remove(&["metadata", "ownerReferences", &index]),
-        ];
-        self.patch(dependent, patch).await?;
-        progress(&format!("removed the owner reference from {}", dependent.typed));
-        Ok(())
-    }
-
-    /// Adds an owner reference to the object with this uid.
-    async fn attach(
-        &self,
-        dependent: &Object,
-        uid: &str,
-        reference: Value,
-    ) -> Result<(), CommandError> {
-        let Some(object) = self.read(dependent).await? else { return Ok(()) };
-        let owner = reference["uid"].as_str().unwrap_or_default();
-        if object["metadata"]["uid"] != uid || owner_index(&object, owner).is_some() {
-            return Ok(());
-        }
-        let version = &object["metadata"]["resourceVersion"];
-        let mut owners = object["metadata"]["ownerReferences"].clone();
-        match owners.as_array_mut() {
-            Some(owners) => owners.push(reference),
-            None => owners = json!([reference]),
-        }
-        let patch = vec![
-            operations::test(&["metadata", "resourceVersion"], version.clone()),
-            operations::add(&["metadata", "ownerReferences"], owners),
-        ];
-        self.patch(dependent, patch).await?;
-        progress(&format!("added the owner reference to {}", dependent.typed));
-        Ok(())
-    }
-
     async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
         let Some(object) = self.read(workload).await? else { return Ok(()) };
         let now = object["spec"]["replicas"].as_i64().unwrap_or(1);
@@ -278,10 +162,13 @@ impl Undo<'_> {
 
     /// Ends the deletion of the old object, and waits for that. Returns whether it has ended.
     async fn end_deletion(&mut self) -> Result<bool, CommandError> {
-        let target = &self.record.target;
-        let info = self.info(target)?;
-        let awaited = awaited(info.clone(), target);
-        self.waiter.watch(std::slice::from_ref(&awaited)).await?;
+        let target = self.record.target.clone();
+        let info = self.info(&target)?;
+        let awaited = awaited(info.clone(), &target);
+        let client = self.session.caller.client.clone();
+        let mut waiter = Waiter::new(client, self.cluster.clone(), self.deadline);
+        waiter.watch(std::slice::from_ref(&awaited)).await?;
+        self.detach().await?;
         if self.record.is_held {
             let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
             if let Some(json) = self.old_target().await? {
@@ -293,8 +180,23 @@ impl Undo<'_> {
             }
         }
         progress(&format!("waiting until {} is deleted", target.typed));
-        let remaining = self.waiter.wait(vec![(target, awaited)], &mut Vec::new()).await;
-        Ok(remaining.is_empty())
+        let mut deleted = Vec::new();
+        tokio::select! {
+            remaining = waiter.wait(vec![(&target, awaited)], &mut deleted) => {
+                Ok(remaining.is_empty())
+            }
+            never = self.keep_detaching() => match never {}
+        }
+    }
+
+    /// Detaches the dependents that are created during the wait.
+    async fn keep_detaching(&mut self) -> Infallible {
+        loop {
+            tokio::time::sleep(SEARCH_INTERVAL).await;
+            if let Err(error) = self.detach().await {
+                progress(&format!("warning: {error}"));
+            }
+        }
     }
 
     /// Creates an object again, and returns its uid. `None`: another object has its name.
@@ -375,74 +277,17 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Reserves a volume of the old claim for a new one of its name: a volume without uid in its
-    /// claimRef is bound to the claim that names it.
-    async fn reserve(
-        &self,
-        volume: &SavedVolume,
-        claim: &Object,
-        new_uid: Option<&str>,
-    ) -> Result<(), CommandError> {
-        let object = volume_object(&volume.name);
-        let Some(current) = self.read(&object).await? else {
-            return Err(CommandError::Remote(format!(
-                "volume {} of {} does not exist any longer; the manifest is in the file",
-                volume.name, claim.typed
-            )));
-        };
-        let claim_ref = &current["spec"]["claimRef"];
-        let is_same = |field: &str, value: &str| claim_ref[field] == value;
-        if !is_same("namespace", &claim.namespace) || !is_same("name", &claim.name) {
-            return Err(CommandError::Refused(format!(
-                "volume {} is reserved for another claim",
-                volume.name
-            )));
-        }
-        if current["metadata"]["deletionTimestamp"].is_string() {
-            let text = format!("volume {} is deleted already", volume.name);
-            return Err(CommandError::Refused(text));
-        }
-        // Without a uid it is reserved, and with that of the new claim bound.
-        let Some(uid) = claim_ref["uid"].as_str().filter(|uid| Some(*uid) != new_uid) else {
-            return Ok(());
-        };
-        let mut patch = vec![
-            operations::test(&["spec", "claimRef", "uid"], uid),
-            operations::remove(&["spec", "claimRef", "uid"]),
-            operations::replace(RECLAIM_POLICY, "Retain"),
-        ];
-        if claim_ref.get("resourceVersion").is_some() {
-            patch.push(operations::remove(&["spec", "claimRef", "resourceVersion"]));
-        }
-        self.patch(&object, patch).await?;
-        progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
-        Ok(())
-    }
-
-    async fn wait_until_bound(&self, claim: &Object) -> Result<(), CommandError> {
-        loop {
-            let read = self.read(claim).await?;
-            match read.as_ref().and_then(|claim| claim["status"]["phase"].as_str()) {
-                Some("Bound") => return Ok(()),
-                phase if Instant::now() >= self.deadline => {
-                    let phase = phase.unwrap_or("gone").to_owned();
-                    return Err(CommandError::Remote(format!(
-                        "{} is {phase} and not Bound at the end of the time limit",
-                        claim.typed
-                    )));
-                }
-                _ => tokio::time::sleep(POLL).await,
-            }
-        }
-    }
-
-    async fn read(&self, object: &Object) -> Result<Option<Value>, CommandError> {
+    pub(super) async fn read(&self, object: &Object) -> Result<Option<Value>, CommandError> {
         let info = self.info(object)?;
         let read = self.session.caller.object(&info, &object.namespace, &object.name).await;
         read.map_err(|why| failed("read", object, &why))
     }
 
-    async fn patch(&self, object: &Object, patch: Vec<PatchOperation>) -> Result<(), CommandError> {
+    pub(super) async fn patch(
+        &self,
+        object: &Object,
+        patch: Vec<PatchOperation>,
+    ) -> Result<(), CommandError> {
         let info = self.info(object)?;
         let key = (object.namespace.as_str(), object.name.as_str());
         let patched = self.session.caller.patch(&info, key, patch).await;
@@ -468,20 +313,13 @@ impl Undo<'_> {
     }
 }
 
-fn volume_object(name: &str) -> Object {
-    Object {
-        kind: "PersistentVolume".to_owned(),
-        resource: "persistentvolumes".to_owned(),
-        name: name.to_owned(),
-        typed: format!("persistentvolumes/{name}"),
-        ..Object::default()
+/// An error with all failures, before this advice, if there are any.
+pub(super) fn all_done(failures: &[CommandError], advice: &str) -> Result<(), CommandError> {
+    if failures.is_empty() {
+        return Ok(());
     }
-}
-
-/// The place of the owner reference with this uid.
-fn owner_index(object: &Value, uid: &str) -> Option<usize> {
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    owners.iter().position(|owner| owner["uid"] == uid)
+    let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    Err(CommandError::Remote(failures.join("; ") + advice))
 }
 
 fn lost(object: &Object, why: &str) -> LostObject {

@@ -1,0 +1,117 @@
+//! The dependents of the deleted object. Without an owner reference to it, the garbage collector
+//! leaves them.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::read::read_dependents;
+use super::record::DetachedDependent;
+use super::restore::{Undo, all_done};
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::command::screen::progress;
+use crate::objects::operations;
+
+impl Undo<'_> {
+    /// Removes the owner references to the target, also from dependents that did not exist when the
+    /// file was written. An object that can't be changed delays no other.
+    pub(super) async fn detach(&mut self) -> Result<(), CommandError> {
+        self.save_new_dependents().await?;
+        let mut failures = Vec::new();
+        for DetachedDependent { object, .. } in &self.record.dependents {
+            failures.extend(self.detach_one(object).await.err());
+        }
+        all_done(
+            &failures,
+            "; the garbage collector would delete these dependents; if this happens again, remove \
+             their owner references, or delete them",
+        )
+    }
+
+    /// Adds new dependents to the file, before they lose their owner reference.
+    async fn save_new_dependents(&mut self) -> Result<(), CommandError> {
+        let mut dependents = read_dependents(&self.record, self.cluster.clone()).await?;
+        let known = &self.record.dependents;
+        dependents.retain(|new| known.iter().all(|known| known.object.uid != new.object.uid));
+        if dependents.is_empty() {
+            return Ok(());
+        }
+        self.record.dependents.extend(dependents);
+        self.record.replace(self.path)
+    }
+
+    async fn detach_one(&self, dependent: &Object) -> Result<(), CommandError> {
+        let old = &self.record.target.uid;
+        let Some(object) = self.read(dependent).await? else { return Ok(()) };
+        let Some(index) = owner_index(&object, old) else { return Ok(()) };
+        let index = index.to_string();
+        let patch = vec![
+            operations::test(&["metadata", "ownerReferences", &index, "uid"], old.as_str()),
+            operations::remove(&["metadata", "ownerReferences", &index]),
+        ];
+        self.patch(dependent, patch).await?;
+        progress(&format!("removed the owner reference from {}", dependent.typed));
+        Ok(())
+    }
+
+    /// Adds an owner reference to the object with this uid.
+    pub(super) async fn attach(
+        &self,
+        dependent: &Object,
+        uid: &str,
+        reference: Value,
+    ) -> Result<(), CommandError> {
+        let Some(object) = self.read(dependent).await? else { return Ok(()) };
+        let owner = reference["uid"].as_str().unwrap_or_default();
+        if object["metadata"]["uid"] != uid || owner_index(&object, owner).is_some() {
+            return Ok(());
+        }
+        let version = &object["metadata"]["resourceVersion"];
+        let mut owners = object["metadata"]["ownerReferences"].clone();
+        match owners.as_array_mut() {
+            Some(owners) => owners.push(reference),
+            None => owners = json!([reference]),
+        }
+        let patch = vec![
+            operations::test(&["metadata", "resourceVersion"], version.clone()),
+            operations::add(&["metadata", "ownerReferences"], owners),
+        ];
+        self.patch(dependent, patch).await?;
+        progress(&format!("added the owner reference to {}", dependent.typed));
+        Ok(())
+    }
+
+    /// The owner references to restored objects, each with its object and the uid of that object.
+    pub(super) fn owner_references<'r>(
+        &'r self,
+        uids: &'r HashMap<&str, String>,
+    ) -> Vec<(&'r Object, &'r str, Value)> {
+        let renewed = |reference: &Value| {
+            let new = uids.get(reference["uid"].as_str()?)?;
+            let mut reference = reference.clone();
+            reference["uid"] = new.as_str().into();
+            Some(reference)
+        };
+        let dependents = self.record.dependents.iter().filter_map(|dependent| {
+            let object = &dependent.object;
+            Some((object, object.uid.as_str(), renewed(&dependent.reference)?))
+        });
+        let saved = self
+            .record
+            .objects
+            .iter()
+            .filter_map(|saved| Some((saved, uids.get(saved.object.uid.as_str())?.as_str())));
+        let saved = saved.flat_map(|(saved, uid)| {
+            let owners = saved.owners.iter().filter_map(renewed);
+            owners.map(move |owner| (&saved.object, uid, owner))
+        });
+        dependents.chain(saved).collect()
+    }
+}
+
+/// The place of the owner reference with this uid.
+fn owner_index(object: &Value, uid: &str) -> Option<usize> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().position(|owner| owner["uid"] == uid)
+}

@@ -1,0 +1,122 @@
+//! The volumes of the saved claims. They keep their data until the new claims are bound to them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::record::SavedVolume;
+use super::restore::{Undo, all_done};
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::command::screen::progress;
+use crate::objects::operations;
+
+/// The time between two reads of a claim that is not bound yet.
+const POLL: Duration = Duration::from_millis(500);
+
+/// The path of the reclaim policy of a volume.
+const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
+
+impl Undo<'_> {
+    /// Keeps the data of all volumes. A volume that can't be changed delays no other.
+    pub(super) async fn retain_volumes(&self) -> Result<(), CommandError> {
+        let mut failures = Vec::new();
+        for volume in &self.record.volumes {
+            failures.extend(self.set_reclaim_policy(volume, "Retain").await.err());
+        }
+        all_done(&failures, "")
+    }
+
+    /// Sets the reclaim policy of a volume. A volume that does not exist is reported with its claim.
+    pub(super) async fn set_reclaim_policy(
+        &self,
+        volume: &SavedVolume,
+        policy: &str,
+    ) -> Result<(), CommandError> {
+        let object = volume_object(&volume.name);
+        let Some(current) = self.read(&object).await? else { return Ok(()) };
+        let now = &current["spec"]["persistentVolumeReclaimPolicy"];
+        if *now == policy {
+            return Ok(());
+        }
+        let patch = vec![
+            operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
+            operations::test(RECLAIM_POLICY, now.clone()),
+            operations::replace(RECLAIM_POLICY, policy),
+        ];
+        self.patch(&object, patch).await?;
+        progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
+        Ok(())
+    }
+
+    /// Reserves a volume of the old claim for a new one of its name: a volume without uid in its
+    /// claimRef is bound to the claim that names it.
+    pub(super) async fn reserve(
+        &self,
+        volume: &SavedVolume,
+        claim: &Object,
+        new_uid: Option<&str>,
+    ) -> Result<(), CommandError> {
+        let object = volume_object(&volume.name);
+        let Some(current) = self.read(&object).await? else {
+            return Err(CommandError::Remote(format!(
+                "volume {} of {} does not exist any longer; the manifest is in the file",
+                volume.name, claim.typed
+            )));
+        };
+        let claim_ref = &current["spec"]["claimRef"];
+        let is_same = |field: &str, value: &str| claim_ref[field] == value;
+        if !is_same("namespace", &claim.namespace) || !is_same("name", &claim.name) {
+            return Err(CommandError::Refused(format!(
+                "volume {} is reserved for another claim",
+                volume.name
+            )));
+        }
+        if current["metadata"]["deletionTimestamp"].is_string() {
+            let text = format!("volume {} is deleted already", volume.name);
+            return Err(CommandError::Refused(text));
+        }
+        // Without a uid it is reserved, and with that of the new claim bound.
+        let Some(uid) = claim_ref["uid"].as_str().filter(|uid| Some(*uid) != new_uid) else {
+            return Ok(());
+        };
+        let mut patch = vec![
+            operations::test(&["spec", "claimRef", "uid"], uid),
+            operations::remove(&["spec", "claimRef", "uid"]),
+            operations::replace(RECLAIM_POLICY, "Retain"),
+        ];
+        if claim_ref.get("resourceVersion").is_some() {
+            patch.push(operations::remove(&["spec", "claimRef", "resourceVersion"]));
+        }
+        self.patch(&object, patch).await?;
+        progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
+        Ok(())
+    }
+
+    pub(super) async fn wait_until_bound(&self, claim: &Object) -> Result<(), CommandError> {
+        loop {
+            let read = self.read(claim).await?;
+            match read.as_ref().and_then(|claim| claim["status"]["phase"].as_str()) {
+                Some("Bound") => return Ok(()),
+                phase if Instant::now() >= self.deadline => {
+                    let phase = phase.unwrap_or("gone").to_owned();
+                    return Err(CommandError::Remote(format!(
+                        "{} is {phase} and not Bound at the end of the time limit",
+                        claim.typed
+                    )));
+                }
+                _ => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+}
+
+fn volume_object(name: &str) -> Object {
+    Object {
+        kind: "PersistentVolume".to_owned(),
+        resource: "persistentvolumes".to_owned(),
+        name: name.to_owned(),
+        typed: format!("persistentvolumes/{name}"),
+        ..Object::default()
+    }
+}
