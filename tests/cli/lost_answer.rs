@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -80,19 +80,14 @@ impl Proxy {
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (proxy, killed) = (proxy.clone(), killed.clone());
-                std::thread::spawn(move || {
-                    if proxy.carry(client) == Some(Carried::Lost) {
-                        let _ = killed.send(());
-                        let _ = kill_process(proxy.pid, Signal::KILL);
-                    }
-                });
+                std::thread::spawn(move || proxy.carry(client, &killed));
             }
         });
         received
     }
 
     /// Carries one request and its answer. Each has its own connection.
-    fn carry(&self, mut client: TcpStream) -> Option<Carried> {
+    fn carry(&self, mut client: TcpStream, killed: &Sender<()>) -> Option<()> {
         let request = read_request(&mut client)?;
         let mut server = self.server.connect().ok()?;
         server.write_all(&request).and_then(|()| server.flush()).ok()?;
@@ -102,19 +97,13 @@ impl Proxy {
             let _ = server.read_to_end(&mut answer);
             let is_executed = answer.starts_with(b"HTTP/1.1 2");
             if is_executed && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                return Some(Carried::Lost);
+                killed.send(()).ok()?;
+                return kill_process(self.pid, Signal::KILL).ok();
             }
         }
         client.write_all(&answer).ok()?;
-        let _ = std::io::copy(&mut server, &mut client);
-        Some(Carried::Answered)
+        std::io::copy(&mut server, &mut client).ok().map(drop)
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum Carried {
-    Answered,
-    Lost,
 }
 
 /// Reads a request with its body. Its connection to the API server ends with the answer.

@@ -32,19 +32,20 @@ fn undo_with_interruptions(plane: &ControlPlane, kill: Kill, target: &[&str], fi
     let resume = ["undo", "--resume", &path, "--yes"];
     let mut kills = 0;
     loop {
-        let args = if file.exists() { &resume[..] } else { &first[..] };
+        let is_begun = file.exists();
+        let args = if is_begun { &resume[..] } else { &first[..] };
         let is_killed = match kill {
             Kill::AfterLines => is_killed(plane, args, kills),
             Kill::BeforeAnswer => lost_answer::is_killed(plane, args, 1),
         };
-        if !is_killed {
+        // The last run removes the file.
+        if !is_killed || is_begun && !file.exists() {
             break;
         }
         kills += 1;
         assert!(kills < 60, "it never ends: {:?}", belay(plane, args));
     }
     assert!(kills > 3, "{kills}");
-    // The last run has removed the file.
     assert!(!file.exists());
 }
 
@@ -399,33 +400,98 @@ fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
     assert!(changed.stderr.contains("has changed since it was saved"), "{changed:?}");
 }
 
+/// Holds ConfigMap `settings` until so many users have approved, and deletes it.
+fn delete_held_settings(plane: &ControlPlane, ns: &str, required: u32, finalizers: &[&str]) {
+    let target = policy::target("", "configmaps", ns);
+    let spec = json!({"targets": [target], "approval": {"required": required},
+        "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(plane, ns, spec);
+    let settings = config_map("settings").with_namespace(ns).with_finalizers(finalizers);
+    plane.apply(&settings).unwrap();
+    plane.apply(&reader("web", "configMapRef", "settings").with_namespace(ns)).unwrap();
+    wait_until_held(plane, ns, "cm/settings");
+    delete(plane, ns, "cm/settings");
+}
+
+/// The approvals of an object with this uid.
+fn approvals_of(plane: &ControlPlane, uid: &str) -> Vec<Value> {
+    let mut approvals = plane.api().list("deletionapprovals", "", "").unwrap();
+    approvals.retain(|approval| approval["spec"]["targetRef"]["uid"] == uid);
+    approvals
+}
+
 #[test]
 fn an_undo_that_would_wait_for_approvals_does_not_begin() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-approvals").unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    let spec = json!({"targets": [target], "approval": {"required": 2},
-        "protect": {"whileUsed": {"onDelete": "Hold"}}});
-    policy::apply(plane, &ns, spec);
-    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
-    plane.apply(&reader("web", "configMapRef", "settings").with_namespace(&ns)).unwrap();
-    wait_until_held(plane, &ns, "cm/settings");
-    delete(plane, &ns, "cm/settings");
+    delete_held_settings(plane, &ns, 2, &[]);
     let before = read(plane, &ns, "cm/settings");
     let rights = [rule("*", "*", "get, list, watch, create, patch")];
     plane.grant(&ns, None, &rights, &[rbac::user(&ns)]).unwrap();
+    let account = format!("system:serviceaccount:{ns}:default");
+    let rights = [rule("*", "*", "*")];
+    plane.grant(&format!("{ns}-account"), None, &rights, &[rbac::user(&account)]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path];
+    let unlisted =
+        format!("and yours does not count: {account} is a service account that approval");
     for (user, why) in [
-        (&[][..], "its deletion needs 1 more approvals beside yours; nothing was changed"),
+        (&[][..], "its deletion needs 1 more approval beside yours; nothing was changed"),
         (&["--as", &ns][..], "approve-deletion"),
+        (&["--as", &account][..], &unlisted),
     ] {
         let refused = belay(plane, &[&undo[..], user].concat());
         assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
         assert!(!Path::new(&path).exists());
     }
     assert_eq!(uid(&read(plane, &ns, "cm/settings")), uid(&before));
+    assert_eq!(approvals_of(plane, uid(&before)), [Value::Null; 0]);
+}
+
+#[test]
+fn a_continued_undo_approves_once() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-approved").unwrap();
+    delete_held_settings(plane, &ns, 1, &["kubernetes.io/pvc-protection"]);
+    let old = read(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "1s"];
+    for args in [&first[..], &resume, &resume] {
+        assert_eq!(belay(plane, args).code, 1);
+        assert_eq!(approvals_of(plane, uid(&old)).len(), 1);
+    }
+}
+
+#[test]
+fn a_continued_undo_stops_if_an_approval_is_withdrawn() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-withdrawn").unwrap();
+    delete_held_settings(plane, &ns, 2, &[]);
+    let old = read(plane, &ns, "cm/settings");
+    owned_secret(plane, &ns, "token", uid(&old));
+    let (other, rights) = (format!("{ns}-other"), [rule("*", "*", "*")]);
+    plane.grant(&ns, None, &rights, &[rbac::user(&other)]).unwrap();
+    let approve = ["approve", "cm/settings", "-n", &ns, "--reason", "agreed", "--as", &other];
+    belay(plane, &approve);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path];
+    assert!(lost_answer::is_killed(plane, &first, 1));
+    let given = approvals_of(plane, uid(&old));
+    let name = format!("deletionapprovals/{}", text(&given[0]["metadata"]["name"]));
+    plane.api().delete(&[&name], "").unwrap().success().unwrap();
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "20s"];
+    let refused = belay(plane, &resume);
+    let why = "its deletion needs 1 more approval beside yours; next: have others run";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    assert_eq!(approvals_of(plane, uid(&old)), [Value::Null; 0]);
+    belay(plane, &approve);
+    assert_eq!(belay(plane, &resume).code, 0);
+    let owner = &read(plane, &ns, "secret/token")["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], uid(&read(plane, &ns, "cm/settings")));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::outcome::{ApprovalEffect, read_consent};
+use self::outcome::{ApprovalEffect, missing_beside, read_consent};
 use super::CommandError;
 use super::diagnosis::{
     denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
@@ -22,10 +22,9 @@ use super::place::SourceArguments;
 use super::report::{FormatArguments, ObjectReport, Report, View, print_each};
 use super::target::{TargetArguments, TargetObject, Targets, read_rules, situation};
 use crate::cluster::Snapshot;
-use crate::decide::RequiredApprovals;
-use crate::objects::ApiError;
+use crate::objects::{ApiError, Uid};
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
-use crate::policy::{ObjectFacts, Policy};
+use crate::policy::{Approval, ObjectFacts, Policy};
 
 /// The default lifetime of an approval.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(1800);
@@ -160,14 +159,17 @@ pub async fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     }
 }
 
-/// Approves the end of a deletion, also of the content of a Namespace. Returns the text for the
-/// user.
+/// Approves the end of a deletion, also of the content of a Namespace, unless the user has done so or
+/// enough others have. Returns the text for the user.
 pub async fn approve_release(
     target: &TargetObject,
     reason: &str,
 ) -> Result<Vec<String>, CommandError> {
     let content = target.object_ref.is_namespace();
     let (snapshot, policies) = policies_of_release(target).await;
+    if snapshot.as_ref().is_some_and(|snapshot| is_approved(target, snapshot, &policies, content)) {
+        return Ok(vec!["the end of its deletion is already approved".to_owned()]);
+    }
     let request = Request::new(target, policies, reason, content, None);
     let approval = request.create(false).await?;
     if let Some(snapshot) = &snapshot {
@@ -176,18 +178,44 @@ pub async fn approve_release(
     Ok(request.report(approval, snapshot.as_ref(), None).await.lines)
 }
 
-/// Checks that the user may approve the end of a deletion, without an approval. Returns the number
-/// of approvals by other people that it needs beside the user's own; 0 if the policies can't be
-/// read.
-pub async fn check_release(target: &TargetObject, reason: &str) -> Result<usize, CommandError> {
+/// Whether an approval of the user with this scope is in force and counts, or the object needs no
+/// further one.
+fn is_approved(
+    target: &TargetObject,
+    snapshot: &Snapshot,
+    policies: &[Policy],
+    content: bool,
+) -> bool {
+    let me = &target.session.me.name;
+    let consent = read_consent(target, snapshot, policies);
+    // Approvals of the object alone don't cover its content.
+    if !content
+        && consent.as_ref().is_some_and(|consent| consent.people.len() >= consent.terms.required)
+    {
+        return true;
+    }
+    let world = snapshot.context.world.read();
+    let now = world.clock.now().as_second();
+    let is_given = |given: &Approval| {
+        given.approver == *me && (given.content || !content) && now < given.expires
+    };
+    consent.is_none_or(|consent| consent.people.contains(me))
+        && world.policies.approvals.of_uid(Uid::new(target.uid())).iter().any(is_given)
+}
+
+/// Checks that the user may approve the end of a deletion, without an approval. Returns why it would
+/// not be enough; `None` if it would be, or the policies can't be read.
+pub async fn check_release(
+    target: &TargetObject,
+    reason: &str,
+) -> Result<Option<String>, CommandError> {
     let content = target.object_ref.is_namespace();
     let (snapshot, policies) = policies_of_release(target).await;
     let consent = snapshot.and_then(|snapshot| read_consent(target, &snapshot, &policies));
+    let missing =
+        consent.and_then(|consent| missing_beside(&target.session.me.name, &policies, &consent));
     Request::new(target, policies, reason, content, None).create(true).await?;
-    Ok(consent.map_or(0, |RequiredApprovals { terms, people }| {
-        let others = people.iter().filter(|person| **person != target.session.me.name);
-        terms.required.saturating_sub(1 + others.count())
-    }))
+    Ok(missing)
 }
 
 /// The policies whose terms the approval of a release must satisfy.

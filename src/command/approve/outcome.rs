@@ -6,8 +6,8 @@ use crate::command::diagnosis::{
 };
 use crate::command::target::TargetObject;
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
-use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
-use crate::policy::{Policy, service_account};
+use crate::objects::{FOREGROUND, Object, ObjectRef, more, split_api_version};
+use crate::policy::{ApprovalTerms, Policy, service_account};
 
 /// The effect of an approval.
 pub struct ApprovalEffect {
@@ -114,6 +114,41 @@ pub fn read_consent(
     consent_to(&world, &target.object_ref, &policies.iter().collect::<Vec<_>>())
 }
 
+/// Why the user's own approval is not enough; `None` if it is.
+pub fn missing_beside(
+    me: &str,
+    policies: &[Policy],
+    RequiredApprovals { terms, people }: &RequiredApprovals,
+) -> Option<String> {
+    let unlisted = unlisted_account(me, policies, terms);
+    let is_counted = unlisted.is_none() && !people.iter().any(|one| one == me);
+    let missing = terms.required.saturating_sub(people.len() + usize::from(is_counted));
+    let approvals = more(missing, "approval");
+    match (missing, unlisted) {
+        (0, _) => None,
+        (_, None) => Some(format!("its deletion needs {approvals} beside yours")),
+        (_, Some(why)) => {
+            Some(format!("its deletion needs {approvals}, and yours does not count: {why}"))
+        }
+    }
+}
+
+/// Why the approvals of the user don't count, if the user is a service account that no policy lists.
+fn unlisted_account(me: &str, policies: &[Policy], terms: &ApprovalTerms) -> Option<String> {
+    let account = service_account(me).map(|(namespace, name)| format!("{namespace}/{name}"));
+    account.filter(|account| !terms.accounts.contains(account)).map(|_| {
+        format!(
+            "{me} is a service account that approval.serviceAccounts of {} does not list",
+            names(policies)
+        )
+    })
+}
+
+fn names(policies: &[Policy]) -> String {
+    let names: Vec<String> = policies.iter().map(|policy| policy.source.to_string()).collect();
+    names.join(", ")
+}
+
 /// The text about missing approvals and the users who may give them. `known`: the existing
 /// approvals could be read.
 fn missing_text(
@@ -126,17 +161,14 @@ fn missing_text(
     let strictest = policies.iter().max_by_key(|policy| policy.approval.required);
     let by = strictest.map_or(String::new(), |policy| policy.source.to_string());
     if !people.iter().any(|one| one == me) {
-        let names: Vec<String> = policies.iter().map(|policy| policy.source.to_string()).collect();
-        let names = names.join(", ");
-        let account = service_account(me).map(|(namespace, name)| format!("{namespace}/{name}"));
-        return match account.filter(|account| !terms.accounts.contains(account)) {
-            Some(_) => format!(
-                "it does not count: {me} is a service account that approval.serviceAccounts of \
-                 {names} does not list; next: have a user approve who has {right}"
-            ),
+        return match unlisted_account(me, policies, terms) {
+            Some(why) => {
+                format!("it does not count: {why}; next: have a user approve who has {right}")
+            }
             None => format!(
-                "it does not count for {names}: it is not in effect now, or lasts longer than \
-                 they allow; next: kubectl belay approvals, and approve again"
+                "it does not count for {}: it is not in effect now, or lasts longer than they \
+                 allow; next: kubectl belay approvals, and approve again",
+                names(policies)
             ),
         };
     }

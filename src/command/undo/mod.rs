@@ -107,7 +107,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             let marker = marker.expose();
             let record = read::read_record(target.document(), cluster.clone(), marker).await?;
             if record.is_held {
-                check_release_by_belay(&target).await?;
+                check_release_by_belay(&target, "; nothing was changed").await?;
             }
             let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
             (record, path)
@@ -190,21 +190,20 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     }
 }
 
-/// Refuses an undo that would wait for belay or for approvals, with stopped workloads.
-async fn check_release_by_belay(target: &TargetObject) -> Result<(), CommandError> {
+/// Refuses an undo that would wait for belay or for approvals, with stopped workloads. `state`: what
+/// the undo has changed.
+async fn check_release_by_belay(target: &TargetObject, state: &str) -> Result<(), CommandError> {
     let typed = target.object_ref.arguments();
     let refused = |why: String| CommandError::Refused(format!("belay holds {typed}, and {why}"));
     if let Ok(None) = target.session.leader().await {
-        return Err(refused(
-            "has no leader that could release it; nothing was changed; next: kubectl belay status"
-                .to_owned(),
-        ));
+        return Err(refused(format!(
+            "has no leader that could release it{state}; next: kubectl belay status"
+        )));
     }
     match check_release(target, REASON).await? {
-        0 => Ok(()),
-        missing => Err(refused(format!(
-            "its deletion needs {missing} more approvals beside yours; nothing was changed; next: \
-             have others run: kubectl belay approve {typed} --reason \"…\""
+        None => Ok(()),
+        Some(missing) => Err(refused(format!(
+            "{missing}{state}; next: have others run: kubectl belay approve {typed} --reason \"…\""
         ))),
     }
 }

@@ -11,9 +11,9 @@ use json_patch::PatchOperation;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::REASON;
 use super::manifest::{RESTORED_BY, manifest, without_allocated};
 use super::record::{LostObject, SavedObject, UndoRecord};
+use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
 use crate::command::document::Object;
@@ -22,7 +22,9 @@ use crate::command::screen::progress;
 use crate::command::session::UserSession;
 use crate::command::target::TargetObject;
 use crate::command::wait::{Waiter, awaited};
-use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, operations, split_api_version};
+use crate::objects::{
+    ApiError, KindInfo, KindNames, ObjectRef, is_hold, operations, split_api_version,
+};
 
 /// The time between two searches for new dependents, while the old object exists.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -169,14 +171,12 @@ impl Undo<'_> {
         let mut waiter = Waiter::new(client, self.cluster.clone(), self.deadline);
         waiter.watch(std::slice::from_ref(&awaited)).await?;
         self.detach().await?;
-        if self.record.is_held {
+        if let Some(json) = self.old_target().await?.filter(|json| self.is_held(json)) {
             let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
-            if let Some(json) = self.old_target().await? {
-                let session = self.session.clone();
-                let target = TargetObject { session, info, object_ref, json };
-                for line in approve_release(&target, REASON).await? {
-                    progress(&line);
-                }
+            let target = TargetObject { session: self.session.clone(), info, object_ref, json };
+            check_release_by_belay(&target, "").await?;
+            for line in approve_release(&target, REASON).await? {
+                progress(&line);
             }
         }
         progress(&format!("waiting until {} is deleted", target.typed));
@@ -187,6 +187,13 @@ impl Undo<'_> {
             }
             never = self.keep_detaching() => match never {}
         }
+    }
+
+    /// Whether belay holds the old object. Of a Namespace, it may hold the content.
+    fn is_held(&self, old: &Value) -> bool {
+        let finalizers = old["metadata"]["finalizers"].as_array().into_iter().flatten();
+        let is_held = finalizers.filter_map(Value::as_str).any(is_hold);
+        self.record.is_held && (is_held || self.record.target.resource == "namespaces")
     }
 
     /// Detaches the dependents that are created during the wait.
