@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cluster::Access;
+use crate::objects::shell_word;
 
 /// The heading of these options in the help. Each option sets it, because a heading of the struct
 /// would also apply to the options after it.
@@ -31,6 +32,19 @@ impl AccessArguments {
     pub fn is_given(&self) -> bool {
         let Self { kubeconfig, context, impersonate } = self;
         kubeconfig.is_some() || context.is_some() || impersonate.is_some()
+    }
+
+    /// The given options, for a next command; kubectl has them as well. Each after a space.
+    pub fn options(&self) -> String {
+        let Self { kubeconfig, context, impersonate } = self;
+        let kubeconfig = kubeconfig.as_ref().map(|path| path.to_string_lossy());
+        let options = [
+            ("kubeconfig", kubeconfig.as_deref()),
+            ("context", context.as_deref()),
+            ("as", impersonate.as_deref()),
+        ];
+        let given = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        given.map(|(name, value)| format!(" --{name}={}", shell_word(value))).collect()
     }
 }
 

@@ -8,6 +8,9 @@ use super::CommandError;
 use super::access::{AccessArguments, CONNECTION};
 use super::files::Archive;
 use crate::cluster::{Access, Caller};
+use crate::objects::shell_word;
+
+const DEFAULT_INSTALLATION: &str = "belay/belay";
 
 /// The cluster, and the user for its API server.
 #[derive(Debug, Clone, Args)]
@@ -21,7 +24,7 @@ pub struct ClusterArguments {
         long,
         help_heading = CONNECTION,
         value_name = "NAMESPACE/NAME",
-        default_value = "belay/belay"
+        default_value = DEFAULT_INSTALLATION
     )]
     installation: String,
 }
@@ -39,6 +42,20 @@ impl ClusterArguments {
                 self.installation
             ))
         })
+    }
+
+    /// The given options, for the next kubectl command. Each after a space.
+    pub fn kubectl_options(&self) -> String {
+        self.access.options()
+    }
+
+    /// The given options, for the next belay command. Each after a space.
+    pub fn options(&self) -> String {
+        let installation = match self.installation.as_str() {
+            DEFAULT_INSTALLATION => String::new(),
+            installation => format!(" --installation={}", shell_word(installation)),
+        };
+        self.access.options() + &installation
     }
 
     /// Returns an error if the options name a cluster, because `--from` replaces it.

@@ -529,8 +529,13 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     let dry = undo(&["cm/settings", "--dry-run", "--out", &path]);
     assert!(dry.code == 0 && dry.stdout.contains("create configmaps/settings"), "{dry:?}");
     assert!(!Path::new(&path).exists());
-    let late = undo(&["cm/settings", "--yes", "--out", &path, "--timeout", "1s"]);
-    assert!(late.code == 1 && late.stdout.contains("undo --resume"), "{late:?}");
+    let user = ["--context=test", "--as=admin of shops", "--installation=belay/belay"];
+    let rights = [rule("*", "*", "*")];
+    plane.grant(&ns, None, &rights, &[rbac::user("admin of shops")]).unwrap();
+    let late = ["cm/settings", "--yes", "--out", &path, "--timeout", "1s"];
+    let late = undo(&[&late[..], &user].concat());
+    let next = format!("undo --resume {path} --context=test --as='admin of shops'\n");
+    assert!(late.code == 1 && late.stdout.contains(&next), "{late:?}");
     // Its finalizer is removed, and another object takes the name.
     let free = json!({"metadata": {"finalizers": null}});
     plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();

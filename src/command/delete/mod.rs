@@ -135,7 +135,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
     let report = |result, says: String| {
         let picture = picture.clone().map(|picture| picture.with_note(says.clone()));
-        DeleteReport::new(result, says, &plan).with_picture(picture)
+        DeleteReport::new(result, says, &plan, &selection.cluster).with_picture(picture)
     };
     let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {

@@ -7,6 +7,7 @@ use super::preflight::DeleteRefusal;
 use crate::command::document::Object;
 use crate::command::inspect::{DeletionPlan, PlanChange};
 use crate::command::picture::Picture;
+use crate::command::place::ClusterArguments;
 use crate::command::report::{Report, View};
 use crate::command::stuck::StuckObject;
 
@@ -35,6 +36,9 @@ pub struct DeleteReport {
     /// The graph of the impact, if it is the output.
     #[serde(skip)]
     picture: Option<Picture>,
+    /// The options of the next command.
+    #[serde(skip)]
+    options: String,
 }
 
 /// The result of a deletion.
@@ -57,7 +61,12 @@ pub enum DeleteResult {
 }
 
 impl DeleteReport {
-    pub fn new(result: DeleteResult, says: String, plan: &DeletionPlan) -> Self {
+    pub fn new(
+        result: DeleteResult,
+        says: String,
+        plan: &DeletionPlan,
+        cluster: &ClusterArguments,
+    ) -> Self {
         Self {
             result,
             says,
@@ -69,6 +78,7 @@ impl DeleteReport {
             refusals: Vec::new(),
             approve: Vec::new(),
             picture: None,
+            options: cluster.options(),
         }
     }
 
@@ -115,7 +125,9 @@ impl Report for DeleteReport {
             text.push_str(&view.screen.behind("- ", 2, &line));
         }
         let next = match self.result {
-            DeleteResult::Changed => "make a new plan with kubectl belay impact … --out FILE",
+            DeleteResult::Changed => {
+                &format!("make a new plan with kubectl belay impact …{} --out FILE", self.options)
+            }
             DeleteResult::TimedOut => "run the same command again to continue",
             _ => return text,
         };

@@ -228,7 +228,8 @@ impl Run {
     }
 
     fn report(&self, result: DeleteResult, says: String) -> DeleteReport {
-        DeleteReport::new(result, says, &self.plan).with_deleted(self.deleted.clone())
+        let cluster = &self.selection.cluster;
+        DeleteReport::new(result, says, &self.plan, cluster).with_deleted(self.deleted.clone())
     }
 }
 

@@ -107,7 +107,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             let marker = marker.expose();
             let record = read::read_record(target.document(), cluster.clone(), marker).await?;
             if record.is_held {
-                check_release_by_belay(&target, "; nothing was changed").await?;
+                check_release_by_belay(&target, &cluster, "; nothing was changed").await?;
             }
             let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
             (record, path)
@@ -146,12 +146,13 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         record.create(&path)?;
         progress(&format!("saved {}", path.display()));
     }
+    let resume = shell_word(&path.to_string_lossy());
+    let again = format!("kubectl belay undo --resume {resume}{}", cluster.options());
     let deadline = Instant::now() + timeout;
     let (session, file) = (Arc::new(session), path.as_path());
     let mut undo = Undo { session, names: &names, cluster, record, path: file, deadline };
     let outcome = undo.run().await;
     let record = undo.record;
-    let again = format!("kubectl belay undo --resume {}", shell_word(&path.to_string_lossy()));
     let left = record.left_changed();
     let outcome = outcome.map_err(|error| {
         let text = format!("{error}; continue with the file{left}; next: {again}");
@@ -192,12 +193,17 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
 
 /// Refuses an undo that would wait for belay or for approvals, with stopped workloads. `state`: what
 /// the undo has changed.
-async fn check_release_by_belay(target: &TargetObject, state: &str) -> Result<(), CommandError> {
+async fn check_release_by_belay(
+    target: &TargetObject,
+    cluster: &ClusterArguments,
+    state: &str,
+) -> Result<(), CommandError> {
     let typed = target.object_ref.arguments();
     let refused = |why: String| CommandError::Refused(format!("belay holds {typed}, and {why}"));
     if let Ok(None) = target.session.leader().await {
         return Err(refused(format!(
-            "has no leader that could release it{state}; next: kubectl belay status"
+            "has no leader that could release it{state}; next: kubectl belay status{}",
+            cluster.options()
         )));
     }
     match check_release(target, REASON).await? {

@@ -25,9 +25,10 @@ pub async fn read_record(
     cluster: ClusterArguments,
     marker: &str,
 ) -> Result<UndoRecord, CommandError> {
+    let options = cluster.kubectl_options();
     let inspection = inspect(&target, cluster).await?;
     let reading = Reading::new(&inspection, &target)?.ok_or_else(|| just_deleted(&target))?;
-    reading.record(target, marker).await
+    reading.record(target, marker, &options).await
 }
 
 /// Reads the dependents of the old object that are not Terminating. None if it is deleted.
@@ -66,7 +67,13 @@ impl<'i> Reading<'i> {
         Ok(node.map(|target| Self { caller, inspection, target }))
     }
 
-    async fn record(&self, target: Object, marker: &str) -> Result<UndoRecord, CommandError> {
+    /// `options`: those of the next kubectl command.
+    async fn record(
+        &self,
+        target: Object,
+        marker: &str,
+        options: &str,
+    ) -> Result<UndoRecord, CommandError> {
         self.refuse_final(&target)?;
         self.require_complete()?;
         let cluster = ClusterIdentity::read(self.inspection).await;
@@ -88,7 +95,7 @@ impl<'i> Reading<'i> {
             volumes.extend(self.volume(saved).await?);
         }
         let (workloads, pods) = match is_claim(&self.target.object_ref()) {
-            true => self.workloads().await?,
+            true => self.workloads(options).await?,
             false => (Vec::new(), Vec::new()),
         };
         let (dependents, lost_dependents) = self.dependents(&ids).await?;
@@ -240,7 +247,10 @@ impl<'i> Reading<'i> {
 
     /// The workloads whose Pods use the claim, or that create it again, and the other Pods that use
     /// it.
-    async fn workloads(&self) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
+    async fn workloads(
+        &self,
+        options: &str,
+    ) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
         let graph = &self.inspection.graph;
         let mut pods = Vec::new();
         let mut workloads: Vec<Node<'_>> = Vec::new();
@@ -269,7 +279,7 @@ impl<'i> Reading<'i> {
                     "the undo must scale {typed} to 0, which would delete its claims (whenScaled); \
                      nothing was changed; next: kubectl patch {typed} --type=merge -p \
                      '{{\"spec\":{{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\
-                     \"Retain\"}}}}}}', and run the command again"
+                     \"Retain\"}}}}}}'{options}, and run the command again"
                 )));
             }
             let replicas = whole["spec"]["replicas"].as_i64().unwrap_or(1);

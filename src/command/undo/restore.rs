@@ -174,7 +174,7 @@ impl Undo<'_> {
         if let Some(json) = self.old_target().await?.filter(|json| self.is_held(json)) {
             let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
             let target = TargetObject { session: self.session.clone(), info, object_ref, json };
-            check_release_by_belay(&target, "").await?;
+            check_release_by_belay(&target, &self.cluster, "").await?;
             for line in approve_release(&target, REASON).await? {
                 progress(&line);
             }
