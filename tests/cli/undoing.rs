@@ -85,11 +85,14 @@ fn bound(plane: &ControlPlane, ns: &str, name: &str) -> Value {
     read(plane, ns, name)
 }
 
-/// A StatefulSet `web` whose claims are of the class with the name of the namespace.
+/// A StatefulSet `web` whose claims are of the class with the name of the namespace, and are deleted
+/// with it.
 fn stateful_set(ns: &str) -> Value {
     let template = json!({"metadata": {"name": "data"}, "spec": {"storageClassName": ns,
         "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    let spec = json!({"spec": {"serviceName": "web", "volumeClaimTemplates": [template]}});
+    let retention = json!({"whenDeleted": "Delete"});
+    let spec = json!({"spec": {"serviceName": "web", "volumeClaimTemplates": [template],
+        "persistentVolumeClaimRetentionPolicy": retention}});
     workload("StatefulSet", "web", &pod("web").without_grace_period()).with(spec)
 }
 
@@ -135,6 +138,7 @@ fn restore_claim(ns: &str, kill: Kill) {
     let of_class = volumes.iter().filter(|one| one["spec"]["storageClassName"] == ns.as_str());
     assert_eq!(of_class.count(), 1, "a fresh volume");
     wait_until_running(plane, &ns, 1);
+    assert_eq!(new["metadata"]["ownerReferences"][0]["name"], "web");
     let kept = read(plane, &ns, "cm/notes");
     assert_eq!(uid(&kept), uid(&notes));
     assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], uid(&new));
@@ -218,16 +222,7 @@ fn restore_namespace(ns: &str, kill: Kill) {
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
     let names = ["svc/api", "pvc/data", "secret/owned", "sts/web"];
-    eventually("the deletion of the content", LIMIT, || {
-        for name in names {
-            let object = plane.api().get(name, &ns)?.ok_or("it does not exist")?;
-            if !object["metadata"]["deletionTimestamp"].is_string() {
-                return Err(object.to_string().into());
-            }
-        }
-        Ok(())
-    })
-    .unwrap();
+    wait_until_terminating(plane, &ns, &names);
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json");
@@ -268,6 +263,70 @@ fn restore_namespace(ns: &str, kill: Kill) {
     // The controller of the finalizer has to remove it again.
     let free = json!({"metadata": {"finalizers": null}});
     for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+}
+
+/// Waits until objects of a Namespace are Terminating.
+fn wait_until_terminating(plane: &ControlPlane, ns: &str, names: &[&str]) {
+    eventually("the deletion of the content", LIMIT, || {
+        for name in names {
+            let object = plane.api().get(name, ns)?.ok_or("it does not exist")?;
+            if !object["metadata"]["deletionTimestamp"].is_string() {
+                return Err(object.to_string().into());
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-stateful").unwrap();
+    storage_class(plane, &ns);
+    plane
+        .apply(&stateful_set(&ns).with_namespace(&ns).with(json!({"spec": {"replicas": 2}})))
+        .unwrap();
+    wait_until_running(plane, &ns, 2);
+    let claims = ["pvc/data-web-0", "pvc/data-web-1"];
+    let old = claims.map(|claim| bound(plane, &ns, claim));
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let names = [&claims[..], &["sts/web"]].concat();
+    for name in &names {
+        plane.api().patch(name, &ns, &kept).unwrap().success().unwrap();
+    }
+    delete(plane, "", &format!("ns/{ns}"));
+    wait_until_terminating(plane, &ns, &names);
+    let volumes = old.each_ref().map(|claim| format!("pv/{}", text(&claim["spec"]["volumeName"])));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    let policy = ".spec.persistentVolumeReclaimPolicy";
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for volume in &volumes {
+                let is_kept = |policy: &str| policy == "Retain";
+                plane.api().wait_field((volume, ""), LIMIT, policy, is_kept).unwrap();
+            }
+            let free = json!({"metadata": {"finalizers": null}});
+            for name in &names {
+                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+            }
+        });
+        undo_with_interruptions(plane, Kill::BeforeAnswer, &[&format!("ns/{ns}")], &file);
+    });
+    let set = read(plane, &ns, "sts/web");
+    assert_eq!(set["spec"]["replicas"], 2);
+    for ((name, old), volume) in claims.iter().zip(&old).zip(&volumes) {
+        let new = bound(plane, &ns, name);
+        assert_eq!(new["spec"]["volumeName"], old["spec"]["volumeName"]);
+        assert_eq!(new["metadata"]["ownerReferences"][0]["uid"], uid(&set), "{new}");
+        assert_eq!(plane.api().field(volume, "", policy).unwrap(), "Delete");
+    }
+    wait_until_running(plane, &ns, 2);
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in &names {
         plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
     }
 }
