@@ -1,6 +1,6 @@
 //! `kubectl belay undo`: what it restores, also after interruptions, and what it refuses.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
@@ -329,6 +329,84 @@ fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
     for name in &names {
         plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
     }
+}
+
+/// Creates a Secret with a token of a ServiceAccount, and waits for the token.
+fn token_secret(plane: &ControlPlane, ns: &str, account: &str, finalizers: &[&str]) -> Value {
+    let name = format!("{account}-token");
+    let annotations = json!({"kubernetes.io/service-account.name": account});
+    let fields = json!({"type": "kubernetes.io/service-account-token", "stringData": {"own": "x"},
+        "metadata": {"annotations": annotations}});
+    let secret = secret(&name).with_namespace(ns).with(fields).with_finalizers(finalizers);
+    plane.apply(&secret).unwrap();
+    filled_token(plane, ns, account)
+}
+
+/// A Secret with a token of a ServiceAccount, when it has a token of the account that exists.
+fn filled_token(plane: &ControlPlane, ns: &str, account: &str) -> Value {
+    let name = format!("secret/{account}-token");
+    let account = read(plane, ns, &format!("sa/{account}"));
+    let filled = |secret: Option<&Value>| {
+        let secret = secret.ok_or("it does not exist")?;
+        let of = &secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"];
+        match of == uid(&account) && secret["data"]["token"].is_string() {
+            true => Ok(secret.clone()),
+            false => Err(secret.to_string().into()),
+        }
+    };
+    plane.api().wait((&name, ns), LIMIT, filled).unwrap()
+}
+
+#[test]
+fn the_tokens_of_restored_service_accounts_are_renewed() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-tokens").unwrap();
+    let finalizers = ["undo.test/kept"];
+    let robot = object("v1", "ServiceAccount", "robot").with_finalizers(&finalizers);
+    plane.apply(&robot.with_namespace(&ns)).unwrap();
+    let accounts = ["default", "robot"];
+    let old = accounts.map(|account| token_secret(plane, &ns, account, &finalizers));
+    delete(plane, "", &format!("ns/{ns}"));
+    let names = ["secret/default-token", "secret/robot-token", "sa/robot"];
+    wait_until_terminating(plane, &ns, &names);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "80s"];
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting until");
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+    let mut said = String::new();
+    progress.read_to_string(&mut said).unwrap();
+    assert!(undo.wait().unwrap().success(), "{said}");
+    for (account, old) in accounts.iter().zip(&old) {
+        let new = filled_token(plane, &ns, account);
+        assert_ne!(new["data"]["token"], old["data"]["token"]);
+        assert_eq!(new["data"]["own"], old["data"]["own"]);
+        assert!(said.contains(&format!("secrets/{account}-token -n {ns} gets a new token")));
+    }
+    for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+
+    // The token controller deletes the tokens of a deleted account. Other Secrets stay.
+    token_secret(plane, &ns, "default", &[]);
+    let robot = object("v1", "ServiceAccount", "robot").with_finalizers(&finalizers);
+    plane.apply(&robot.with_namespace(&ns)).unwrap();
+    let annotations = json!({"kubernetes.io/service-account.name": "robot"});
+    let other = secret("other").with(json!({"metadata": {"annotations": annotations}}));
+    plane.apply(&other.with_namespace(&ns)).unwrap();
+    let other = read(plane, &ns, "secret/other");
+    delete(plane, &ns, "sa/robot");
+    let undo = ["undo", "sa/robot", "-n", &ns, "--yes", "--out", &path, "--timeout", "80s"];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting until");
+    plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
+    assert!(undo.wait().unwrap().success());
+    let new = filled_token(plane, &ns, "robot");
+    assert_eq!(new["data"]["own"], old[1]["data"]["own"]);
+    assert_eq!(uid(&read(plane, &ns, "secret/other")), uid(&other));
+    plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
 }
 
 /// A Secret with an owner reference to ConfigMap `settings` of this uid.

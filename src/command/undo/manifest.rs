@@ -13,6 +13,10 @@ pub const RESTORED_FROM: &str = "belay.dev/restored-from";
 /// own objects by it. Other users may know the uid.
 pub const RESTORED_BY: &str = "belay.dev/restored-by";
 
+/// The annotations of a token with the name and the uid of its ServiceAccount.
+pub const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+pub const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+
 /// Fields of a Service that the API server allocates. Another Service may have the values meanwhile.
 const ALLOCATED: &[&str] = &["clusterIP", "clusterIPs", "healthCheckNodePort"];
 
@@ -82,6 +86,23 @@ pub fn without_allocated(manifest: &mut Value) -> bool {
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
     let ports = ports.filter_map(Value::as_object_mut);
     removed + ports.filter_map(|port| port.remove("nodePort")).count() > 0
+}
+
+/// Whether the token controller fills this Secret.
+pub fn is_token_secret(manifest: &Value) -> bool {
+    manifest["kind"] == "Secret" && manifest["type"] == "kubernetes.io/service-account-token"
+}
+
+/// Removes the token of a deleted ServiceAccount from a Secret, so that the token controller adds
+/// that of the new one. With the old uid, it would delete the Secret.
+pub fn without_token(manifest: &mut Value) {
+    let remove = |map: &mut Value, keys: &[&str]| {
+        if let Some(map) = map.as_object_mut() {
+            map.retain(|key, _| !keys.contains(&key.as_str()));
+        }
+    };
+    remove(&mut manifest["metadata"]["annotations"], &[ACCOUNT_UID]);
+    remove(&mut manifest["data"], &["token", "ca.crt", "namespace"]);
 }
 
 /// Keeps entries of a list in the metadata, and removes an empty list.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::kinds::{is_last, is_recreated, is_scalable, why_final};
-use super::manifest::manifest;
+use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
 use super::record::{
     DetachedDependent, LostObject, SavedObject, SavedVolume, StoppedWorkload, UndoRecord,
 };
@@ -83,7 +83,10 @@ impl<'i> Reading<'i> {
         let mut objects = Vec::new();
         for node in &saved {
             match self.whole(*node).await? {
-                Some(whole) => objects.push(self.saved(*node, whole, &ids, marker)),
+                Some(whole) if self.is_saved(&whole) => {
+                    objects.push(self.saved(*node, whole, &ids, marker));
+                }
+                Some(_) => {}
                 None => lost.push(self.lost(*node, "it was deleted while the command read it")),
             }
         }
@@ -174,10 +177,17 @@ impl<'i> Reading<'i> {
 
     /// The objects to create again, and those that nothing restores.
     fn to_save(&self) -> (Vec<Node<'_>>, Vec<LostObject>) {
-        if !self.target.object_ref().is_namespace() {
-            return (vec![self.target], Vec::new());
-        }
         let graph = &self.inspection.graph;
+        if !self.target.object_ref().is_namespace() {
+            let is_token = |user: &Node<'_>| user.info().resource == "secrets";
+            let tokens = match self.is_account() {
+                true => {
+                    graph.users(self.target.id()).map(|user| user.node).filter(is_token).collect()
+                }
+                false => Vec::new(),
+            };
+            return ([vec![self.target], tokens].concat(), Vec::new());
+        }
         let content = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
         let content = content.filter_map(|id| graph.get(id));
         let content = content.filter(|node| node.namespace() == self.target.name());
@@ -192,6 +202,19 @@ impl<'i> Reading<'i> {
             }
         }
         (saved, lost)
+    }
+
+    fn is_account(&self) -> bool {
+        self.target.object_ref().is_of(("", "serviceaccounts"))
+    }
+
+    /// Whether to save an object. Of the Secrets that name a ServiceAccount, the token controller
+    /// deletes only its tokens.
+    fn is_saved(&self, whole: &Value) -> bool {
+        let of = &whole["metadata"]["annotations"][ACCOUNT_UID];
+        !self.is_account()
+            || whole["kind"] == "ServiceAccount"
+            || is_token_secret(whole) && *of == self.target.uid().to_string().as_str()
     }
 
     fn saved(
@@ -383,8 +406,9 @@ fn controller_of(node: Node<'_>) -> Node<'_> {
     controller.filter(|owner| is_scalable(owner.info())).unwrap_or(node)
 }
 
-/// The target first.
+/// The target first, and ServiceAccounts before their tokens.
 fn in_order(mut objects: Vec<SavedObject>) -> Vec<SavedObject> {
-    objects.get_mut(1..).unwrap_or_default().sort_by_key(|saved| saved.is_last);
+    let order = |saved: &SavedObject| (saved.is_last, saved.object.resource != "serviceaccounts");
+    objects.get_mut(1..).unwrap_or_default().sort_by_key(order);
     objects
 }

@@ -11,7 +11,9 @@ use json_patch::PatchOperation;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::manifest::{RESTORED_BY, manifest, without_allocated};
+use super::manifest::{
+    ACCOUNT_NAME, RESTORED_BY, is_token_secret, manifest, without_allocated, without_token,
+};
 use super::record::{LostObject, SavedObject, UndoRecord};
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
@@ -25,6 +27,9 @@ use crate::command::wait::{Waiter, awaited};
 use crate::objects::{
     ApiError, KindInfo, KindNames, ObjectRef, is_hold, operations, split_api_version,
 };
+
+/// The time between two reads of an object that is not ready yet.
+pub(super) const POLL: Duration = Duration::from_millis(500);
 
 /// The time between two searches for new dependents, while the old object exists.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -166,10 +171,16 @@ impl Undo<'_> {
     async fn end_deletion(&mut self) -> Result<bool, CommandError> {
         let target = self.record.target.clone();
         let info = self.info(&target)?;
-        let awaited = awaited(info.clone(), &target);
+        // The token controller deletes the tokens of a ServiceAccount after it.
+        let objects = match target.resource.as_str() {
+            "serviceaccounts" => self.record.objects.iter().map(|one| one.object.clone()).collect(),
+            _ => vec![target.clone()],
+        };
+        let awaited = |object: &Object| Ok(awaited(self.info(object)?, object));
+        let awaited = objects.iter().map(awaited).collect::<Result<Vec<_>, CommandError>>()?;
         let client = self.session.caller.client.clone();
         let mut waiter = Waiter::new(client, self.cluster.clone(), self.deadline);
-        waiter.watch(std::slice::from_ref(&awaited)).await?;
+        waiter.watch(&awaited).await?;
         self.detach().await?;
         if let Some(json) = self.old_target().await?.filter(|json| self.is_held(json)) {
             let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
@@ -180,9 +191,9 @@ impl Undo<'_> {
             }
         }
         progress(&format!("waiting until {} is deleted", target.typed));
-        let mut deleted = Vec::new();
+        let (waiting, mut deleted) = (objects.iter().zip(awaited).collect(), Vec::new());
         tokio::select! {
-            remaining = waiter.wait(vec![(&target, awaited)], &mut deleted) => {
+            remaining = waiter.wait(waiting, &mut deleted) => {
                 Ok(remaining.is_empty())
             }
             never = self.keep_detaching() => match never {}
@@ -243,6 +254,12 @@ impl Undo<'_> {
         let caller = &self.session.caller;
         let mut manifest = manifest.clone();
         self.keep_living_owners(&mut manifest, &object.namespace).await?;
+        // The account of the target alone still exists.
+        if is_token_secret(&manifest) && object.uid != self.record.target.uid {
+            self.wait_for_account(&manifest, &object.namespace).await?;
+            without_token(&mut manifest);
+            progress(&format!("{} gets a new token, for the new ServiceAccount", object.typed));
+        }
         let created = caller.create(&info, &object.namespace, &manifest).await;
         let is_service = object.group.is_empty() && object.resource == "services";
         match created {
@@ -256,6 +273,20 @@ impl Undo<'_> {
             }
             other => other,
         }
+    }
+
+    /// Waits until the ServiceAccount of a token exists, at most until the time limit: without it, the
+    /// token controller deletes the Secret.
+    async fn wait_for_account(&self, secret: &Value, namespace: &str) -> Result<(), ApiError> {
+        let Some(info) = self.names.of_object("", "ServiceAccount") else { return Ok(()) };
+        let name = secret["metadata"]["annotations"][ACCOUNT_NAME].as_str().unwrap_or_default();
+        let caller = &self.session.caller;
+        while caller.object(info, namespace, name).await?.is_none()
+            && Instant::now() < self.deadline
+        {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// Removes owner references to deleted owners: the garbage collector would delete the object.

@@ -1,18 +1,13 @@
 //! The volumes of the saved claims. They keep their data until the new claims are bound to them.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::record::SavedVolume;
-use super::restore::{Undo, all_done};
+use super::restore::{POLL, Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
 use crate::objects::operations;
-
-/// The time between two reads of a claim that is not bound yet.
-const POLL: Duration = Duration::from_millis(500);
 
 /// The path of the reclaim policy of a volume.
 const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
