@@ -198,6 +198,8 @@ pub struct Blocker {
     pub required_approvals: usize,
     /// Whether an approval of the target with its content covers the object.
     pub covered_by_content_approval: bool,
+    /// Whether the object has the hold. If its DELETE passes, it stays Terminating.
+    pub held: bool,
 }
 
 impl Blocker {
@@ -213,6 +215,7 @@ impl Blocker {
             more: 0,
             required_approvals: 1,
             covered_by_content_approval: false,
+            held: false,
         }
     }
 
@@ -422,6 +425,15 @@ impl Verdict {
             blockers,
             ..Self::allow(target)
         }
+    }
+
+    /// The first reason for which the hold keeps an object after the accepted DELETE. Also with
+    /// action Audit or Warn, such as during a Pause, which releases no holds.
+    pub fn kept_by_hold(&self) -> Option<&Blocker> {
+        self.blockers.iter().filter(|_| self.decision.passes() && !self.is_update).find(|blocker| {
+            let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
+            blocker.decision == Decision::Hold || (blocker.held && is_kept)
+        })
     }
 
     /// Whether the verdict denies the request only because belay could not read
