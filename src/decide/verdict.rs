@@ -164,6 +164,19 @@ impl Cause {
             _ => None,
         }
     }
+
+    /// The object for which the request is denied.
+    pub(super) fn named_object(&self) -> Option<&ObjectName> {
+        match self {
+            Self::User { through: Some(object), .. }
+            | Self::User { root: object, .. }
+            | Self::Content { object, .. }
+            | Self::Exists(object)
+            | Self::Dependent(object)
+            | Self::Owner(object) => Some(object),
+            _ => None,
+        }
+    }
 }
 
 /// Why content keeps its container.
@@ -327,6 +340,9 @@ pub enum DenialStatus {
     Forbidden,
     /// 429. `kubectl drain` retries after this code.
     TooManyRequests,
+    /// 404. The namespace controller deletes all objects of a kind with one request, which the API
+    /// server stops at the first denial with another code.
+    NotFound,
 }
 
 /// The result of a decision. It contains everything that its renderings need.
