@@ -1,6 +1,7 @@
 //! Text output: the capabilities of the terminal, tables, long lists, and progress.
 
 use std::cell::Cell as Slot;
+use std::cmp::Ordering;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -318,73 +319,64 @@ const MIN_LAST_WIDTH: usize = 40;
 /// The indent of the lines below a row.
 const CONTINUATION_INDENT: usize = 2;
 
-/// The layout of the fields of a row.
+/// How the fields of a row are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    /// All fields are beside each other. The last field has this width; `None`: no limit.
-    Beside(Option<usize>),
-    /// The last field is below the others, unless it fits into this number of columns.
-    Below(usize),
-    /// All fields together need several lines of this number of columns.
-    Lines(usize),
+struct Layout {
+    /// The number of aligned columns. The fields after them are below the row, unless they fit.
+    aligned: usize,
+    /// The number of columns of the terminal. `None`: no limit.
+    columns: Option<usize>,
 }
 
 impl Layout {
     fn choose(widths: &[usize], screen: Screen) -> Self {
-        let Some(columns) = screen.width else { return Self::Beside(None) };
-        let Some((last, before)) = widths.split_last() else { return Self::Beside(None) };
-        match columns.checked_sub(before.iter().map(|width| width + GAP).sum()) {
-            None => Self::Lines(columns),
-            Some(rest) if rest < MIN_LAST_WIDTH.min(*last) => Self::Below(rest),
-            Some(rest) => Self::Beside(Some(rest)),
-        }
+        let columns = screen.width;
+        let limit = columns.unwrap_or(usize::MAX);
+        let ends = widths.iter().scan(0, |end, width| {
+            *end += width + GAP;
+            Some(*end - GAP)
+        });
+        let fitting = ends.take_while(|end| *end <= limit).count();
+        let (last, before) = widths.split_last().unwrap_or((&0, &[]));
+        let start: usize = before.iter().map(|width| width + GAP).sum();
+        let is_last_beside = start + MIN_LAST_WIDTH.min(*last) <= limit;
+        Self { aligned: if is_last_beside { widths.len() } else { fitting.max(1) }, columns }
     }
 }
 
 fn line(fields: &[Field], widths: &[usize], layout: Layout, screen: Screen) -> String {
-    let Some((last, before)) = fields.split_last() else { return "\n".to_owned() };
+    let limit = layout.columns.unwrap_or(usize::MAX);
+    let shown: Vec<usize> =
+        fields.iter().map(|field| without_controls(&field.text).width()).collect();
     let (mut text, mut column) = (String::new(), 0);
-    for (field, width) in before.iter().zip(widths) {
-        let shown = without_controls(&field.text).width();
-        match layout {
-            Layout::Lines(columns) if column > 0 && column + shown > columns => {
-                text.truncate(text.trim_end_matches(' ').len());
-                text.push_str(&format!("\n{:CONTINUATION_INDENT$}", ""));
-                column = CONTINUATION_INDENT;
+    for (index, field) in fields.iter().enumerate() {
+        let is_last = index + 1 == fields.len();
+        let length = match index.cmp(&layout.aligned) {
+            Ordering::Less => 0,
+            Ordering::Equal => {
+                shown[index..].iter().map(|length| length + GAP).sum::<usize>() - GAP
             }
-            _ => {}
-        }
-        let width = if matches!(layout, Layout::Lines(_)) { shown } else { *width };
-        text.push_str(&screen.paint(field.tone, &field.text));
-        text.push_str(&" ".repeat(width + GAP - shown));
-        column += width + GAP;
-    }
-    let length = without_controls(&last.text).width();
-    let (max_width, is_below) = match layout {
-        Layout::Beside(max_width) => (max_width, false),
-        Layout::Below(max_width) => (screen.width, length > max_width),
-        Layout::Lines(columns) => (screen.width, column + length > columns),
-    };
-    let (max_width, column) = match is_below {
-        true => {
+            Ordering::Greater => shown[index],
+        };
+        if column > CONTINUATION_INDENT && column.saturating_add(length) > limit {
             text.truncate(text.trim_end_matches(' ').len());
             text.push_str(&format!("\n{:CONTINUATION_INDENT$}", ""));
-            (
-                max_width.map(|max_width| max_width.saturating_sub(CONTINUATION_INDENT)),
-                CONTINUATION_INDENT,
-            )
+            column = CONTINUATION_INDENT;
         }
-        false => (max_width, column),
-    };
-    for (index, part) in wrap_words(&without_controls(&last.text), max_width).iter().enumerate() {
-        if index > 0 {
-            text.push_str(&" ".repeat(column));
+        if is_last {
+            let max_width = layout.columns.map(|columns| columns.saturating_sub(column));
+            let parts = wrap_words(&without_controls(&field.text), max_width);
+            let parts = parts.iter().map(|part| screen.paint(field.tone, part));
+            text.push_str(&parts.collect::<Vec<_>>().join(&format!("\n{:column$}", "")));
+        } else {
+            let width = if index < layout.aligned { widths[index] } else { shown[index] };
+            text.push_str(&screen.paint(field.tone, &field.text));
+            text.push_str(&" ".repeat(width + GAP - shown[index]));
+            column += width + GAP;
         }
-        text.push_str(&screen.paint(last.tone, part));
-        text.truncate(text.trim_end_matches(' ').len());
-        text.push('\n');
     }
-    text
+    text.truncate(text.trim_end_matches(' ').len());
+    text + "\n"
 }
 
 /// The first items of a list, and a note about the others. `plural`: the plural name of the items.

@@ -12,7 +12,9 @@ use super::orphaning::judge_orphaning;
 use super::owners::{OwnerState, is_cascade, owner_state};
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
-use super::{Cause, ContentReason, DeleteOptions, Reason, Review, Situation, Verdict};
+use super::{
+    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, Reason, Review, Situation, Verdict,
+};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
@@ -51,7 +53,30 @@ pub(super) fn delete_item<'a>(
         *other != propagation && delete_by(situation, review, target, *other).decision.passes()
     };
     let passing_propagation = lost_propagations.take(1).chain(background).find(passes);
-    Verdict { passing_propagation, ..verdict }
+    let denial_status = match awaits_other_deletes(situation, review, &verdict) {
+        true => DenialStatus::NotFound,
+        false => verdict.denial_status,
+    };
+    Verdict { passing_propagation, denial_status, ..verdict }
+}
+
+/// Whether the namespace controller has yet to delete an object for which the verdict denies the
+/// DELETE. If it stopped here, it might never reach that object.
+fn awaits_other_deletes(
+    situation: &Situation<'_>,
+    review: &Review<'_>,
+    verdict: &Verdict,
+) -> bool {
+    let causes = || verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
+    let is_awaited = |cause: &Cause| {
+        let object = cause.named_object().map(|named| &named.object);
+        object.and_then(|object| situation.graph.object_by_ref(object)).is_some_and(|node| {
+            node.namespace() == verdict.target.own_namespace() && !node.is_terminating()
+        })
+    };
+    situation.policies.identities.is_namespace_controller(&review.user.name)
+        && verdict.decision == Decision::Deny
+        && causes().any(is_awaited)
 }
 
 /// The verdict on a DELETE with this propagation.

@@ -380,27 +380,12 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
         return warnings;
     };
     let policies = policy_names(blocker);
-    match verdict.decision {
-        Decision::Hold => {
-            let object = blocker.object.quoted();
-            let user = blocker.causes.first().and_then(|cause| match cause {
-                Cause::User { root, .. } => Some(root.to_string()),
-                Cause::Elsewhere { .. } => Some(ELSEWHERE.to_owned()),
-                _ => None,
-            });
-            let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
-            let until = match user {
-                Some(user) if others == 0 => format!("{user} no longer uses it"),
-                Some(user) => format!("{user}{} no longer use it", and_more(others, "object")),
-                _ => "belay confirms that nothing uses it".to_owned(),
-            };
-            warnings.push(format!("{object}{HOLD_WARNING}{until}; {policies}"));
-        }
-        Decision::Warn => {
-            let sentence = sentence(&verdict.target, blocker);
-            warnings.push(format!("belay would deny this: {sentence}; {policies}"));
-        }
-        Decision::Allow | Decision::Audit | Decision::Deny => {}
+    if verdict.decision == Decision::Warn {
+        let sentence = sentence(&verdict.target, blocker);
+        warnings.push(format!("belay would deny this: {sentence}; {policies}"));
+    }
+    if let Some(held) = verdict.kept_by_hold() {
+        warnings.push(format!("{}; {}", hold_warning(held), policy_names(held)));
     }
     let short = |warning: String| one_line(&warning, MAX_WARNING).into_owned();
     warnings.into_iter().map(short).collect()
@@ -437,6 +422,23 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
         annotations.push(("hold", if restored { "restored" } else { "added" }.to_owned()));
     }
     annotations
+}
+
+/// The warning that the hold keeps an object after the accepted DELETE.
+fn hold_warning(blocker: &Blocker) -> String {
+    let user = blocker.causes.first().and_then(|cause| match cause {
+        Cause::User { root, .. } => Some(root.to_string()),
+        Cause::Elsewhere { .. } => Some(ELSEWHERE.to_owned()),
+        _ => None,
+    });
+    let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
+    let until = match user {
+        Some(user) if others == 0 => format!("{user} no longer uses it"),
+        Some(user) => format!("{user}{} no longer use it", and_more(others, "object")),
+        None if blocker.reason == Reason::Protected => "its deletion is approved".to_owned(),
+        None => "belay confirms that nothing uses it".to_owned(),
+    };
+    format!("{}{HOLD_WARNING}{until}", blocker.object.quoted())
 }
 
 /// The JSON patch (RFC 6902) that adds or restores the hold; `None` if the verdict does not

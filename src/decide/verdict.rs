@@ -164,6 +164,19 @@ impl Cause {
             _ => None,
         }
     }
+
+    /// The object for which the request is denied.
+    pub(super) fn named_object(&self) -> Option<&ObjectName> {
+        match self {
+            Self::User { through: Some(object), .. }
+            | Self::User { root: object, .. }
+            | Self::Content { object, .. }
+            | Self::Exists(object)
+            | Self::Dependent(object)
+            | Self::Owner(object) => Some(object),
+            _ => None,
+        }
+    }
 }
 
 /// Why content keeps its container.
@@ -198,6 +211,8 @@ pub struct Blocker {
     pub required_approvals: usize,
     /// Whether an approval of the target with its content covers the object.
     pub covered_by_content_approval: bool,
+    /// Whether the object has the hold. If its DELETE passes, it stays Terminating.
+    pub held: bool,
 }
 
 impl Blocker {
@@ -213,6 +228,7 @@ impl Blocker {
             more: 0,
             required_approvals: 1,
             covered_by_content_approval: false,
+            held: false,
         }
     }
 
@@ -324,6 +340,9 @@ pub enum DenialStatus {
     Forbidden,
     /// 429. `kubectl drain` retries after this code.
     TooManyRequests,
+    /// 404. The namespace controller deletes all objects of a kind with one request, which the API
+    /// server stops at the first denial with another code.
+    NotFound,
 }
 
 /// The result of a decision. It contains everything that its renderings need.
@@ -422,6 +441,15 @@ impl Verdict {
             blockers,
             ..Self::allow(target)
         }
+    }
+
+    /// The first reason for which the hold keeps an object after the accepted DELETE. Also with
+    /// action Audit or Warn, such as during a Pause, which releases no holds.
+    pub fn kept_by_hold(&self) -> Option<&Blocker> {
+        self.blockers.iter().filter(|_| self.decision.passes() && !self.is_update).find(|blocker| {
+            let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
+            blocker.decision == Decision::Hold || (blocker.held && is_kept)
+        })
     }
 
     /// Whether the verdict denies the request only because belay could not read

@@ -9,6 +9,9 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// The service account of the garbage collector.
 const GARBAGE_COLLECTOR: &str = "generic-garbage-collector";
 
+/// The service account of the namespace controller.
+const NAMESPACE_CONTROLLER: &str = "namespace-controller";
+
 /// The user of a request: the name and the groups from authentication.
 #[derive(Debug, Clone, Copy)]
 pub struct Person<'a> {
@@ -110,6 +113,11 @@ impl Identities {
     pub fn is_garbage_collector(&self, user: &str) -> bool {
         self.is_control_plane(user)
             && account(user).is_none_or(|(_, name)| name == GARBAGE_COLLECTOR)
+    }
+
+    /// Whether this is the namespace controller with its own service account.
+    pub fn is_namespace_controller(&self, user: &str) -> bool {
+        account(user) == Some(("kube-system", NAMESPACE_CONTROLLER))
     }
 
     /// Whether this is a part of the control plane.

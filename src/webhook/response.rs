@@ -62,6 +62,7 @@ pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u
                 code: match verdict.denial_status {
                     DenialStatus::Forbidden => 403,
                     DenialStatus::TooManyRequests => 429,
+                    DenialStatus::NotFound => 404,
                 },
                 reason: verdict.reason.map_or("Forbidden", Reason::as_str),
                 message,

@@ -97,10 +97,16 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     let ns = plane.namespace("paused").unwrap();
     policy::protect(&plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(&plane, &["create", "configmap", "settings", "-n", &ns]);
+    kubectl(&plane, &["create", "configmap", "kept", "-n", &ns]);
     // belay judges no object with such a name (H103).
     let long = "x".repeat(1_025);
     let role = object("rbac.authorization.k8s.io/v1", "Role", &long).with_protect_label("Always");
     plane.apply(&role.with_namespace(&ns)).unwrap();
+    // belay's Namespace owns its webhook configurations.
+    for belay_itself in ["ns/belay", "validatingwebhookconfiguration/belay"] {
+        let ends = belay(&plane, &["impact", belay_itself]).stdout;
+        assert!(ends.contains("this deletes the webhook configurations of belay: "), "{ends}");
+    }
     let unread = plane.api().delete(&["role", &long], &ns).unwrap().failure().unwrap();
     assert!(unread.contains("over 1024 bytes"), "{unread}");
     let refused = || -> Result<bool> {
@@ -116,6 +122,15 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     assert_eq!(begun.code, 0, "{begun:?}");
     becomes("a pause", false, &refused);
     becomes("no Role", true, &|| Ok(plane.api().delete(&["role", &long], &ns)?.ok()));
+    // The hold of an object remains.
+    let kept = "configmap \"kept\" stays Terminating until its deletion is approved; policy ";
+    let why = belay(&plane, &["why", "configmap/kept", "-n", &ns]).stdout;
+    assert!(why.contains(", and then stays Terminating while:\n"), "{why}");
+    let delete = ["configmap", "kept", "-n", &ns, "--wait=false"];
+    let deleted = plane.kubectl(&[&["delete"], &delete[..]].concat()).unwrap();
+    assert!(deleted.ok() && deleted.stderr.contains(kept), "{deleted:?}");
+    let deletion = plane.api().field("configmap/kept", &ns, ".metadata.deletionTimestamp").unwrap();
+    assert_ne!(deletion, "");
     // Both replicas report the pause.
     becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 2.0));
     let told = |reason: &str| -> Result<bool> {

@@ -82,6 +82,9 @@ fn a_hold_is_counted_without_a_leader_and_the_named_command_releases_it() {
     assert!(kept["evidence"].as_array().unwrap().contains(&unled.into()), "{kept}");
     assert_eq!(kept["next"], format!("kubectl belay why {object}"));
 
+    let impact = belay(plane, &["impact", "pod/web", "-n", &ns]).stdout;
+    assert!(impact.contains("belay has no leader, so it releases no hold until"), "{impact}");
+
     kubectl(plane, &["delete", "pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
     let free = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
     assert_eq!(free["says"], "belay holds it, and can release it: nothing needs it", "{free}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::eventually;
-use crate::harness::manifest::{Manifest as _, config_map, pod, workload};
+use crate::harness::manifest::{Manifest as _, config_map, pod, secret, workload};
 use crate::people::Person;
 use crate::team::SOON;
 use crate::{policy, world};
@@ -111,4 +111,27 @@ fn s45_a_delete_of_a_held_object_warns_with_its_users() {
     jane.apply(&config_map("free"));
     let deleted = jane.delete(&["configmap/free"]);
     assert_eq!((deleted.code, &*deleted.stderr), (0, ""));
+}
+
+/// The API server stops the DELETE of all Pods of a Terminating Namespace at the first denial.
+#[test]
+fn a_namespace_ends_although_an_object_owns_what_its_neighbour_uses() {
+    let plane = &world().plane;
+    let ns = plane.namespace("neighbours").unwrap();
+    let jane = Person::of(plane, &ns);
+    let spec = json!({"targets": [policy::target("", "secrets", &ns)],
+        "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    jane.apply(&pod("a").without_grace_period());
+    let uid = jane.field("pod/a", ".metadata.uid");
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid}]);
+    let owned = json!({"metadata": {"ownerReferences": owner}});
+    jane.apply(&secret("key").with(owned));
+    jane.apply(&pod("b").with_env_from("secretRef", "key").without_grace_period());
+    eventually("a denial", SOON, || {
+        let denied = jane.delete(&["pod/a", "--dry-run=server"]).failure()?;
+        if denied.contains("in use by Pod") { Ok(()) } else { Err(denied.into()) }
+    })
+    .unwrap();
+    plane.kubectl(&["delete", "namespace", &ns, "--timeout=120s"]).unwrap().success().unwrap();
 }

@@ -45,8 +45,11 @@ pub struct Inspection {
     pub not_read: Vec<FailedRead>,
     /// The caller; `None` for files.
     pub caller: Option<(Caller, UserIdentity)>,
-    /// The name of the installation and of its webhook configurations; empty for files.
-    pub installation: String,
+    /// The namespace and name of the installation; empty for files. The webhook configurations
+    /// have the same name.
+    pub installation: (String, String),
+    /// Whether belay has no leader, which releases holds.
+    pub no_leader: bool,
     /// The kinds of which all objects in a namespace were read, each with that namespace.
     pub complete_in_namespace: HashSet<(KindId, String)>,
     /// The API groups whose server does not answer. Their objects are unknown.
@@ -180,7 +183,8 @@ async fn read_cluster(
     let (session, names) = UserSession::open_with_names(cluster).await?;
     let default_namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
     let resolved = query.resolved(&names, &default_namespace, UNSERVED)?;
-    let snapshot = session.read_rules().await?;
+    let (snapshot, leader) = tokio::join!(session.read_rules(), session.leader());
+    let snapshot = snapshot?;
     let (policy_state, rules_not_read) = policy_state(&snapshot);
     let progress = Progress::begin();
     let scope = SearchScope { namespaces: namespaces(&resolved), mentions };
@@ -249,7 +253,8 @@ async fn read_cluster(
         unread_targets: unread_targets.into_iter().map(|(typed, _)| typed).collect(),
         not_read,
         caller: Some((session.caller, session.me)),
-        installation: session.installation.1,
+        installation: session.installation,
+        no_leader: matches!(leader, Ok(None)),
         complete_in_namespace: surroundings.in_namespace,
         stale: snapshot.stale,
         versions: surroundings.versions,

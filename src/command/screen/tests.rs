@@ -128,9 +128,14 @@ fn a_narrow_table_puts_its_last_column_and_then_others_below() {
          b                 shop        -\n"
     );
     assert_eq!(
+        at(30),
+        "NAME              NAMESPACE\n  WHY\nconfigmaps/data   shop\n  so long that it takes two\n  \
+         lines\nb                 shop\n  -\n"
+    );
+    assert_eq!(
         at(20),
-        "NAME   NAMESPACE\n  WHY\nconfigmaps/data\n  shop\n  so long that it takes two lines\n\
-         b   shop   -\n"
+        "NAME\n  NAMESPACE   WHY\nconfigmaps/data\n  shop\n  so long that it takes two lines\n\
+         b\n  shop   -\n"
     );
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::decide::item::JudgedObject;
 use crate::decide::{Blocker, Cause, Decision, Reason};
-use crate::objects::{KeyedMap, KeyedSet, Uid};
+use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::Policy;
 
 /// One objection of a policy to the request.
@@ -74,6 +74,7 @@ pub fn merge_findings(
             required_approvals: policy.approval.required,
             covered_by_content_approval: covered_by_content_approval
                 && !target_uids.contains(&item.uid()),
+            held: item.hold() != HoldAge::NotHeld,
         });
     }
     (blockers, more)

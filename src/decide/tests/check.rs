@@ -161,6 +161,7 @@ pub(super) fn compare(
         let found = match verdict.denial_status {
             DenialStatus::Forbidden => 403,
             DenialStatus::TooManyRequests => 429,
+            DenialStatus::NotFound => 404,
         };
         same("code", &code, &found);
     }

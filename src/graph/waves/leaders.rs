@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Deleter, Objects, PlannedDeletion, Rank};
+use super::cycles::components;
+use super::{Deleter, Objects, PlannedDeletion, Rank, later_units};
 
 /// The leaders of each object, and the units that it belongs to.
 pub(super) struct Leaders {
@@ -29,6 +30,7 @@ impl Leaders {
             own.follow(number, Deleter::NamespaceController, vec![namespace]);
         }
         own.find_units();
+        while own.leave_cycles_to_namespaces(objects) {}
         own
     }
 
@@ -104,6 +106,30 @@ impl Leaders {
         }
         let rest = places.into_iter().enumerate();
         rest.filter_map(|(number, namespace)| Some((number, namespace?))).collect()
+    }
+
+    /// Leaves cycles to the namespace controller, if the Namespace of all their objects is deleted.
+    /// Returns whether there were such cycles.
+    fn leave_cycles_to_namespaces(&mut self, objects: &Objects<'_>) -> bool {
+        let mut were_left = false;
+        let components = components(&later_units(objects, self));
+        for cycle in components.iter().filter(|component| component.len() > 1) {
+            let Some(namespace) = cycle.iter().find_map(|unit| objects.namespace(*unit)) else {
+                continue;
+            };
+            let (content, others): (Vec<usize>, Vec<usize>) =
+                cycle.iter().partition(|unit| objects.namespace(**unit) == Some(namespace));
+            if others.iter().all(|other| *other == namespace) {
+                let follow =
+                    |unit| self.follow(unit, Deleter::NamespaceController, vec![namespace]);
+                content.into_iter().for_each(follow);
+                were_left = true;
+            }
+        }
+        if were_left {
+            self.find_units();
+        }
+        were_left
     }
 
     /// Follows the leaders down from the objects without one. Leaders in a cycle are reached

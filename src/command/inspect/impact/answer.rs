@@ -8,9 +8,9 @@ use super::Cascade;
 use super::order::{Predecessors, losses};
 use crate::command::delete_answer::{CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial};
 use crate::command::inspect::inspection::{Inspection, PolicyState};
-use crate::command::webhooks::Webhooks;
+use crate::command::webhooks::{VALIDATING, Webhooks};
 use crate::decide::{Reason, Verdict, object_name};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Node, NodeId};
 use crate::objects::CRDS;
 
 /// The limit of objects about which the command asks the API server.
@@ -19,6 +19,10 @@ const MAX_ASKED: usize = 100;
 /// Why the answer about one of several objects is unknown.
 const ASKED_ALONE: &str = "the API server judges the delete of each object alone, and other \
                            targets may use this one; delete its users first";
+
+/// The warning about the deletion of belay itself.
+const ENDS_PROTECTION: &str = "this deletes the webhook configurations of belay: afterwards belay \
+                               protects nothing; next: kubectl belay admin uninstall";
 
 /// The answers about all targets.
 pub struct TargetAnswers {
@@ -50,7 +54,7 @@ pub async fn ask_server(
         (node.id(), object, answer)
     });
     let asking = stream::iter(asking).buffered(CONCURRENT_DELETES).collect::<Vec<_>>();
-    let webhooks = Webhooks::read(&caller.client, &inspection.installation);
+    let webhooks = Webhooks::read(&caller.client, &inspection.installation.1);
     let (mut answers, webhooks) = tokio::join!(asking, webhooks);
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let mut predecessors = Predecessors::new();
@@ -83,8 +87,21 @@ pub async fn ask_server(
         (inspection.policy_state == PolicyState::None).then(|| Verdict::allow(first.clone()));
     let local = verdict.cloned().or(no_policy);
     let server = ServerAnswer::merge(answers);
-    let answer = DeleteAnswer::merge(&first, local, complete, Some(server), &webhooks);
+    let mut answer = DeleteAnswer::merge(&first, local, complete, Some(server), &webhooks);
+    let ends = !webhooks.are_missing() && nodes.iter().any(|node| is_belay(inspection, *node));
+    answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
     Some(TargetAnswers { answer, predecessors })
+}
+
+/// Whether the deletion of this object ends the protection: belay's Namespace owns its webhook
+/// configurations.
+fn is_belay(inspection: &Inspection, node: Node<'_>) -> bool {
+    let (namespace, name) = &inspection.installation;
+    match (node.info().group.as_str(), node.info().kind.as_str()) {
+        ("", "Namespace") => node.name() == namespace,
+        ("admissionregistration.k8s.io", VALIDATING) => node.name() == name,
+        _ => false,
+    }
 }
 
 /// The users in a denial of one of several targets.

@@ -144,6 +144,11 @@ impl<'s> ImpactOutcomes<'s> {
         }
     }
 
+    /// Whether the deletion reaches objects with holds.
+    pub fn has_holds(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
     /// Whether the object is already Terminating, and this deletion ends its last use.
     pub fn is_freed(&self, id: NodeId) -> bool {
         self.freed.contains(&id)

@@ -20,6 +20,10 @@ use crate::decide::{Blocker, Decision, Verdict, remedies, sentence, step_of_each
 use crate::graph::{Certainty, DeletionOutcome, NodeId, Propagation};
 use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
 
+/// The warning where no replica releases the holds that the deletion reaches.
+const NO_LEADER: &str = "belay has no leader, so it releases no hold until a replica runs; next: \
+                         kubectl belay status";
+
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -37,8 +41,8 @@ pub struct Impact {
     /// cluster, it is asked about each target with a dry run. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_otherwise: Option<String>,
-    /// The warnings of the API server, if its answer replaces the verdict, and why policies are not
-    /// enforced.
+    /// The warnings of the API server, if its answer replaces the verdict, why policies are not
+    /// enforced or holds not released, and whether the deletion ends the protection by belay.
     pub warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
@@ -169,6 +173,7 @@ impl Impact {
         let approvals = denied.map_or_else(Vec::new, needed_approvals);
         let outcomes = ImpactOutcomes::new(inspection, cascade, &approvals);
         let broken = outcomes.broken();
+        let lacks_leader = inspection.no_leader && outcomes.has_holds();
         let mut summary = Summary::default();
         let destroyed = destroyed(inspection, &outcomes);
         let mut objects = Vec::new();
@@ -327,7 +332,7 @@ impl Impact {
             cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
-            warnings: Vec::new(),
+            warnings: Vec::from_iter(lacks_leader.then(|| NO_LEADER.to_owned())),
             blockers,
             more: verdict.map_or(0, |verdict| verdict.more),
             next_step,
@@ -360,7 +365,7 @@ impl Impact {
         }
         self.next_step = answer.next_step.or(self.next_step.take());
         self.refused_otherwise = answer.refused;
-        self.warnings = answer.warnings;
+        self.warnings.extend(answer.warnings);
         self.not_read.extend(answer.unanswered);
     }
 
