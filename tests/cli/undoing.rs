@@ -685,3 +685,80 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     assert_eq!(belay(plane, &resume).code, 0);
     assert_eq!(read(plane, &ns, "cm/settings")["metadata"]["finalizers"][0], "undo.test/kept");
 }
+
+#[test]
+fn an_undo_that_could_not_finish_does_not_begin() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-unable").unwrap();
+    let kept = ["undo.test/kept"];
+    let name = |object: &Value| text(&object["metadata"]["name"]).to_owned();
+    plane.apply(&config_map("parent").with_namespace(&ns)).unwrap();
+    let parent = read(plane, &ns, "cm/parent");
+    let owned =
+        json!({"metadata": {"ownerReferences": [owner("ConfigMap", "parent", uid(&parent))]}});
+    let settings = config_map("settings").with_namespace(&ns).with(owned).with_finalizers(&kept);
+    plane.apply(&settings).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    owned_secret(plane, &ns, "token", uid(&old));
+    // The garbage collector deletes its dependent.
+    plane.api().delete(&["cm/parent"], &ns).unwrap().success().unwrap();
+    eventually("the cascade", LIMIT, || {
+        match read(plane, &ns, "cm/settings")["metadata"]["deletionTimestamp"].is_string() {
+            true => Ok(()),
+            false => Err("it is not Terminating".into()),
+        }
+    })
+    .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "60s"];
+    for (user, resources, verbs, code, why) in [
+        ("reader", "*", "get, list, watch", 1, "you may not create configmaps"),
+        ("creator", "*", "get, list, watch, create", 1, "you may not patch secrets"),
+        ("blind", "configmaps", "*", 3, "and such objects could be lost"),
+    ] {
+        let user = format!("{ns}-{user}");
+        plane.grant(&user, None, &[rule("*", resources, verbs)], &[rbac::user(&user)]).unwrap();
+        let refused = belay(plane, &[&undo[..], &["--as", &user]].concat());
+        assert!(refused.code == code && refused.stderr.contains(why), "{refused:?}");
+        assert!(!Path::new(&path).exists());
+    }
+    assert_eq!(belay(plane, &[&undo[..undo.len() - 1], &["1s"]].concat()).code, 1);
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "60s"];
+    let file = std::fs::read_to_string(&path).unwrap();
+    let cluster: Value = serde_json::from_str(&file).unwrap();
+    let elsewhere = file.replace(text(&cluster["cluster"]["uid"]), "elsewhere");
+    std::fs::write(&path, elsewhere).unwrap();
+    let refused = belay(plane, &resume);
+    let why = "the file is for another cluster";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    std::fs::write(&path, file).unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    assert_eq!(belay(plane, &resume).code, 0);
+    // With its deleted owner, the garbage collector would delete it again.
+    let new = read(plane, &ns, "cm/settings");
+    assert!(new["metadata"]["ownerReferences"].is_null(), "{new}");
+
+    let web = workload("Deployment", "web", &pod("web").without_grace_period());
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    let set = eventually("a ReplicaSet", LIMIT, || {
+        plane.api().list("replicasets", &ns, "")?.pop().ok_or("none".into())
+    });
+    let set = format!("rs/{}", name(&set.unwrap()));
+    plane.apply(&pod("user").with_namespace(&ns)).unwrap();
+    let user = read(plane, &ns, "pod/user");
+    let owned = json!({"metadata": {"ownerReferences": [owner("Pod", "user", uid(&user))]}});
+    plane.apply(&claim("scratch").with_namespace(&ns).with(owned)).unwrap();
+    for (object, why) in [
+        (set.as_str(), "its controller deployments.apps/web"),
+        ("pvc/scratch", "it belongs to Pod user, and is deleted with it"),
+    ] {
+        let kept = json!({"metadata": {"finalizers": kept}});
+        plane.api().patch(object, &ns, &kept).unwrap().success().unwrap();
+        delete(plane, &ns, object);
+        let refused = belay(plane, &["undo", object, "-n", &ns, "--yes"]);
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+        plane.api().patch(object, &ns, &free).unwrap().success().unwrap();
+    }
+}
