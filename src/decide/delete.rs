@@ -62,11 +62,7 @@ pub(super) fn delete_item<'a>(
 
 /// Whether the namespace controller has yet to delete an object for which the verdict denies the
 /// DELETE. If it stopped here, it might never reach that object.
-fn awaits_other_deletes(
-    situation: &Situation<'_>,
-    review: &Review<'_>,
-    verdict: &Verdict,
-) -> bool {
+fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict: &Verdict) -> bool {
     let causes = || verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
     let is_awaited = |cause: &Cause| {
         let object = cause.named_object().map(|named| &named.object);
