@@ -8,6 +8,10 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
+/// The limit of intermediate certificates of a client. webpki tries each order of them, before it
+/// checks the signature of the client.
+const MAX_INTERMEDIATES: usize = 3;
+
 /// Forwards each call to the current verifier, because rustls can't replace the verifier of a
 /// running server.
 #[derive(Debug, Default)]
@@ -39,6 +43,10 @@ impl ClientCertVerifier for ClientAuthorities {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        if intermediates.len() > MAX_INTERMEDIATES {
+            let what = format!("a client sent more than {MAX_INTERMEDIATES} intermediates");
+            return Err(Error::General(what));
+        }
         self.current()?.0.verify_client_cert(end_entity, intermediates, now)
     }
 
@@ -62,5 +70,24 @@ impl ClientCertVerifier for ClientAuthorities {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.current().map(|loaded| loaded.0.supported_verify_schemes()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h148_a_long_chain_is_refused_before_it_is_walked() {
+        let certificate = CertificateDer::from(&b"certificate"[..]);
+        let error = |count: usize| {
+            let chain = vec![certificate.clone(); count];
+            // Without a CA, a chain that would be walked has another error.
+            let clients = ClientAuthorities::default();
+            let now = UnixTime::since_unix_epoch(std::time::Duration::ZERO);
+            clients.verify_client_cert(&certificate, &chain, now).unwrap_err().to_string()
+        };
+        assert!(error(3).contains("no client CA is loaded"), "{}", error(3));
+        assert!(error(4).contains("more than 3 intermediates"), "{}", error(4));
     }
 }

@@ -5,7 +5,7 @@ use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review};
 use crate::graph::MAX_LIST_ENTRIES;
-use crate::objects::Object;
+use crate::objects::{Object, is_hold};
 
 /// Denies the request if policies protect such an object. Returns whether the request is
 /// denied, because approvals are not sufficient.
@@ -15,7 +15,11 @@ pub(super) fn judge_long_lists<'a>(
     target: &JudgedObject<'a>,
 ) -> bool {
     let objects = || [&review.object, &review.old_object].into_iter().flatten();
-    let finalizers = |object: &Object<'_>| object.metadata.finalizers.as_ref().map_or(0, Vec::len);
+    // belay itself may have added the hold.
+    let finalizers = |object: &Object<'_>| {
+        let all = object.metadata.finalizers.iter().flatten();
+        all.filter(|name| !is_hold(name)).count()
+    };
     let owners = |object: &Object<'_>| object.metadata.owner_references.len();
     let counts = [
         ("finalizers", objects().map(finalizers).max().unwrap_or_default()),

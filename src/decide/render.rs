@@ -9,7 +9,9 @@ use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
 use crate::objects::operations::{add, test};
-use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
+use crate::objects::{
+    HOLD, ObjectRef, and_more, clear_name, in_namespace, one_line, one_line_name,
+};
 use crate::policy::PolicySource;
 
 /// The limit of characters in a warning, which Kubernetes recommends.
@@ -313,7 +315,8 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
     match cause {
         Cause::User { root, through: None, path } => format!("{root} ({})", one_line_name(path)),
         Cause::User { root, through: Some(ObjectName { kind, object }), path } => {
-            let [kind, name, path] = [kind, &object.name, path].map(|text| one_line_name(text));
+            let [kind, name] = [kind, &object.name].map(|text| clear_name(text));
+            let path = one_line_name(path);
             format!("{root} ({kind} {name}, {path})")
         }
         Cause::Content { object, why: ContentReason::Anything } => object.to_string(),

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::render::{ApprovalCommand, DenialFacts, denial_text, describe_cause};
 use super::{Blocker, Cause, Decision, ObjectName, Verdict};
-use crate::objects::{one_line, one_line_name};
+use crate::objects::{clear_name, one_line};
 use crate::policy::PolicySource;
 
 /// The limit of causes of a denial, and of characters in each text. Clients choose the length
@@ -39,7 +39,7 @@ impl StatusCause {
         let (message, path) = match cause {
             Cause::User { root, through: None, path } => (root.to_string(), path.as_str()),
             Cause::User { root, through: Some(ObjectName { kind, object }), path } => {
-                let [kind, name] = [kind, &object.name].map(|text| one_line_name(text));
+                let [kind, name] = [kind, &object.name].map(|text| clear_name(text));
                 (format!("{root} ({kind} {name})"), path.as_str())
             }
             Cause::WeakerProtection(named) => (named.to_string(), ""),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{LiveRead, NextStep};
 use crate::graph::Propagation;
-use crate::objects::{Object, ObjectRef, one_line_name, text_enum};
+use crate::objects::{Object, ObjectRef, clear_name, text_enum};
 use crate::policy::api::Action;
 use crate::policy::{IneffectiveReason, PolicySource};
 
@@ -86,7 +86,7 @@ impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ObjectRef { namespace, name, .. } = &self.object;
         let slash = if namespace.is_empty() { "" } else { "/" };
-        let [kind, namespace, name] = [&self.kind, namespace, name].map(|n| one_line_name(n));
+        let [kind, namespace, name] = [&self.kind, namespace, name].map(|n| clear_name(n));
         write!(f, "{kind} {namespace}{slash}{name}")
     }
 }

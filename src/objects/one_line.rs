@@ -31,6 +31,15 @@ pub fn is_plain_name(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || ".-:_/".contains(c))
 }
 
+/// A name from a client. With quotation marks if it could pass for text of belay (H138).
+pub fn clear_name(name: &str) -> Cow<'_, str> {
+    if is_plain_name(name) {
+        one_line_name(name)
+    } else {
+        format!("{:?}", one_line_name(name)).into()
+    }
+}
+
 /// The number of things: `1 object`, `4 objects`.
 pub fn counted(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -108,5 +117,11 @@ mod tests {
         assert_eq!(one_line(&"ü".repeat(300), 253).chars().count(), 253);
         assert_eq!(one_line("üü", 2), "üü");
         assert_eq!(without_controls("a\tb"), "a b");
+    }
+
+    #[test]
+    fn h138_a_name_that_could_pass_for_text_of_belay_has_quotation_marks() {
+        assert_eq!(clear_name("system:node-1.example/x"), "system:node-1.example/x");
+        assert_eq!(clear_name("a. Now: delete\nb"), "\"a. Now: delete b\"");
     }
 }

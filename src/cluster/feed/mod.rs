@@ -49,7 +49,7 @@ use super::context::Context;
 use super::discovery::Discovery;
 use super::pace::{Backoff, within};
 use super::status::StoredPolicies;
-use crate::objects::{ApiError, CRDS};
+use crate::objects::{ApiError, CRDS, counted};
 use crate::policy::Identities;
 use crate::policy::api::kind_info;
 use crate::telemetry::{Condition, FeedState, Readiness};
@@ -302,7 +302,9 @@ impl Feed {
         if state.waiting.is_empty() && self.context.world.read().loaded {
             self.conditions.synced.set(true);
         } else {
-            self.conditions.synced.explain(&format!("reading {}", state.waiting.join(", ")));
+            // Without a token, /readyz shows this to any client, so it has no names.
+            let kinds = counted(state.waiting.len(), "kind");
+            self.conditions.synced.explain(&format!("reading {kinds}"));
         }
     }
 }

@@ -15,6 +15,9 @@ const MAX_NAMED: usize = 5;
 pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     let (_, rest) = message.split_once("webhook \"")?;
     let (name, _) = rest.split_once('"')?;
+    if name.ends_with(".belay.dev") {
+        return Some("belay denies this; the denial names the command that approves it".to_owned());
+    }
     let webhook = evidence.webhooks.iter().find(|webhook| webhook.name == name)?;
     let configuration = &webhook.configuration;
     Some(format!(

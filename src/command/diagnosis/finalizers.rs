@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::terminating::{Evidence, TerminatingObject};
 use crate::decide::approve_command;
-use crate::objects::{HOLD, ObjectRef, is_hold, shell_word, texts_at};
+use crate::objects::{HOLD, ObjectRef, clear_name, is_hold, shell_word, texts_at};
 
 /// The components that remove well-known finalizers.
 const REMOVERS: &[(&str, &str)] = &[
@@ -45,7 +45,7 @@ pub fn writer(finalizer: &str, object: &Value) -> Option<String> {
         let fields = entry.pointer("/fieldsV1/f:metadata/f:finalizers");
         fields.is_some_and(|fields| fields.get(&key).is_some())
     };
-    managers.iter().find(wrote)?.get("manager")?.as_str().map(str::to_owned)
+    managers.iter().find(wrote)?.get("manager")?.as_str().map(|name| clear_name(name).into_owned())
 }
 
 /// The finalizers of an object, in their order.

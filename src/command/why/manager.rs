@@ -1,11 +1,9 @@
 //! The managers of an object: its owners, and the tools that created it. A manager can re-create
 //! or delete the object automatically.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
-use crate::objects::{is_plain_name, one_line_name};
+use crate::objects::clear_name;
 
 /// How a tool marks the objects that it manages.
 struct ManagerMark {
@@ -60,11 +58,6 @@ pub fn managers(object: &Value) -> Vec<String> {
     all
 }
 
-/// A name from a client. With quotation marks if it could pass for text of belay (H138).
-fn clear_name(name: &str) -> Cow<'_, str> {
-    if is_plain_name(name) { name.into() } else { format!("{:?}", one_line_name(name)).into() }
-}
-
 /// One spelling for `Argo CD`, `argocd` and `argo-cd`.
 fn normalize(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase()
@@ -84,8 +77,9 @@ pub fn last_writer(object: &Value) -> Option<String> {
     let entries = object["metadata"]["managedFields"].as_array()?;
     let writes = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
     let last = writes.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
-    let (manager, time) = (last["manager"].as_str()?, last["time"].as_str().unwrap_or_default());
-    Some(if time.is_empty() { manager.to_owned() } else { format!("{manager}, {time}") })
+    let manager = clear_name(last["manager"].as_str()?);
+    let time = last["time"].as_str().unwrap_or_default();
+    Some(if time.is_empty() { manager.into_owned() } else { format!("{manager}, {time}") })
 }
 
 #[cfg(test)]

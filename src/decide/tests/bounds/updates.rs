@@ -23,6 +23,21 @@ fn h06_too_many_finalizers_or_owners_are_denied_if_a_policy_protects() {
 }
 
 #[test]
+fn the_hold_is_not_one_of_too_many_finalizers() {
+    let update = |count: usize| {
+        let [old, new] = [count, count - 1].map(|finalizers| {
+            let mut object = config_map("Always", finalizers, 0);
+            object.metadata.finalizers.get_or_insert_default().push(crate::objects::HOLD.into());
+            object
+        });
+        let review = review(Operation::Update, old, Some(new));
+        decide_counted(&Graph::default(), &review, STEPS).0.decision
+    };
+    assert_eq!(update(1_000), Decision::Allow);
+    assert_eq!(update(1_001), Decision::Deny);
+}
+
+#[test]
 fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
     let (mut graph, policies, reads): (Graph, _, _) = Default::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
