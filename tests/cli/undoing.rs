@@ -502,9 +502,47 @@ fn h145_an_undo_names_no_owner_that_an_editor_has_written() {
     let user = pod("user").with_claim("data").without_grace_period().with(owned);
     plane.apply(&user.with_namespace(&ns)).unwrap();
     delete(plane, &ns, "pvc/data");
-    let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]);
-    assert!(steps.stdout.contains("during this wait, delete pods/user -n"), "{steps:?}");
-    assert!(!steps.stdout.contains("master"), "{steps:?}");
+    let lists_the_pod = || {
+        let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]).stdout;
+        assert!(steps.contains("during this wait, delete pods/user -n"), "{steps}");
+        assert!(!steps.contains("master") && !steps.contains("other"), "{steps}");
+    };
+    lists_the_pod();
+    // Nor does it stop a workload that does not use the claim, or refuse to begin.
+    let other = workload("Deployment", "other", &pod("other"));
+    plane.apply(&other.with_namespace(&ns)).unwrap();
+    let other = read(plane, &ns, "deployment/other");
+    let controller = |owner: Value| json!({"metadata": {"ownerReferences": [owner.with(json!({"controller": true}))]}});
+    let mut by_other = owner("Deployment", "other", uid(&other));
+    by_other["apiVersion"] = "apps/v1".into();
+    plane.api().patch("pod/user", &ns, &controller(by_other)).unwrap().success().unwrap();
+    lists_the_pod();
+    let user = read(plane, &ns, "pod/user");
+    for (kind, name, uid) in [("Secret", "master", uid(&master)), ("Pod", "user", uid(&user))] {
+        let owned = controller(owner(kind, name, uid));
+        plane.api().patch("pvc/data", &ns, &owned).unwrap().success().unwrap();
+        let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]);
+        assert_eq!(steps.code, 0, "{steps:?}");
+    }
+}
+
+#[test]
+fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace() {
+    let plane = &world().plane;
+    let [ns, tenant] = ["undo-foreign", "undo-tenant"].map(|name| plane.namespace(name).unwrap());
+    plane
+        .apply(&config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]))
+        .unwrap();
+    let namespace = plane.api().get(&format!("ns/{ns}"), "").unwrap().unwrap();
+    let owned =
+        json!({"metadata": {"ownerReferences": [owner("Namespace", &ns, uid(&namespace))]}});
+    plane.apply(&config_map("tenants-own").with_namespace(&tenant).with(owned)).unwrap();
+    delete(plane, "", &format!("ns/{ns}"));
+    let steps = belay(plane, &["undo", &format!("ns/{ns}"), "--dry-run"]);
+    assert!(steps.code == 0 && steps.stdout.contains("configmaps/settings"), "{steps:?}");
+    assert!(!steps.stdout.contains("tenants-own"), "{steps:?}");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
 }
 
 #[test]
@@ -533,8 +571,13 @@ fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let change = json!({"data": {"new": "value"}});
     plane.api().patch("cm/settings", &ns, &change).unwrap().success().unwrap();
-    let changed = belay(plane, &["undo", "--resume", &path, "--yes"]);
-    assert!(changed.stderr.contains("has changed since it was saved"), "{changed:?}");
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout"];
+    let changed = belay(plane, &[&resume[..], &["1s"]].concat());
+    assert!(changed.stderr.contains("again, which has changed"), "{changed:?}");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    assert_eq!(belay(plane, &[&resume[..], &["60s"]].concat()).code, 0);
+    assert_eq!(read(plane, &ns, "cm/settings")["data"]["new"], "value");
 }
 
 /// Holds ConfigMap `settings` until so many users have approved, and deletes it.
@@ -746,13 +789,14 @@ fn an_undo_that_could_not_finish_does_not_begin() {
         plane.api().list("replicasets", &ns, "")?.pop().ok_or("none".into())
     });
     let set = format!("rs/{}", name(&set.unwrap()));
-    plane.apply(&pod("user").with_namespace(&ns)).unwrap();
-    let user = read(plane, &ns, "pod/user");
-    let owned = json!({"metadata": {"ownerReferences": [owner("Pod", "user", uid(&user))]}});
-    plane.apply(&claim("scratch").with_namespace(&ns).with(owned)).unwrap();
+    let template = json!({"volumeClaimTemplate": {"spec": claim("scratch")["spec"]}});
+    let user = pod("user").with_volume(json!({"name": "scratch", "ephemeral": template}));
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    let exists = |claim: Option<&Value>| claim.map(drop).ok_or_else(|| "no claim".into());
+    plane.api().wait(("pvc/user-scratch", &ns), LIMIT, exists).unwrap();
     for (object, why) in [
         (set.as_str(), "its controller deployments.apps/web"),
-        ("pvc/scratch", "it belongs to Pod user, and is deleted with it"),
+        ("pvc/user-scratch", "it belongs to Pod user, and is deleted with it"),
     ] {
         let kept = json!({"metadata": {"finalizers": kept}});
         plane.api().patch(object, &ns, &kept).unwrap().success().unwrap();

@@ -49,6 +49,20 @@ const SCALABLE: &[(&str, &str)] = &[
     ("", "replicationcontrollers"),
 ];
 
+/// Kinds whose objects create objects of other kinds again.
+const CREATES: &[((&str, &str), (&str, &str))] = &[
+    (("apps", "deployments"), ("apps", "replicasets")),
+    (("", "services"), ("discovery.k8s.io", "endpointslices")),
+    (("apps", "statefulsets"), ("apps", "controllerrevisions")),
+    (("apps", "daemonsets"), ("apps", "controllerrevisions")),
+];
+
+/// Whether objects of the first kind create objects of the second kind again.
+pub fn creates(owner: &KindInfo, object: &KindInfo) -> bool {
+    let pair = [owner, object].map(|info| (info.group.as_str(), info.resource.as_str()));
+    CREATES.iter().any(|(owner, object)| [*owner, *object] == pair)
+}
+
 /// Why the deletion of an object of this kind can't be undone.
 pub fn why_final(info: &KindInfo) -> Option<&'static str> {
     let is_kind = |(group, resource, _): &&(&str, &str, &str)| {

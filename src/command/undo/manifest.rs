@@ -1,5 +1,7 @@
 //! The manifest that creates an object again.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::cluster::RELEASE_REQUESTED;
@@ -49,17 +51,18 @@ const STALE_ANNOTATIONS: &[&str] = &[
     RELEASE_REQUESTED,
 ];
 
-/// The manifest of an object without what belongs to the deleted object. `keeps_owner`: whether to
-/// keep an owner reference with this uid. `marker`: that of the file.
-pub fn manifest(mut object: Value, marker: &str, keeps_owner: impl Fn(&str) -> bool) -> Value {
-    let Some(fields) = object.as_object_mut() else { return object };
+/// The manifest of an object without what belongs to the deleted object, and its owner references to
+/// other saved objects. `marker`: that of the file; `saved`: the uids of all saved objects.
+pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Value, Vec<Value>) {
+    let mut owners = Vec::new();
+    let Some(fields) = object.as_object_mut() else { return (object, owners) };
     fields.remove("status");
     let is_namespace = fields.get("kind").is_some_and(|kind| kind == "Namespace");
     if is_namespace {
         fields.remove("spec");
     }
     let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-    let Some(metadata) = metadata.as_object_mut() else { return object };
+    let Some(metadata) = metadata.as_object_mut() else { return (object, owners) };
     let uid = metadata.get("uid").cloned().unwrap_or_default();
     for field in SERVER_SET {
         metadata.remove(*field);
@@ -68,14 +71,18 @@ pub fn manifest(mut object: Value, marker: &str, keeps_owner: impl Fn(&str) -> b
         let name = finalizer.as_str().unwrap_or_default();
         !is_hold(name) && !DELETION_FINALIZERS.contains(&name)
     });
-    retain(metadata, "ownerReferences", |owner| owner["uid"].as_str().is_some_and(&keeps_owner));
+    retain(metadata, "ownerReferences", |owner| {
+        let is_saved = owner["uid"].as_str().is_some_and(|uid| saved.contains(uid));
+        owners.extend(is_saved.then(|| owner.clone()));
+        !is_saved
+    });
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.retain(|name, _| !STALE_ANNOTATIONS.contains(&name.as_str()));
         annotations.insert(RESTORED_FROM.to_owned(), uid);
         annotations.insert(RESTORED_BY.to_owned(), marker.into());
     }
-    object
+    (object, owners)
 }
 
 /// Removes the addresses and ports of a Service that the API server allocates. Returns whether there
@@ -109,7 +116,7 @@ pub fn without_token(manifest: &mut Value) {
 fn retain(
     metadata: &mut serde_json::Map<String, Value>,
     field: &str,
-    keeps: impl Fn(&Value) -> bool,
+    keeps: impl FnMut(&Value) -> bool,
 ) {
     let Some(Value::Array(list)) = metadata.get_mut(field) else { return };
     list.retain(keeps);
@@ -148,13 +155,15 @@ mod tests {
             },
             "spec": {"volumeName": "pv-1"},
         });
-        assert_eq!(manifest(object, "s", |uid| uid == "lives"), expected);
+        let saved = HashSet::from(["gone".to_owned()]);
+        let owners = vec![json!({"uid": "gone"})];
+        assert_eq!(manifest(object, "s", &saved), (expected, owners));
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "spec": {"finalizers": ["kubernetes"]},
             "metadata": {"name": "shop", "uid": "old", "finalizers": ["belay.dev/hold"]},
         });
         let expected = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "shop", "annotations": {RESTORED_FROM: "old", RESTORED_BY: "s"}}});
-        assert_eq!(manifest(namespace, "s", |_| false), expected);
+        assert_eq!(manifest(namespace, "s", &saved), (expected, Vec::new()));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::kinds::{is_last, is_recreated, is_scalable, why_final};
+use super::kinds::{creates, is_last, is_recreated, is_scalable, why_final};
 use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
 use super::record::{
     DetachedDependent, LostObject, SavedObject, SavedVolume, StoppedWorkload, UndoRecord,
@@ -136,14 +136,20 @@ impl<'i> Reading<'i> {
         if let Some(why) = why_final(self.target.info()) {
             return refused(why.to_owned());
         }
-        let is_pod = |owner: Node<'_>| owner.object_ref().is_of(("", "pods"));
-        if let Some(pod) = self.target.existing_owners().find(|owner| is_pod(*owner)) {
-            return refused(format!("it belongs to Pod {}, and is deleted with it", pod.name()));
-        }
         let controller = self.target.owners().iter().find(|owner| owner.controller);
-        let controller = controller.and_then(|owner| self.target.existing_owner(owner));
-        let controller = controller.filter(|owner| !owner.is_terminating());
-        if let Some(controller) = controller.filter(|_| !is_claim(&self.target.object_ref())) {
+        let Some(controller) = controller.and_then(|owner| self.target.existing_owner(owner))
+        else {
+            return Ok(());
+        };
+        // An editor can write any other object into owner references.
+        let mut users = self.inspection.graph.users(self.target.id());
+        if users
+            .any(|user| user.node.id() == controller.id() && user.path().ends_with(".ephemeral"))
+        {
+            let name = controller.name();
+            return refused(format!("it belongs to Pod {name}, and is deleted with it"));
+        }
+        if creates(controller.info(), self.target.info()) && !controller.is_terminating() {
             let controller = self.object(controller).typed;
             return refused(format!("its controller {controller} creates it again"));
         }
@@ -220,15 +226,11 @@ impl<'i> Reading<'i> {
     fn saved(
         &self,
         node: Node<'_>,
-        mut whole: Value,
+        whole: Value,
         ids: &HashSet<String>,
         marker: &str,
     ) -> SavedObject {
-        let references = whole["metadata"]["ownerReferences"].as_array_mut();
-        let is_saved = |owner: &Value| owner["uid"].as_str().is_some_and(|uid| ids.contains(uid));
-        let owners = references.into_iter().flatten().filter(|owner| is_saved(owner));
-        let owners = owners.map(|owner| owner.clone()).collect();
-        let manifest = manifest(whole, marker, |uid| !ids.contains(uid));
+        let (manifest, owners) = manifest(whole, marker, ids);
         let is_last = is_last(node.info());
         SavedObject { object: self.object(node), manifest, owners, is_last }
     }
@@ -277,14 +279,17 @@ impl<'i> Reading<'i> {
         let graph = &self.inspection.graph;
         let mut pods = Vec::new();
         let mut workloads: Vec<Node<'_>> = Vec::new();
-        for user in graph.users(self.target.id()).map(|user| user.node) {
+        let users: Vec<Node<'_>> = graph.users(self.target.id()).map(|user| user.node).collect();
+        let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
+        for user in users.iter().copied() {
             let KindInfo { resource, .. } = user.info();
             let workload = match (resource.as_str(), user.phase()) {
                 ("pods", ObjectPhase::Active) => controller_of(controller_of(user)),
                 ("statefulsets", _) => user,
                 _ => continue,
             };
-            if !is_scalable(workload.info()) {
+            // An editor can write a workload that does not use the claim into owner references.
+            if !is_scalable(workload.info()) || !is_user(workload) {
                 pods.push(self.object(user));
                 continue;
             }
@@ -320,9 +325,12 @@ impl<'i> Reading<'i> {
     ) -> Result<(Vec<DetachedDependent>, Vec<LostObject>), CommandError> {
         let (mut dependents, mut lost) = (Vec::new(), Vec::new());
         for node in self.inspection.graph.dependents(self.target) {
-            // An editor of another namespace can write such a reference, which counts for nothing.
-            let namespace = self.target.namespace();
-            let is_foreign = !namespace.is_empty() && node.namespace() != namespace;
+            // An editor of another namespace can write such a reference.
+            let own = self.target.object_ref();
+            let namespace = own.own_namespace();
+            let is_foreign = !namespace.is_empty()
+                && !(own.is_namespace() && node.namespace().is_empty())
+                && node.namespace() != namespace;
             if is_foreign || saved.contains(&node.uid().to_string()) {
                 continue;
             }

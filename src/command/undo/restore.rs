@@ -57,7 +57,7 @@ pub enum UndoOutcome {
 impl Undo<'_> {
     pub async fn run(&mut self) -> Result<UndoOutcome, CommandError> {
         if self.old_target().await?.is_some() {
-            self.require_unchanged().await?;
+            self.save_changes().await?;
             self.retain_volumes().await?;
             for workload in &self.record.workloads {
                 self.scale(&workload.object, 0).await?;
@@ -127,26 +127,30 @@ impl Undo<'_> {
         Ok(read.filter(|object| object["metadata"]["uid"] == target.uid.as_str()))
     }
 
-    /// Refuses to replace an object by an older state of it.
-    async fn require_unchanged(&self) -> Result<(), CommandError> {
-        for SavedObject { object, manifest: saved, .. } in &self.record.objects {
-            let Some(current) = self.read(object).await? else { continue };
-            if current["metadata"]["uid"] != object.uid.as_str() {
+    /// Saves the objects again that have changed since. Some controllers write all the time.
+    async fn save_changes(&mut self) -> Result<(), CommandError> {
+        let record = &self.record;
+        let ids = record.objects.iter().map(|saved| saved.object.uid.clone()).collect();
+        let mut changed = Vec::new();
+        for (index, saved) in record.objects.iter().enumerate() {
+            let Some(current) = self.read(&saved.object).await? else { continue };
+            if current["metadata"]["uid"] != saved.object.uid.as_str() {
                 continue;
             }
-            // Owners are checked when the object is created.
-            let mut saved = saved.clone();
-            if let Some(metadata) = saved["metadata"].as_object_mut() {
-                metadata.remove("ownerReferences");
-            }
-            if manifest(current, &self.record.marker, |_| false) != saved {
-                return Err(CommandError::Refused(format!(
-                    "{} has changed since it was saved; start a new undo with another --out",
-                    object.typed
-                )));
+            let current = manifest(current, &record.marker, &ids);
+            if current != (saved.manifest.clone(), saved.owners.clone()) {
+                changed.push((index, current));
             }
         }
-        Ok(())
+        if changed.is_empty() {
+            return Ok(());
+        }
+        for (index, (manifest, owners)) in changed {
+            let saved = &mut self.record.objects[index];
+            (saved.manifest, saved.owners) = (manifest, owners);
+            progress(&format!("saved {} again, which has changed", saved.object.typed));
+        }
+        self.record.replace(self.path)
     }
 
     async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
