@@ -69,7 +69,7 @@ pub async fn ask_server(
                 accepted.extend(matches!(answer, ServerAnswer::Accepts(_)).then_some(*id));
                 continue;
             };
-            let users = users.of_denial(denial, *id);
+            let users = users.of_denial(denial, *id, &accepted);
             if matches!(&users, Users::Targets(all) if all.iter().all(|one| accepted.contains(one)))
             {
                 accepted.push(*id);
@@ -144,7 +144,8 @@ impl<'g> TargetUsers<'g> {
         Self { graph, deleted_by }
     }
 
-    fn of_denial(&self, denial: &ServerDenial, target: NodeId) -> Users {
+    /// Of several targets that delete a user, it prefers an accepted one.
+    fn of_denial(&self, denial: &ServerDenial, target: NodeId, accepted: &[NodeId]) -> Users {
         let mut earlier = BTreeSet::new();
         let mut is_unknown = denial.verdict.more > 0;
         for (blocker, texts) in denial.verdict.blockers.iter().zip(&denial.blocker_texts) {
@@ -158,8 +159,10 @@ impl<'g> TargetUsers<'g> {
             for (user, _) in &texts.causes {
                 // A user that its owner deletes: `StatefulSet shop/db (Pod db-0)`.
                 let user = user.rsplit_once(" (").map_or(user.as_str(), |(owner, _)| owner);
-                let mut targets = self.deleted_by.get(user).into_iter().flatten();
-                match targets.find(|other| **other != target) {
+                let targets = self.deleted_by.get(user).into_iter().flatten();
+                let mut others = targets.filter(|other| **other != target);
+                let accepted = others.clone().find(|other| accepted.contains(other));
+                match accepted.or_else(|| others.next()) {
                     Some(other) => {
                         earlier.insert(*other);
                     }
