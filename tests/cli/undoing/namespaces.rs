@@ -183,8 +183,11 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     plane.apply(&robot.with_namespace(&ns)).unwrap();
     let accounts = ["default", "robot"];
     let old = accounts.map(|account| token_secret(plane, &ns, account, &finalizers));
+    plane.apply(&object("v1", "ServiceAccount", "late").with_namespace(&ns)).unwrap();
+    token_secret(plane, &ns, "late", &finalizers);
+    plane.api().delete(&["sa/late"], &ns).unwrap().success().unwrap();
     delete(plane, "", &format!("ns/{ns}"));
-    let names = ["secret/default-token", "secret/robot-token", "sa/robot"];
+    let names = ["secret/default-token", "secret/robot-token", "secret/late-token", "sa/robot"];
     wait_until_terminating(plane, &ns, &names);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
@@ -195,8 +198,16 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
         plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
     }
     let mut said = String::new();
+    while !said.contains("created serviceaccounts/robot") {
+        assert_ne!(progress.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    // The token controller deletes a token without an account.
+    let account = object("v1", "ServiceAccount", "late").with_namespace(&ns);
+    plane.apply(&account).unwrap();
     progress.read_to_string(&mut said).unwrap();
     assert!(undo.wait().unwrap().success(), "{said}");
+    let token = filled_token(plane, &ns, "late");
+    assert!(token["metadata"]["deletionTimestamp"].is_null(), "{token}");
     for (account, old) in accounts.iter().zip(&old) {
         let new = filled_token(plane, &ns, account);
         assert_ne!(new["data"]["token"], old["data"]["token"]);
@@ -255,17 +266,96 @@ fn h143_nothing_is_restored_into_a_namespace_of_another_user() {
 fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace() {
     let plane = &world().plane;
     let [ns, tenant] = ["undo-foreign", "undo-tenant"].map(|name| plane.namespace(name).unwrap());
-    plane
-        .apply(&config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]))
-        .unwrap();
-    let namespace = plane.api().get(&format!("ns/{ns}"), "").unwrap().unwrap();
+    let namespace = read(plane, "", &format!("ns/{ns}"));
     let owned =
         json!({"metadata": {"ownerReferences": [owner("Namespace", &ns, uid(&namespace))]}});
-    plane.apply(&config_map("tenants-own").with_namespace(&tenant).with(owned)).unwrap();
+    let settings = config_map("settings").with_namespace(&ns).with(owned.clone());
+    plane.apply(&settings.with_finalizers(&["undo.test/kept"])).unwrap();
+    let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", &ns).with(owned.clone());
+    plane.apply(&role).unwrap();
+    // Of other namespaces, the command reads this kind because of its subjects.
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ns});
+    let binding = object("rbac.authorization.k8s.io/v1", "RoleBinding", "tenants-own");
+    let binding = binding.with_namespace(&tenant).with(json!({"roleRef": role})).with(owned);
+    plane.apply(&binding).unwrap();
     delete(plane, "", &format!("ns/{ns}"));
     let steps = belay(plane, &["undo", &format!("ns/{ns}"), "--dry-run"]);
     assert!(steps.code == 0 && steps.stdout.contains("configmaps/settings"), "{steps:?}");
     assert!(!steps.stdout.contains("tenants-own"), "{steps:?}");
+    let step = format!(
+        "remove the owner reference to it from clusterroles.rbac.authorization.k8s.io/{ns}\n"
+    );
+    assert!(steps.stdout.contains(&step), "{steps:?}");
+    assert!(!steps.stdout.contains("as a dependent"), "{steps:?}");
     let free = json!({"metadata": {"finalizers": null}});
     plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+}
+
+#[test]
+fn workloads_wait_for_claims_that_can_not_be_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-missing").unwrap();
+    let other = plane.namespace("undo-other").unwrap();
+    storage_class(plane, &ns);
+    let class = json!({"spec": {"storageClassName": ns}});
+    plane.apply(&claim("data").with_namespace(&ns).with(class.clone())).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    plane.apply(&workload("Deployment", "web", &pod("web")).with_namespace(&ns)).unwrap();
+    let names = ["pvc/data", "deploy/web"];
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let free = json!({"metadata": {"finalizers": null}});
+    let patch_all = |patch: &Value| {
+        for name in names {
+            plane.api().patch(name, &ns, patch).unwrap().success().unwrap();
+        }
+    };
+    patch_all(&kept);
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    wait_until_terminating(plane, &ns, &names);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    patch_all(&free);
+    plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "60s"];
+    // Killed when the Namespace exists.
+    assert!(lost_answer::is_killed(plane, &resume, 1));
+    let lacks_data = |why: &str| {
+        let output = belay(plane, &resume);
+        assert!(output.code == 1 && output.stdout.contains(why), "{output:?}");
+        assert!(output.stdout.contains("it is created after the data above"), "{output:?}");
+        assert_eq!(plane.api().get("deploy/web", &ns).unwrap(), None);
+    };
+
+    plane.apply(&claim("data").with_namespace(&ns)).unwrap();
+    lacks_data("another object has its name");
+    let policy = ".spec.persistentVolumeReclaimPolicy";
+    assert_eq!(plane.api().field(&volume, "", policy).unwrap(), "Retain");
+    plane.api().delete(&["pvc/data"], &ns).unwrap().success().unwrap();
+    plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
+
+    let reserve = |namespace: &str| {
+        let claim = json!({"namespace": namespace, "uid": null});
+        let claim = json!({"spec": {"claimRef": claim}});
+        plane.api().patch(&volume, "", &claim).unwrap().success().unwrap();
+    };
+    reserve(&other);
+    let name = old["spec"]["volumeName"].clone();
+    let stolen = claim("data").with_namespace(&other).with(class);
+    plane.apply(&stolen.with(json!({"spec": {"volumeName": name}}))).unwrap();
+    let stolen = bound(plane, &other, "pvc/data");
+    lacks_data(&format!("volume {} is reserved for another claim", text(&name)));
+    assert_eq!(read(plane, "", &volume)["spec"]["claimRef"]["uid"], uid(&stolen));
+
+    plane.api().delete(&["pvc/data"], &other).unwrap().success().unwrap();
+    plane.api().wait_gone(("pvc/data", &other), LIMIT).unwrap();
+    reserve(&ns);
+    let restored = belay(plane, &resume);
+    assert_eq!(restored.code, 0, "{restored:?}");
+    assert_eq!(bound(plane, &ns, "pvc/data")["spec"]["volumeName"], name);
+    read(plane, &ns, "deploy/web");
+    patch_all(&free);
 }

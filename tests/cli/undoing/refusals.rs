@@ -86,8 +86,13 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     let taken = belay(plane, &resume);
     assert!(taken.code == 1 && taken.stdout.contains("another object has the name"), "{taken:?}");
     plane.api().delete(&["cm/settings"], &ns).unwrap().success().unwrap();
+    let record = std::fs::read(&path).unwrap();
     assert_eq!(belay(plane, &resume).code, 0);
     assert_eq!(read(plane, &ns, "cm/settings")["metadata"]["finalizers"][0], "undo.test/kept");
+    std::fs::write(&path, record).unwrap();
+    delete(plane, &ns, "cm/settings");
+    let again = belay(plane, &resume);
+    assert!(again.code == 1 && again.stderr.contains("is deleted again"), "{again:?}");
 }
 
 #[test]
@@ -96,16 +101,21 @@ fn an_undo_that_could_not_finish_does_not_begin() {
     let ns = plane.namespace("undo-unable").unwrap();
     let kept = ["undo.test/kept"];
     let name = |object: &Value| text(&object["metadata"]["name"]).to_owned();
-    plane.apply(&config_map("parent").with_namespace(&ns)).unwrap();
-    let parent = read(plane, &ns, "cm/parent");
-    let owned =
-        json!({"metadata": {"ownerReferences": [owner("ConfigMap", "parent", uid(&parent))]}});
+    let owners = ["parent", "leaving"].map(|name| {
+        plane.apply(&config_map(name).with_namespace(&ns)).unwrap();
+        owner("ConfigMap", name, uid(&read(plane, &ns, &format!("cm/{name}"))))
+    });
+    let owned = json!({"metadata": {"ownerReferences": owners}});
     let settings = config_map("settings").with_namespace(&ns).with(owned).with_finalizers(&kept);
     plane.apply(&settings).unwrap();
     let old = read(plane, &ns, "cm/settings");
     owned_secret(plane, &ns, "token", uid(&old));
-    // The garbage collector deletes its dependent.
-    plane.api().delete(&["cm/parent"], &ns).unwrap().success().unwrap();
+    // The garbage collector deletes their dependent.
+    let leaving = json!({"metadata": {"finalizers": kept}});
+    plane.api().patch("cm/leaving", &ns, &leaving).unwrap().success().unwrap();
+    for owner in ["cm/leaving", "cm/parent"] {
+        plane.api().delete(&[owner, "--cascade=foreground"], &ns).unwrap().success().unwrap();
+    }
     eventually("the cascade", LIMIT, || {
         match read(plane, &ns, "cm/settings")["metadata"]["deletionTimestamp"].is_string() {
             true => Ok(()),
@@ -129,6 +139,10 @@ fn an_undo_that_could_not_finish_does_not_begin() {
     }
     assert_eq!(belay(plane, &[&undo[..undo.len() - 1], &["1s"]].concat()).code, 1);
     let resume = ["undo", "--resume", &path, "--yes", "--timeout", "60s"];
+    let blind = format!("{ns}-blind");
+    let refused = belay(plane, &[&resume[..], &["--as", &blind]].concat());
+    let why = "and such objects could be lost";
+    assert!(refused.code == 3 && refused.stderr.contains(why), "{refused:?}");
     let file = std::fs::read_to_string(&path).unwrap();
     let cluster: Value = serde_json::from_str(&file).unwrap();
     let elsewhere = file.replace(text(&cluster["cluster"]["uid"]), "elsewhere");
@@ -138,11 +152,14 @@ fn an_undo_that_could_not_finish_does_not_begin() {
     assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
     std::fs::write(&path, file).unwrap();
     let free = json!({"metadata": {"finalizers": null}});
+    plane.api().wait_gone(("cm/parent", &ns), LIMIT).unwrap();
+    plane.apply(&config_map("parent").with_namespace(&ns)).unwrap();
     plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
     assert_eq!(belay(plane, &resume).code, 0);
-    // With its deleted owner, the garbage collector would delete it again.
+    // With its deleted owners, the garbage collector would delete it again.
     let new = read(plane, &ns, "cm/settings");
     assert!(new["metadata"]["ownerReferences"].is_null(), "{new}");
+    plane.api().patch("cm/leaving", &ns, &free).unwrap().success().unwrap();
 
     let web = workload("Deployment", "web", &pod("web").without_grace_period());
     plane.apply(&web.with_namespace(&ns)).unwrap();
