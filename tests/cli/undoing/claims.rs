@@ -1,0 +1,124 @@
+//! The undo of the deletion of a claim.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn a_claim_gets_its_volume_back() {
+    restore_claim("undo-claim", Kill::AfterLines);
+}
+
+#[test]
+fn a_claim_gets_its_volume_back_after_lost_answers() {
+    restore_claim("undo-claim-lost", Kill::BeforeAnswer);
+}
+
+fn restore_claim(ns: &str, kill: Kill) {
+    let plane = &world().plane;
+    let ns = plane.namespace(ns).unwrap();
+    storage_class(plane, &ns);
+    hold_claims(plane, &ns);
+    plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
+    let old = bound(plane, &ns, "pvc/data-web-0");
+    wait_until_held(plane, &ns, "pvc/data-web-0");
+    wait_until_running(plane, &ns, 1);
+    let owned = json!({"metadata": {"ownerReferences": [
+        owner("PersistentVolumeClaim", "data-web-0", uid(&old))]}});
+    plane.apply(&config_map("notes").with_namespace(&ns).with(owned)).unwrap();
+    let notes = read(plane, &ns, "cm/notes");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    let old_volume = read(plane, "", &volume);
+    delete(plane, &ns, "pvc/data-web-0");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    undo_with_interruptions(plane, kill, &["pvc/data-web-0", "-n", &ns], &file);
+    let new = read(plane, &ns, "pvc/data-web-0");
+    assert_ne!(uid(&new), uid(&old));
+    assert!(new["metadata"]["deletionTimestamp"].is_null(), "{new}");
+    assert_eq!((&new["status"]["phase"], &new["spec"]), (&"Bound".into(), &old["spec"]));
+    let new_volume = read(plane, "", &volume);
+    assert_eq!(uid(&new_volume), uid(&old_volume));
+    assert_eq!(new_volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+    assert_eq!(new_volume["spec"]["claimRef"]["uid"], uid(&new));
+    let volumes = plane.api().list("pv", "", "").unwrap();
+    let of_class = volumes.iter().filter(|one| one["spec"]["storageClassName"] == ns.as_str());
+    assert_eq!(of_class.count(), 1, "a fresh volume");
+    wait_until_running(plane, &ns, 1);
+    assert_eq!(new["metadata"]["ownerReferences"][0]["name"], "web");
+    let kept = read(plane, &ns, "cm/notes");
+    assert_eq!(uid(&kept), uid(&notes));
+    assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+}
+
+#[test]
+fn h145_an_undo_names_no_owner_that_an_editor_has_written() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-owner").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.apply(&claim("data").with_namespace(&ns).with(kept)).unwrap();
+    plane.apply(&secret("master").with_namespace(&ns)).unwrap();
+    let master = read(plane, &ns, "secret/master");
+    let owned = json!({"metadata": {"ownerReferences": [owner("Secret", "master", uid(&master))]}});
+    let user = pod("user").with_claim("data").without_grace_period().with(owned);
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    delete(plane, &ns, "pvc/data");
+    let lists_the_pod = || {
+        let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]).stdout;
+        assert!(steps.contains("during this wait, delete pods/user -n"), "{steps}");
+        assert!(!steps.contains("master") && !steps.contains("other"), "{steps}");
+    };
+    lists_the_pod();
+    // Nor does it stop a workload that does not use the claim, or refuse to begin.
+    let other = workload("Deployment", "other", &pod("other"));
+    plane.apply(&other.with_namespace(&ns)).unwrap();
+    let other = read(plane, &ns, "deployment/other");
+    let controller = |owner: Value| json!({"metadata": {"ownerReferences": [owner.with(json!({"controller": true}))]}});
+    let mut by_other = owner("Deployment", "other", uid(&other));
+    by_other["apiVersion"] = "apps/v1".into();
+    plane.api().patch("pod/user", &ns, &controller(by_other)).unwrap().success().unwrap();
+    lists_the_pod();
+    let user = read(plane, &ns, "pod/user");
+    for (kind, name, uid) in [("Secret", "master", uid(&master)), ("Pod", "user", uid(&user))] {
+        let owned = controller(owner(kind, name, uid));
+        plane.api().patch("pvc/data", &ns, &owned).unwrap().success().unwrap();
+        let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]);
+        assert_eq!(steps.code, 0, "{steps:?}");
+    }
+}
+
+#[test]
+fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-scaled").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let retention = json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}});
+    let scaled = stateful_set(&ns).with(json!({"spec": retention}));
+    plane.apply(&scaled.with_namespace(&ns)).unwrap();
+    let exists = |claim: Option<&Value>| claim.map(drop).ok_or_else(|| "no claim".into());
+    plane.api().wait(("pvc/data-web-0", &ns), LIMIT, exists).unwrap();
+    plane.api().patch("pvc/data-web-0", &ns, &kept).unwrap().success().unwrap();
+    delete(plane, &ns, "pvc/data-web-0");
+    let refused = belay(plane, &["undo", "pvc/data-web-0", "-n", &ns, "--yes"]);
+    assert!(refused.code == 1 && refused.stderr.contains("(whenScaled)"), "{refused:?}");
+
+    plane.apply(&config_map("settings").with_namespace(&ns).with(kept)).unwrap();
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let begin = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &begin).code, 1);
+    let again = belay(plane, &begin);
+    assert!(again.code == 1 && again.stderr.contains("exists already"), "{again:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let change = json!({"data": {"new": "value"}});
+    plane.api().patch("cm/settings", &ns, &change).unwrap().success().unwrap();
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout"];
+    let changed = belay(plane, &[&resume[..], &["1s"]].concat());
+    assert!(changed.stderr.contains("again, which has changed"), "{changed:?}");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    assert_eq!(belay(plane, &[&resume[..], &["60s"]].concat()).code, 0);
+    assert_eq!(read(plane, &ns, "cm/settings")["data"]["new"], "value");
+}

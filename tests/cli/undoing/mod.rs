@@ -1,0 +1,265 @@
+//! `kubectl belay undo`: what it restores, also after interruptions, and what it refuses.
+
+mod claims;
+mod namespaces;
+mod refusals;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::deleting::is_killed;
+use crate::harness::audit::text;
+use crate::harness::manifest::{
+    Manifest as _, claim, config_map, object, owner, pod, reader, secret, workload,
+};
+use crate::harness::rbac::{self, rule};
+use crate::harness::{ControlPlane, eventually};
+use crate::held_data::{hold_claims, storage_class, wait_until_running};
+use crate::{LIMIT, belay, lost_answer, policy, world};
+
+/// When a command is killed.
+#[derive(Clone, Copy)]
+enum Kill {
+    /// After more and more lines of its progress.
+    AfterLines,
+    /// Before the answer to its first change.
+    BeforeAnswer,
+}
+
+/// Undoes a deletion. The command is killed, and continues with its file each time.
+fn undo_with_interruptions(plane: &ControlPlane, kill: Kill, target: &[&str], file: &Path) {
+    let path = file.display().to_string();
+    let first = [&["undo"], target, &["--yes", "--out", &path]].concat();
+    let resume = ["undo", "--resume", &path, "--yes"];
+    let mut kills = 0;
+    loop {
+        let is_begun = file.exists();
+        let args = if is_begun { &resume[..] } else { &first[..] };
+        let is_killed = match kill {
+            Kill::AfterLines => is_killed(plane, args, kills),
+            Kill::BeforeAnswer => lost_answer::is_killed(plane, args, 1),
+        };
+        // The last run removes the file.
+        if !is_killed || is_begun && !file.exists() {
+            break;
+        }
+        kills += 1;
+        assert!(kills < 60, "it never ends: {:?}", belay(plane, args));
+    }
+    assert!(kills > 3, "{kills}");
+    assert!(!file.exists());
+}
+
+fn read(plane: &ControlPlane, ns: &str, object: &str) -> Value {
+    plane.api().get(object, ns).unwrap().unwrap_or_else(|| panic!("no {object}"))
+}
+
+fn uid(object: &Value) -> &str {
+    text(&object["metadata"]["uid"])
+}
+
+/// Deletes an object, and waits until it is Terminating.
+fn delete(plane: &ControlPlane, ns: &str, object: &str) {
+    let deleted = || plane.api().delete(&[object], ns)?.success().map(drop);
+    eventually("an effective hold", LIMIT, deleted).unwrap();
+    let object = read(plane, ns, object);
+    assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
+}
+
+/// Waits until belay holds an object.
+fn wait_until_held(plane: &ControlPlane, ns: &str, name: &str) {
+    let held = |object: Option<&Value>| {
+        let finalizers = &object.ok_or("it does not exist")?["metadata"]["finalizers"];
+        let is_held = finalizers.to_string().contains("belay.dev/hold");
+        if is_held { Ok(()) } else { Err(finalizers.to_string().into()) }
+    };
+    plane.api().wait((name, ns), LIMIT, held).unwrap();
+}
+
+/// A claim, when it is bound.
+fn bound(plane: &ControlPlane, ns: &str, name: &str) -> Value {
+    let bound = |claim: Option<&Value>| match claim.ok_or("it does not exist")? {
+        claim if claim["status"]["phase"] == "Bound" => Ok(()),
+        claim => Err(claim["status"].to_string().into()),
+    };
+    plane.api().wait((name, ns), LIMIT, bound).unwrap();
+    read(plane, ns, name)
+}
+
+/// A StatefulSet `web` whose claims are of the class with the name of the namespace, and are deleted
+/// with it.
+fn stateful_set(ns: &str) -> Value {
+    let template = json!({"metadata": {"name": "data"}, "spec": {"storageClassName": ns,
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let retention = json!({"whenDeleted": "Delete"});
+    let spec = json!({"spec": {"serviceName": "web", "volumeClaimTemplates": [template],
+        "persistentVolumeClaimRetentionPolicy": retention}});
+    workload("StatefulSet", "web", &pod("web").without_grace_period()).with(spec)
+}
+
+#[test]
+fn an_object_in_use_is_restored_with_its_dependents() {
+    restore_settings("undo-settings", Kill::AfterLines);
+}
+
+#[test]
+fn an_object_in_use_is_restored_with_its_dependents_after_lost_answers() {
+    restore_settings("undo-settings-lost", Kill::BeforeAnswer);
+}
+
+fn restore_settings(ns: &str, kill: Kill) {
+    let plane = &world().plane;
+    let ns = plane.namespace(ns).unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": protect}));
+    let content = json!({"data": {"mode": "fast"}, "metadata": {"labels": {"app": "web"}}});
+    plane.apply(&config_map("settings").with_namespace(&ns).with(content.clone())).unwrap();
+    let web = workload("Deployment", "web", &reader("web", "configMapRef", "settings"));
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    wait_until_held(plane, &ns, "cm/settings");
+    let old = read(plane, &ns, "cm/settings");
+    let owned =
+        json!({"metadata": {"ownerReferences": [owner("ConfigMap", "settings", uid(&old))]}});
+    plane.apply(&secret("token").with_namespace(&ns).with(owned)).unwrap();
+    let token = read(plane, &ns, "secret/token");
+    delete(plane, &ns, "cm/settings");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    undo_with_interruptions(plane, kill, &["cm/settings", "-n", &ns], &file);
+    let new = read(plane, &ns, "cm/settings");
+    assert_ne!(uid(&new), uid(&old));
+    assert_eq!(
+        (&new["data"], &new["metadata"]["labels"]),
+        (&content["data"], &content["metadata"]["labels"])
+    );
+    let kept = read(plane, &ns, "secret/token");
+    assert_eq!(uid(&kept), uid(&token));
+    assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+    assert_eq!(read(plane, &ns, "deploy/web")["spec"]["replicas"], 1);
+}
+
+/// A Secret with an owner reference to ConfigMap `settings` of this uid.
+fn owned_secret(plane: &ControlPlane, ns: &str, name: &str, settings: &str) {
+    let owners = json!({"metadata": {"ownerReferences": [
+        owner("ConfigMap", "settings", settings)]}});
+    plane.apply(&secret(name).with_namespace(ns).with(owners)).unwrap();
+}
+
+/// Starts an undo, and waits for this text in its progress. Returns the process and its output.
+fn begin(plane: &ControlPlane, args: &[&str], line: &str) -> (Child, BufReader<ChildStderr>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    command.args(args).env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut progress = BufReader::new(child.stderr.take().unwrap());
+    let mut read = String::new();
+    while !read.contains(line) {
+        assert_ne!(progress.read_line(&mut read).unwrap(), 0, "{read}");
+    }
+    (child, progress)
+}
+
+#[test]
+fn dependents_that_are_created_after_the_file_are_kept() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-late").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.apply(&config_map("settings").with_namespace(&ns).with(kept)).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    let resume = ["undo", "--resume", &path, "--yes"];
+    owned_secret(plane, &ns, "late", uid(&old));
+    // Killed when the Secret has lost its owner reference: it is in the file.
+    assert!(lost_answer::is_killed(plane, &resume, 1));
+    assert!(read(plane, &ns, "secret/late")["metadata"]["ownerReferences"].is_null());
+    // A new draft replaces that of an interrupted run.
+    let marker = serde_json::from_str::<Value>(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    std::fs::write(format!("{path}.{}", text(&marker["marker"])), "").unwrap();
+    let (mut undo, _progress) = begin(plane, &resume, "waiting until");
+    owned_secret(plane, &ns, "later", uid(&old));
+    let is_free = |owners: &str| owners.is_empty();
+    let owners = ".metadata.ownerReferences";
+    plane.api().wait_field(("secret/later", &ns), LIMIT, owners, is_free).unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    assert!(undo.wait().unwrap().success());
+    let new = read(plane, &ns, "cm/settings");
+    for name in ["secret/late", "secret/later"] {
+        let owner = read(plane, &ns, name)["metadata"]["ownerReferences"][0]["uid"].clone();
+        assert_eq!(owner, uid(&new), "{name}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Holds ConfigMap `settings` until so many users have approved, and deletes it.
+fn delete_held_settings(plane: &ControlPlane, ns: &str, required: u32, finalizers: &[&str]) {
+    let target = policy::target("", "configmaps", ns);
+    let spec = json!({"targets": [target], "approval": {"required": required},
+        "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(plane, ns, spec);
+    let settings = config_map("settings").with_namespace(ns).with_finalizers(finalizers);
+    plane.apply(&settings).unwrap();
+    plane.apply(&reader("web", "configMapRef", "settings").with_namespace(ns)).unwrap();
+    wait_until_held(plane, ns, "cm/settings");
+    delete(plane, ns, "cm/settings");
+}
+
+/// The approvals of an object with this uid.
+fn approvals_of(plane: &ControlPlane, uid: &str) -> Vec<Value> {
+    let mut approvals = plane.api().list("deletionapprovals", "", "").unwrap();
+    approvals.retain(|approval| approval["spec"]["targetRef"]["uid"] == uid);
+    approvals
+}
+
+#[test]
+fn a_continued_undo_approves_once() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-approved").unwrap();
+    delete_held_settings(plane, &ns, 1, &["kubernetes.io/pvc-protection"]);
+    let old = read(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "1s"];
+    for args in [&first[..], &resume, &resume] {
+        assert_eq!(belay(plane, args).code, 1);
+        assert_eq!(approvals_of(plane, uid(&old)).len(), 1);
+    }
+}
+
+#[test]
+fn a_continued_undo_stops_if_an_approval_is_withdrawn() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-withdrawn").unwrap();
+    delete_held_settings(plane, &ns, 2, &[]);
+    let old = read(plane, &ns, "cm/settings");
+    owned_secret(plane, &ns, "token", uid(&old));
+    let (other, rights) = (format!("{ns}-other"), [rule("*", "*", "*")]);
+    plane.grant(&ns, None, &rights, &[rbac::user(&other)]).unwrap();
+    let approve = ["approve", "cm/settings", "-n", &ns, "--reason", "agreed", "--as", &other];
+    belay(plane, &approve);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path];
+    assert!(lost_answer::is_killed(plane, &first, 1));
+    let given = approvals_of(plane, uid(&old));
+    let name = format!("deletionapprovals/{}", text(&given[0]["metadata"]["name"]));
+    plane.api().delete(&[&name], "").unwrap().success().unwrap();
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "20s"];
+    let refused = belay(plane, &resume);
+    let why = "its deletion needs 1 more approval beside yours; next: have others run";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    assert_eq!(approvals_of(plane, uid(&old)), [Value::Null; 0]);
+    belay(plane, &approve);
+    assert_eq!(belay(plane, &resume).code, 0);
+    let owner = &read(plane, &ns, "secret/token")["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], uid(&read(plane, &ns, "cm/settings")));
+}

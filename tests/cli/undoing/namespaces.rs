@@ -1,0 +1,361 @@
+//! The undo of the deletion of a Namespace or a ServiceAccount.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn a_namespace_is_restored_with_what_still_exists() {
+    restore_namespace("undo-namespace", Kill::AfterLines);
+}
+
+#[test]
+fn a_namespace_is_restored_with_what_still_exists_after_lost_answers() {
+    restore_namespace("undo-namespace-lost", Kill::BeforeAnswer);
+}
+
+fn restore_namespace(ns: &str, kill: Kill) {
+    let plane = &world().plane;
+    let ns = plane.namespace(ns).unwrap();
+    storage_class(plane, &ns);
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let class = json!({"spec": {"storageClassName": ns}});
+    plane.apply(&claim("data").with_namespace(&ns).with(class).with(kept.clone())).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    let owned = json!({"metadata": {"ownerReferences": [
+        owner("PersistentVolumeClaim", "data", uid(&old))]}});
+    let content = json!({"stringData": {"key": "value"}}).with(kept.clone());
+    plane.apply(&secret("owned").with_namespace(&ns).with(content).with(owned)).unwrap();
+    let service = |name: &str, address: Value| {
+        let spec = json!({"spec": {"ports": [{"port": 80}], "clusterIP": address}});
+        object("v1", "Service", name).with(spec)
+    };
+    let other = plane.namespace("undo-thief").unwrap();
+    let api = service("api", Value::Null).with_namespace(&ns).with(kept.clone());
+    plane.apply(&api).unwrap();
+    let address = read(plane, &ns, "svc/api")["spec"]["clusterIP"].clone();
+    plane.apply(&stateful_set(&ns).with_namespace(&ns).with(kept)).unwrap();
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    let names = ["svc/api", "pvc/data", "secret/owned", "sts/web"];
+    wait_until_terminating(plane, &ns, &names);
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    let copy = folder.path().join("copy.json");
+    std::thread::scope(|scope| {
+        // The controller of the finalizer, which finishes after the data is safe.
+        scope.spawn(|| {
+            let policy = ".spec.persistentVolumeReclaimPolicy";
+            let is_kept = |policy: &str| policy == "Retain";
+            plane.api().wait_field((&volume, ""), LIMIT, policy, is_kept).unwrap();
+            std::fs::copy(&file, &copy).unwrap();
+            let free = json!({"metadata": {"finalizers": null}});
+            for name in names {
+                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+                if name == "svc/api" {
+                    // Another tenant takes the address.
+                    plane.api().wait_gone((name, &ns), LIMIT).unwrap();
+                    plane.apply(&service("thief", address.clone()).with_namespace(&other)).unwrap();
+                }
+            }
+        });
+        undo_with_interruptions(plane, kill, &[&namespace], &file);
+    });
+    let new = read(plane, &ns, "pvc/data");
+    assert_ne!(uid(&new), uid(&old));
+    assert_eq!(
+        (&new["status"]["phase"], &new["spec"]["volumeName"]),
+        (&"Bound".into(), &old["spec"]["volumeName"])
+    );
+    let owned = read(plane, &ns, "secret/owned");
+    assert_eq!(owned["data"]["key"], "dmFsdWU=");
+    assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+    assert_ne!(read(plane, &ns, "svc/api")["spec"]["clusterIP"], address);
+    // Its controller would have created the claim.
+    let written = std::fs::read_to_string(&copy).unwrap();
+    let place = |name: &str| written.find(&format!("\"typed\": \"{name} -n {ns}\"")).unwrap();
+    assert!(place("persistentvolumeclaims/data") < place("statefulsets.apps/web"));
+    // The controller of the finalizer has to remove it again.
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+}
+
+/// Waits until objects of a Namespace are Terminating.
+fn wait_until_terminating(plane: &ControlPlane, ns: &str, names: &[&str]) {
+    eventually("the deletion of the content", LIMIT, || {
+        for name in names {
+            let object = plane.api().get(name, ns)?.ok_or("it does not exist")?;
+            if !object["metadata"]["deletionTimestamp"].is_string() {
+                return Err(object.to_string().into());
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-stateful").unwrap();
+    storage_class(plane, &ns);
+    plane
+        .apply(&stateful_set(&ns).with_namespace(&ns).with(json!({"spec": {"replicas": 2}})))
+        .unwrap();
+    wait_until_running(plane, &ns, 2);
+    let claims = ["pvc/data-web-0", "pvc/data-web-1"];
+    let old = claims.map(|claim| bound(plane, &ns, claim));
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let names = [&claims[..], &["sts/web"]].concat();
+    for name in &names {
+        plane.api().patch(name, &ns, &kept).unwrap().success().unwrap();
+    }
+    delete(plane, "", &format!("ns/{ns}"));
+    wait_until_terminating(plane, &ns, &names);
+    let volumes = old.each_ref().map(|claim| format!("pv/{}", text(&claim["spec"]["volumeName"])));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    let policy = ".spec.persistentVolumeReclaimPolicy";
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for volume in &volumes {
+                let is_kept = |policy: &str| policy == "Retain";
+                plane.api().wait_field((volume, ""), LIMIT, policy, is_kept).unwrap();
+            }
+            let free = json!({"metadata": {"finalizers": null}});
+            for name in &names {
+                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+            }
+        });
+        undo_with_interruptions(plane, Kill::BeforeAnswer, &[&format!("ns/{ns}")], &file);
+    });
+    let set = read(plane, &ns, "sts/web");
+    assert_eq!(set["spec"]["replicas"], 2);
+    for ((name, old), volume) in claims.iter().zip(&old).zip(&volumes) {
+        let new = bound(plane, &ns, name);
+        assert_eq!(new["spec"]["volumeName"], old["spec"]["volumeName"]);
+        assert_eq!(new["metadata"]["ownerReferences"][0]["uid"], uid(&set), "{new}");
+        assert_eq!(plane.api().field(volume, "", policy).unwrap(), "Delete");
+    }
+    wait_until_running(plane, &ns, 2);
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in &names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+}
+
+/// Creates a Secret with a token of a ServiceAccount, and waits for the token.
+fn token_secret(plane: &ControlPlane, ns: &str, account: &str, finalizers: &[&str]) -> Value {
+    let name = format!("{account}-token");
+    let annotations = json!({"kubernetes.io/service-account.name": account});
+    let fields = json!({"type": "kubernetes.io/service-account-token", "stringData": {"own": "x"},
+        "metadata": {"annotations": annotations}});
+    let secret = secret(&name).with_namespace(ns).with(fields).with_finalizers(finalizers);
+    plane.apply(&secret).unwrap();
+    filled_token(plane, ns, account)
+}
+
+/// A Secret with a token of a ServiceAccount, when it has a token of the account that exists.
+fn filled_token(plane: &ControlPlane, ns: &str, account: &str) -> Value {
+    let name = format!("secret/{account}-token");
+    let account = read(plane, ns, &format!("sa/{account}"));
+    let filled = |secret: Option<&Value>| {
+        let secret = secret.ok_or("it does not exist")?;
+        let of = &secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"];
+        match of == uid(&account) && secret["data"]["token"].is_string() {
+            true => Ok(secret.clone()),
+            false => Err(secret.to_string().into()),
+        }
+    };
+    plane.api().wait((&name, ns), LIMIT, filled).unwrap()
+}
+
+#[test]
+fn the_tokens_of_restored_service_accounts_are_renewed() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-tokens").unwrap();
+    let finalizers = ["undo.test/kept"];
+    let robot = object("v1", "ServiceAccount", "robot").with_finalizers(&finalizers);
+    plane.apply(&robot.with_namespace(&ns)).unwrap();
+    let accounts = ["default", "robot"];
+    let old = accounts.map(|account| token_secret(plane, &ns, account, &finalizers));
+    plane.apply(&object("v1", "ServiceAccount", "late").with_namespace(&ns)).unwrap();
+    token_secret(plane, &ns, "late", &finalizers);
+    plane.api().delete(&["sa/late"], &ns).unwrap().success().unwrap();
+    delete(plane, "", &format!("ns/{ns}"));
+    let names = ["secret/default-token", "secret/robot-token", "secret/late-token", "sa/robot"];
+    wait_until_terminating(plane, &ns, &names);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "80s"];
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting until");
+    let free = json!({"metadata": {"finalizers": null}});
+    for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+    let mut said = String::new();
+    while !said.contains("created serviceaccounts/robot") {
+        assert_ne!(progress.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    // The token controller deletes a token without an account.
+    let account = object("v1", "ServiceAccount", "late").with_namespace(&ns);
+    plane.apply(&account).unwrap();
+    progress.read_to_string(&mut said).unwrap();
+    assert!(undo.wait().unwrap().success(), "{said}");
+    let token = filled_token(plane, &ns, "late");
+    assert!(token["metadata"]["deletionTimestamp"].is_null(), "{token}");
+    for (account, old) in accounts.iter().zip(&old) {
+        let new = filled_token(plane, &ns, account);
+        assert_ne!(new["data"]["token"], old["data"]["token"]);
+        assert_eq!(new["data"]["own"], old["data"]["own"]);
+        assert!(said.contains(&format!("secrets/{account}-token -n {ns} gets a new token")));
+    }
+    for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+
+    // The token controller deletes the tokens of a deleted account. Other Secrets stay.
+    token_secret(plane, &ns, "default", &[]);
+    let robot = object("v1", "ServiceAccount", "robot").with_finalizers(&finalizers);
+    plane.apply(&robot.with_namespace(&ns)).unwrap();
+    let annotations = json!({"kubernetes.io/service-account.name": "robot"});
+    let other = secret("other").with(json!({"metadata": {"annotations": annotations}}));
+    plane.apply(&other.with_namespace(&ns)).unwrap();
+    let other = read(plane, &ns, "secret/other");
+    delete(plane, &ns, "sa/robot");
+    let undo = ["undo", "sa/robot", "-n", &ns, "--yes", "--out", &path, "--timeout", "80s"];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting until");
+    plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
+    assert!(undo.wait().unwrap().success());
+    let new = filled_token(plane, &ns, "robot");
+    assert_eq!(new["data"]["own"], old[1]["data"]["own"]);
+    assert_eq!(uid(&read(plane, &ns, "secret/other")), uid(&other));
+    plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
+}
+
+#[test]
+fn h143_nothing_is_restored_into_a_namespace_of_another_user() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-taken").unwrap();
+    let namespace = format!("ns/{ns}");
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.apply(&secret("token").with_namespace(&ns).with(kept)).unwrap();
+    let old = read(plane, "", &namespace);
+    delete(plane, "", &namespace);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let begin = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
+    let late = belay(plane, &begin);
+    assert!(late.code == 1 && late.stdout.contains("undo --resume"), "{late:?}");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("secret/token", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
+    // Former members of the Namespace know its uid.
+    let forged = json!({"metadata": {"annotations": {"belay.dev/restored-from": uid(&old)}}});
+    plane.apply(&object("v1", "Namespace", &ns).with(forged)).unwrap();
+    let taken = belay(plane, &["undo", "--resume", &path, "--yes"]);
+    assert!(taken.code == 1 && taken.stdout.contains("so nothing was restored"), "{taken:?}");
+    assert_eq!(plane.api().get("secret/token", &ns).unwrap(), None);
+}
+
+#[test]
+fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace() {
+    let plane = &world().plane;
+    let [ns, tenant] = ["undo-foreign", "undo-tenant"].map(|name| plane.namespace(name).unwrap());
+    let namespace = read(plane, "", &format!("ns/{ns}"));
+    let owned =
+        json!({"metadata": {"ownerReferences": [owner("Namespace", &ns, uid(&namespace))]}});
+    let settings = config_map("settings").with_namespace(&ns).with(owned.clone());
+    plane.apply(&settings.with_finalizers(&["undo.test/kept"])).unwrap();
+    let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", &ns).with(owned.clone());
+    plane.apply(&role).unwrap();
+    // Of other namespaces, the command reads this kind because of its subjects.
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ns});
+    let binding = object("rbac.authorization.k8s.io/v1", "RoleBinding", "tenants-own");
+    let binding = binding.with_namespace(&tenant).with(json!({"roleRef": role})).with(owned);
+    plane.apply(&binding).unwrap();
+    delete(plane, "", &format!("ns/{ns}"));
+    let steps = belay(plane, &["undo", &format!("ns/{ns}"), "--dry-run"]);
+    assert!(steps.code == 0 && steps.stdout.contains("configmaps/settings"), "{steps:?}");
+    assert!(!steps.stdout.contains("tenants-own"), "{steps:?}");
+    let step = format!(
+        "remove the owner reference to it from clusterroles.rbac.authorization.k8s.io/{ns}\n"
+    );
+    assert!(steps.stdout.contains(&step), "{steps:?}");
+    assert!(!steps.stdout.contains("as a dependent"), "{steps:?}");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+}
+
+#[test]
+fn workloads_wait_for_claims_that_can_not_be_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-missing").unwrap();
+    let other = plane.namespace("undo-other").unwrap();
+    storage_class(plane, &ns);
+    let class = json!({"spec": {"storageClassName": ns}});
+    plane.apply(&claim("data").with_namespace(&ns).with(class.clone())).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    plane.apply(&workload("Deployment", "web", &pod("web")).with_namespace(&ns)).unwrap();
+    let names = ["pvc/data", "deploy/web"];
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let free = json!({"metadata": {"finalizers": null}});
+    let patch_all = |patch: &Value| {
+        for name in names {
+            plane.api().patch(name, &ns, patch).unwrap().success().unwrap();
+        }
+    };
+    patch_all(&kept);
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    wait_until_terminating(plane, &ns, &names);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    patch_all(&free);
+    plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "60s"];
+    // Killed when the Namespace exists.
+    assert!(lost_answer::is_killed(plane, &resume, 1));
+    let lacks_data = |why: &str| {
+        let output = belay(plane, &resume);
+        assert!(output.code == 1 && output.stdout.contains(why), "{output:?}");
+        assert!(output.stdout.contains("it is created after the data above"), "{output:?}");
+        assert_eq!(plane.api().get("deploy/web", &ns).unwrap(), None);
+    };
+
+    plane.apply(&claim("data").with_namespace(&ns)).unwrap();
+    lacks_data("another object has its name");
+    let policy = ".spec.persistentVolumeReclaimPolicy";
+    assert_eq!(plane.api().field(&volume, "", policy).unwrap(), "Retain");
+    plane.api().delete(&["pvc/data"], &ns).unwrap().success().unwrap();
+    plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
+
+    let reserve = |namespace: &str| {
+        let claim = json!({"namespace": namespace, "uid": null});
+        let claim = json!({"spec": {"claimRef": claim}});
+        plane.api().patch(&volume, "", &claim).unwrap().success().unwrap();
+    };
+    reserve(&other);
+    let name = old["spec"]["volumeName"].clone();
+    let stolen = claim("data").with_namespace(&other).with(class);
+    plane.apply(&stolen.with(json!({"spec": {"volumeName": name}}))).unwrap();
+    let stolen = bound(plane, &other, "pvc/data");
+    lacks_data(&format!("volume {} is reserved for another claim", text(&name)));
+    assert_eq!(read(plane, "", &volume)["spec"]["claimRef"]["uid"], uid(&stolen));
+
+    plane.api().delete(&["pvc/data"], &other).unwrap().success().unwrap();
+    plane.api().wait_gone(("pvc/data", &other), LIMIT).unwrap();
+    reserve(&ns);
+    let restored = belay(plane, &resume);
+    assert_eq!(restored.code, 0, "{restored:?}");
+    assert_eq!(bound(plane, &ns, "pvc/data")["spec"]["volumeName"], name);
+    read(plane, &ns, "deploy/web");
+    patch_all(&free);
+}

@@ -1,0 +1,186 @@
+//! What an undo refuses.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn an_undo_that_would_wait_for_approvals_does_not_begin() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-approvals").unwrap();
+    delete_held_settings(plane, &ns, 2, &[]);
+    let before = read(plane, &ns, "cm/settings");
+    let rights = [rule("*", "*", "get, list, watch, create, patch")];
+    plane.grant(&ns, None, &rights, &[rbac::user(&ns)]).unwrap();
+    let account = format!("system:serviceaccount:{ns}:default");
+    let rights = [rule("*", "*", "*")];
+    plane.grant(&format!("{ns}-account"), None, &rights, &[rbac::user(&account)]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path];
+    let unlisted =
+        format!("and yours does not count: {account} is a service account that approval");
+    for (user, why) in [
+        (&[][..], "its deletion needs 1 more approval beside yours; nothing was changed"),
+        (&["--as", &ns][..], "approve-deletion"),
+        (&["--as", &account][..], &unlisted),
+    ] {
+        let refused = belay(plane, &[&undo[..], user].concat());
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+        assert!(!Path::new(&path).exists());
+    }
+    assert_eq!(uid(&read(plane, &ns, "cm/settings")), uid(&before));
+    assert_eq!(approvals_of(plane, uid(&before)), [Value::Null; 0]);
+}
+
+#[test]
+fn what_can_not_be_undone_is_refused_with_the_reason() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-refused").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    for object in [
+        pod("web"),
+        config_map("settings"),
+        object("batch/v1", "Job", "once")
+            .with(json!({"spec": {"template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "none"}]}}}})),
+    ] {
+        plane.apply(&object.with_namespace(&ns).with(kept.clone())).unwrap();
+    }
+    plane.apply(&config_map("living").with_namespace(&ns)).unwrap();
+    for name in ["pod/web", "cm/settings", "job/once"] {
+        delete(plane, &ns, name);
+    }
+    let undo = |args: &[&str]| belay(plane, &[&["undo", "-n", &ns], args].concat());
+    for (name, why) in [
+        ("cm/living", "is not Terminating, so there is nothing to undo"),
+        ("pod/web", "can't be undone: the kubelet stops its containers"),
+        ("job/once", "can't be undone: a new Job would run again"),
+    ] {
+        let refused = undo(&[name, "--yes"]);
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    }
+    let asked = undo(&["cm/settings"]);
+    assert!(asked.code == 2 && asked.stderr.contains("add --yes"), "{asked:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let dry = undo(&["cm/settings", "--dry-run", "--out", &path]);
+    assert!(dry.code == 0 && dry.stdout.contains("create configmaps/settings"), "{dry:?}");
+    assert!(!Path::new(&path).exists());
+    let user = ["--context=test", "--as=admin of shops", "--installation=belay/belay"];
+    let rights = [rule("*", "*", "*")];
+    plane.grant(&ns, None, &rights, &[rbac::user("admin of shops")]).unwrap();
+    let late = ["cm/settings", "--yes", "--out", &path, "--timeout", "1s"];
+    let late = undo(&[&late[..], &user].concat());
+    let next = format!("undo --resume {path} --context=test --as='admin of shops'\n");
+    assert!(late.code == 1 && late.stdout.contains(&next), "{late:?}");
+    // Its finalizer is removed, and another object takes the name.
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone(("cm/settings", &ns), LIMIT).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let resume = ["undo", "--resume", &path, "--yes"];
+    let taken = belay(plane, &resume);
+    assert!(taken.code == 1 && taken.stdout.contains("another object has the name"), "{taken:?}");
+    plane.api().delete(&["cm/settings"], &ns).unwrap().success().unwrap();
+    let record = std::fs::read(&path).unwrap();
+    assert_eq!(belay(plane, &resume).code, 0);
+    assert_eq!(read(plane, &ns, "cm/settings")["metadata"]["finalizers"][0], "undo.test/kept");
+    std::fs::write(&path, record).unwrap();
+    delete(plane, &ns, "cm/settings");
+    let again = belay(plane, &resume);
+    assert!(again.code == 1 && again.stderr.contains("is deleted again"), "{again:?}");
+}
+
+#[test]
+fn an_undo_that_could_not_finish_does_not_begin() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-unable").unwrap();
+    let kept = ["undo.test/kept"];
+    let name = |object: &Value| text(&object["metadata"]["name"]).to_owned();
+    let owners = ["parent", "leaving"].map(|name| {
+        plane.apply(&config_map(name).with_namespace(&ns)).unwrap();
+        owner("ConfigMap", name, uid(&read(plane, &ns, &format!("cm/{name}"))))
+    });
+    let owned = json!({"metadata": {"ownerReferences": owners}});
+    let settings = config_map("settings").with_namespace(&ns).with(owned).with_finalizers(&kept);
+    plane.apply(&settings).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    owned_secret(plane, &ns, "token", uid(&old));
+    // The garbage collector deletes their dependent.
+    let leaving = json!({"metadata": {"finalizers": kept}});
+    plane.api().patch("cm/leaving", &ns, &leaving).unwrap().success().unwrap();
+    for owner in ["cm/leaving", "cm/parent"] {
+        plane.api().delete(&[owner, "--cascade=foreground"], &ns).unwrap().success().unwrap();
+    }
+    eventually("the cascade", LIMIT, || {
+        match read(plane, &ns, "cm/settings")["metadata"]["deletionTimestamp"].is_string() {
+            true => Ok(()),
+            false => Err("it is not Terminating".into()),
+        }
+    })
+    .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "60s"];
+    for (user, resources, verbs, code, why) in [
+        ("reader", "*", "get, list, watch", 1, "you may not create configmaps"),
+        ("creator", "*", "get, list, watch, create", 1, "you may not patch secrets"),
+        ("blind", "configmaps", "*", 3, "and such objects could be lost"),
+    ] {
+        let user = format!("{ns}-{user}");
+        plane.grant(&user, None, &[rule("*", resources, verbs)], &[rbac::user(&user)]).unwrap();
+        let refused = belay(plane, &[&undo[..], &["--as", &user]].concat());
+        assert!(refused.code == code && refused.stderr.contains(why), "{refused:?}");
+        assert!(!Path::new(&path).exists());
+    }
+    assert_eq!(belay(plane, &[&undo[..undo.len() - 1], &["1s"]].concat()).code, 1);
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "60s"];
+    let blind = format!("{ns}-blind");
+    let refused = belay(plane, &[&resume[..], &["--as", &blind]].concat());
+    let why = "and such objects could be lost";
+    assert!(refused.code == 3 && refused.stderr.contains(why), "{refused:?}");
+    let file = std::fs::read_to_string(&path).unwrap();
+    let cluster: Value = serde_json::from_str(&file).unwrap();
+    let elsewhere = file.replace(text(&cluster["cluster"]["uid"]), "elsewhere");
+    std::fs::write(&path, elsewhere).unwrap();
+    let refused = belay(plane, &resume);
+    let why = "the file is for another cluster";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    std::fs::write(&path, file).unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().wait_gone(("cm/parent", &ns), LIMIT).unwrap();
+    plane.apply(&config_map("parent").with_namespace(&ns)).unwrap();
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    assert_eq!(belay(plane, &resume).code, 0);
+    // With its deleted owners, the garbage collector would delete it again.
+    let new = read(plane, &ns, "cm/settings");
+    assert!(new["metadata"]["ownerReferences"].is_null(), "{new}");
+    plane.api().patch("cm/leaving", &ns, &free).unwrap().success().unwrap();
+
+    let web = workload("Deployment", "web", &pod("web").without_grace_period());
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    let set = eventually("a ReplicaSet", LIMIT, || {
+        plane.api().list("replicasets", &ns, "")?.pop().ok_or("none".into())
+    });
+    let set = format!("rs/{}", name(&set.unwrap()));
+    let template = json!({"volumeClaimTemplate": {"spec": claim("scratch")["spec"]}});
+    let user = pod("user").with_volume(json!({"name": "scratch", "ephemeral": template}));
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    let exists = |claim: Option<&Value>| claim.map(drop).ok_or_else(|| "no claim".into());
+    plane.api().wait(("pvc/user-scratch", &ns), LIMIT, exists).unwrap();
+    for (object, why) in [
+        (set.as_str(), "its controller deployments.apps/web"),
+        ("pvc/user-scratch", "it belongs to Pod user, and is deleted with it"),
+    ] {
+        let kept = json!({"metadata": {"finalizers": kept}});
+        plane.api().patch(object, &ns, &kept).unwrap().success().unwrap();
+        delete(plane, &ns, object);
+        let refused = belay(plane, &["undo", object, "-n", &ns, "--yes"]);
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+        plane.api().patch(object, &ns, &free).unwrap().success().unwrap();
+    }
+}
