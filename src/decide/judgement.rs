@@ -237,8 +237,20 @@ impl<'a> Judgement<'a> {
             causes,
             more,
             covered_by_content_approval: self.covered_by_content_approval,
+            held: decision != Decision::Deny && self.is_kept(policy, item),
             retry: None,
         });
+    }
+
+    /// Whether the release of the hold of an object waits for this policy. A Pause releases no hold.
+    fn is_kept(&self, policy: &Policy, item: &JudgedObject<'a>) -> bool {
+        let keeps = |applied: &AppliedPolicy<'_>| {
+            applied.policy.source == policy.source
+                && applied.action == Action::Deny
+                && applied.policy.delays_release()
+        };
+        item.hold() != HoldAge::NotHeld
+            && self.situation.policies_ignoring_pause(item.facts).iter().any(keeps)
     }
 
     /// Adds live reads that the verdict needs. A policy with action Warn or Audit needs

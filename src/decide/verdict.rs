@@ -211,7 +211,8 @@ pub struct Blocker {
     pub required_approvals: usize,
     /// Whether an approval of the target with its content covers the object.
     pub covered_by_content_approval: bool,
-    /// Whether the object has the hold. If its DELETE passes, it stays Terminating.
+    /// Whether the hold keeps the object for these policies. If its DELETE passes, it stays
+    /// Terminating.
     pub held: bool,
 }
 
@@ -443,8 +444,8 @@ impl Verdict {
         }
     }
 
-    /// The first reason for which the hold keeps an object after the accepted DELETE. Also with
-    /// action Audit or Warn, such as during a Pause, which releases no holds.
+    /// The first reason for which the hold keeps an object after the accepted DELETE, also during a
+    /// Pause, which releases no holds.
     pub fn kept_by_hold(&self) -> Option<&Blocker> {
         self.blockers.iter().filter(|_| self.decision.passes() && !self.is_update).find(|blocker| {
             let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);

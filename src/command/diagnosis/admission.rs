@@ -2,7 +2,7 @@
 
 use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
-use super::refusal::is_refusal;
+use super::refusal::{is_refusal, is_unanswered};
 use crate::cluster::terminating::{
     Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
@@ -16,7 +16,11 @@ pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     let (_, rest) = message.split_once("webhook \"")?;
     let (name, _) = rest.split_once('"')?;
     if name.ends_with(".belay.dev") {
-        return Some("belay denies this; the denial names the command that approves it".to_owned());
+        let next = match is_unanswered(message) {
+            true => "belay does not answer: kubectl belay status",
+            false => "belay denies this: kubectl belay denials lists the reasons",
+        };
+        return Some(next.to_owned());
     }
     let webhook = evidence.webhooks.iter().find(|webhook| webhook.name == name)?;
     let configuration = &webhook.configuration;

@@ -20,7 +20,10 @@ impl Undo<'_> {
         self.save_new_dependents().await?;
         let mut failures = Vec::new();
         for DetachedDependent { object, .. } in &self.record.dependents {
-            failures.extend(self.detach_one(object).await.err());
+            match self.detach_one(object).await {
+                Err(error) if self.is_of_others(object) => progress(&format!("warning: {error}")),
+                detached => failures.extend(detached.err()),
+            }
         }
         all_done(
             &failures,
@@ -37,19 +40,34 @@ impl Undo<'_> {
         if dependents.is_empty() {
             return Ok(());
         }
-        self.record.dependents.extend(dependents);
-        self.record.replace(self.path)
+        let mut record = self.record.clone();
+        record.dependents.extend(dependents);
+        record.replace(self.path)?;
+        self.record = record;
+        Ok(())
+    }
+
+    /// Whether any user of another namespace can have made this dependent of a cluster-scoped object.
+    /// It must not stop the undo.
+    pub(super) fn is_of_others(&self, dependent: &Object) -> bool {
+        let target = &self.record.target;
+        let own = if target.resource == "namespaces" { &target.name } else { &target.namespace };
+        !dependent.namespace.is_empty() && dependent.namespace != *own
     }
 
     async fn detach_one(&self, dependent: &Object) -> Result<(), CommandError> {
         let old = &self.record.target.uid;
         let Some(object) = self.read(dependent).await? else { return Ok(()) };
-        let Some(index) = owner_index(&object, old) else { return Ok(()) };
-        let index = index.to_string();
-        let patch = vec![
-            operations::test(&["metadata", "ownerReferences", &index, "uid"], old.as_str()),
-            operations::remove(&["metadata", "ownerReferences", &index]),
-        ];
+        let mut patch = Vec::new();
+        // From the end, because each removal changes the later places.
+        for index in owner_indexes(&object, old).into_iter().rev() {
+            let place = ["metadata", "ownerReferences", &index.to_string()];
+            patch.push(operations::test(&[&place[..], &["uid"]].concat(), old.as_str()));
+            patch.push(operations::remove(&place));
+        }
+        if patch.is_empty() {
+            return Ok(());
+        }
         self.patch(dependent, patch).await?;
         progress(&format!("removed the owner reference from {}", dependent.typed));
         Ok(())
@@ -64,7 +82,7 @@ impl Undo<'_> {
     ) -> Result<(), CommandError> {
         let Some(object) = self.read(dependent).await? else { return Ok(()) };
         let owner = reference["uid"].as_str().unwrap_or_default();
-        if object["metadata"]["uid"] != uid || owner_index(&object, owner).is_some() {
+        if object["metadata"]["uid"] != uid || !owner_indexes(&object, owner).is_empty() {
             return Ok(());
         }
         let version = &object["metadata"]["resourceVersion"];
@@ -110,8 +128,9 @@ impl Undo<'_> {
     }
 }
 
-/// The place of the owner reference with this uid.
-fn owner_index(object: &Value, uid: &str) -> Option<usize> {
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    owners.iter().position(|owner| owner["uid"] == uid)
+/// The places of the owner references with this uid.
+fn owner_indexes(object: &Value, uid: &str) -> Vec<usize> {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let indexes = owners.enumerate().filter(|(_, owner)| owner["uid"] == uid);
+    indexes.map(|(index, _)| index).collect()
 }

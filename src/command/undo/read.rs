@@ -327,11 +327,8 @@ impl<'i> Reading<'i> {
         let (mut dependents, mut lost) = (Vec::new(), Vec::new());
         for node in self.inspection.graph.dependents(self.target) {
             // An editor of another namespace can write such a reference.
-            let own = self.target.object_ref();
-            let namespace = own.own_namespace();
-            let is_own = node.namespace() == namespace
-                || (own.is_namespace() && node.namespace().is_empty());
-            let is_foreign = !namespace.is_empty() && !is_own;
+            let namespace = self.target.namespace();
+            let is_foreign = !namespace.is_empty() && node.namespace() != namespace;
             if is_foreign || saved.contains(&node.uid().to_string()) {
                 continue;
             }

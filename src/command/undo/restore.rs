@@ -57,8 +57,13 @@ pub enum UndoOutcome {
 impl Undo<'_> {
     pub async fn run(&mut self) -> Result<UndoOutcome, CommandError> {
         if self.old_target().await?.is_some() {
-            self.save_changes().await?;
             self.retain_volumes().await?;
+            self.save_changes().await?;
+            // If one of these fails, the workloads keep running.
+            self.detach().await?;
+            if let Some(target) = self.held_target().await? {
+                check_release_by_belay(&target, &self.cluster, "").await?;
+            }
             for workload in &self.record.workloads {
                 self.scale(&workload.object, 0).await?;
             }
@@ -98,8 +103,11 @@ impl Undo<'_> {
             }
         }
         for (object, uid, owner) in self.owner_references(&uids) {
-            if let Err(error) = self.attach(object, uid, owner).await {
-                failed.push(lost(object, &error.to_string()));
+            match self.attach(object, uid, owner).await {
+                Err(error) if self.is_of_others(object) => progress(&format!("warning: {error}")),
+                attached => {
+                    failed.extend(attached.err().map(|error| lost(object, &error.to_string())))
+                }
             }
         }
         for saved in &record.objects {
@@ -133,13 +141,33 @@ impl Undo<'_> {
         let ids = record.objects.iter().map(|saved| saved.object.uid.clone()).collect();
         let mut changed = Vec::new();
         for (index, saved) in record.objects.iter().enumerate() {
-            let Some(current) = self.read(&saved.object).await? else { continue };
+            let current = match self.read(&saved.object).await {
+                Ok(Some(current)) => current,
+                Ok(None) => continue,
+                Err(error) => {
+                    progress(&format!("warning: {error}; its saved state is used"));
+                    continue;
+                }
+            };
             if current["metadata"]["uid"] != saved.object.uid.as_str() {
                 continue;
             }
-            let current = manifest(current, &record.marker, &ids);
-            if current != (saved.manifest.clone(), saved.owners.clone()) {
-                changed.push((index, current));
+            let (mut manifest, owners) = manifest(current, &record.marker, &ids);
+            let volume = |manifest: &Value| manifest["spec"]["volumeName"].clone();
+            if volume(&manifest) != volume(&saved.manifest) {
+                return Err(CommandError::Refused(format!(
+                    "{} has another volume since it was saved; start a new undo with another --out",
+                    saved.object.typed
+                )));
+            }
+            // Controllers remove their finalizers during the deletion.
+            let finalizers = saved.manifest["metadata"].get("finalizers").cloned();
+            if let Some(metadata) = manifest["metadata"].as_object_mut() {
+                metadata.remove("finalizers");
+                metadata.extend(finalizers.map(|list| ("finalizers".to_owned(), list)));
+            }
+            if manifest != saved.manifest || owners != saved.owners {
+                changed.push((index, (manifest, owners)));
             }
         }
         if changed.is_empty() {
@@ -174,7 +202,6 @@ impl Undo<'_> {
     /// Ends the deletion of the old object, and waits for that. Returns whether it has ended.
     async fn end_deletion(&mut self) -> Result<bool, CommandError> {
         let target = self.record.target.clone();
-        let info = self.info(&target)?;
         // The token controller deletes the tokens of a ServiceAccount after it.
         let objects = match target.resource.as_str() {
             "serviceaccounts" => self.record.objects.iter().map(|one| one.object.clone()).collect(),
@@ -186,10 +213,7 @@ impl Undo<'_> {
         let mut waiter = Waiter::new(client, self.cluster.clone(), self.deadline);
         waiter.watch(&awaited).await?;
         self.detach().await?;
-        if let Some(json) = self.old_target().await?.filter(|json| self.is_held(json)) {
-            let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
-            let target = TargetObject { session: self.session.clone(), info, object_ref, json };
-            check_release_by_belay(&target, &self.cluster, "").await?;
+        if let Some(target) = self.held_target().await? {
             for line in approve_release(&target, REASON).await? {
                 progress(&line);
             }
@@ -202,6 +226,17 @@ impl Undo<'_> {
             }
             never = self.keep_detaching() => match never {}
         }
+    }
+
+    /// The old object, if belay holds it.
+    async fn held_target(&self) -> Result<Option<TargetObject>, CommandError> {
+        let target = &self.record.target;
+        let Some(json) = self.old_target().await?.filter(|json| self.is_held(json)) else {
+            return Ok(None);
+        };
+        let info = self.info(target)?;
+        let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
+        Ok(Some(TargetObject { session: self.session.clone(), info, object_ref, json }))
     }
 
     /// Whether belay holds the old object. Of a Namespace, it may hold the content.
@@ -284,6 +319,12 @@ impl Undo<'_> {
     async fn wait_for_account(&self, secret: &Value, namespace: &str) -> Result<(), ApiError> {
         let Some(info) = self.names.of_object("", "ServiceAccount") else { return Ok(()) };
         let name = secret["metadata"]["annotations"][ACCOUNT_NAME].as_str().unwrap_or_default();
+        // Any user may write the name of an account that is never created.
+        let is_awaited =
+            |object: &Object| object.resource == "serviceaccounts" && object.name == name;
+        if name != "default" && !self.record.objects.iter().any(|one| is_awaited(&one.object)) {
+            return Ok(());
+        }
         let caller = &self.session.caller;
         while caller.object(info, namespace, name).await?.is_none()
             && Instant::now() < self.deadline

@@ -94,7 +94,7 @@ impl Undo<'_> {
             match read.as_ref().and_then(|claim| claim["status"]["phase"].as_str()) {
                 Some("Bound") => return Ok(()),
                 phase if Instant::now() >= self.deadline => {
-                    let phase = phase.unwrap_or("gone").to_owned();
+                    let phase = phase.unwrap_or("deleted").to_owned();
                     return Err(CommandError::Remote(format!(
                         "{} is {phase} and not Bound at the end of the time limit",
                         claim.typed

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::decide::item::JudgedObject;
 use crate::decide::{Blocker, Cause, Decision, Reason};
-use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
+use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::Policy;
 
 /// One objection of a policy to the request.
@@ -17,6 +17,8 @@ pub struct Finding<'a> {
     pub more: usize,
     /// Whether an approval of the target with scope Content covers the object.
     pub covered_by_content_approval: bool,
+    /// Whether the hold keeps the object for this policy, also during a Pause.
+    pub held: bool,
     /// After how many seconds belay allows the same request and holds the object.
     pub retry: Option<i64>,
 }
@@ -46,6 +48,7 @@ pub fn merge_findings(
             causes,
             more: others,
             covered_by_content_approval,
+            held,
             ..
         } = finding;
         let same = indexes.entry((decision, reason, item.uid())).or_default();
@@ -74,7 +77,7 @@ pub fn merge_findings(
             required_approvals: policy.approval.required,
             covered_by_content_approval: covered_by_content_approval
                 && !target_uids.contains(&item.uid()),
-            held: item.hold() != HoldAge::NotHeld,
+            held,
         });
     }
     (blockers, more)

@@ -144,6 +144,9 @@ pub(super) fn compare(
     let warnings = warnings(verdict);
     assert!(warnings.iter().all(|w| w.chars().count() <= 120), "{warnings:?}");
     same("warning", &row.expect.warning, &warnings.first().cloned());
+    if row.expect.warnings.is_some() {
+        same("warnings", &row.expect.warnings, &Some(warnings.len()));
+    }
     let after = verdict.hold.as_ref().map(|_| {
         let mut patched = new.unwrap().clone();
         json_patch::patch(&mut patched, &patch(verdict).unwrap()).unwrap();

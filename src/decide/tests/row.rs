@@ -139,6 +139,8 @@ pub(super) struct Expect {
     pub(super) verdict: String,
     pub(super) message: Option<String>,
     pub(super) warning: Option<String>,
+    /// The number of warnings.
+    pub(super) warnings: Option<usize>,
     /// The finalizers after the patch has been applied.
     pub(super) after: Option<Vec<String>>,
     pub(super) code: Option<u16>,

@@ -108,8 +108,8 @@ impl Leaders {
         rest.filter_map(|(number, namespace)| Some((number, namespace?))).collect()
     }
 
-    /// Leaves cycles to the namespace controller, if the Namespace of all their objects is deleted.
-    /// Returns whether there were such cycles.
+    /// Leaves cycles to the namespace controller, if the Namespace of all their objects is deleted, and
+    /// its DELETEs can be accepted one after the other. Returns whether there were such cycles.
     fn leave_cycles_to_namespaces(&mut self, objects: &Objects<'_>) -> bool {
         let mut were_left = false;
         let components = components(&later_units(objects, self));
@@ -119,7 +119,8 @@ impl Leaders {
             };
             let (content, others): (Vec<usize>, Vec<usize>) =
                 cycle.iter().partition(|unit| objects.namespace(**unit) == Some(namespace));
-            if others.iter().all(|other| *other == namespace) {
+            if others.iter().all(|other| *other == namespace) && self.have_order(objects, &content)
+            {
                 let follow =
                     |unit| self.follow(unit, Deleter::NamespaceController, vec![namespace]);
                 content.into_iter().for_each(follow);
@@ -130,6 +131,24 @@ impl Leaders {
             self.find_units();
         }
         were_left
+    }
+
+    /// Whether an order of single DELETEs exists for these units and what follows them, in which
+    /// each user comes before what it uses, and before the owners of that.
+    fn have_order(&self, objects: &Objects<'_>, units: &[usize]) -> bool {
+        let mut later = vec![BTreeSet::new(); objects.ids.len()];
+        for (user, used) in &objects.uses {
+            let mut next = vec![*used];
+            while let Some(number) = next.pop() {
+                if number != *user && later[*user].insert(number) {
+                    next.extend(&self.leaders[number]);
+                }
+            }
+        }
+        let concerns = |number: &usize| self.units[*number].iter().any(|unit| units.contains(unit));
+        let is_cycle =
+            |component: &&Vec<usize>| component.len() > 1 && component.iter().any(concerns);
+        components(&later).iter().find(is_cycle).is_none()
     }
 
     /// Follows the leaders down from the objects without one. Leaders in a cycle are reached

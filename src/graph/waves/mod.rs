@@ -10,8 +10,8 @@
 //! An object with a leader gets no DELETE from the client: a controller deletes it after its
 //! leader. All objects that follow one DELETE form a unit. A unit is in a later wave than the
 //! units that use one of its objects, and than the content of its Namespace or CRD. Units that
-//! use each other form a cycle. If their Namespace is deleted as well, its controller deletes
-//! them, because admission accepts that. Otherwise they share a wave.
+//! use each other form a cycle, and share a wave. If only their owners form it, and their Namespace
+//! is deleted as well, its controller deletes them one by one.
 
 mod cycles;
 mod leaders;

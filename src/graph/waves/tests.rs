@@ -248,12 +248,16 @@ fn objects_that_use_each_other_share_a_wave_and_are_reported() {
     ids.retain(|id| !graph.coordinates(*id).1.is_empty());
     let (waves, cycles) = names_of(&graph, &plan(&graph, &ids));
     assert_eq!((waves, cycles), (vec!["o2".to_owned(), "o0 o1".to_owned()], 1));
-    // With their Namespace, they are left to its controller.
-    let (waves, cycles) = named(&objects);
-    assert_eq!(
-        (waves, cycles),
-        (vec!["b o2 gizmos.example.com".to_owned(), "*o0 a *o1".to_owned()], 0)
-    );
+    // A ConfigMap that a Pod uses owns the Pod, as another Pod does that owns a used claim. The
+    // namespace controller deletes the user first.
+    let owned = [
+        object(2, &[], &[]),
+        object(1, &[0], &[]),
+        object(0, &[], &[]),
+        object(3, &[0, 2], &[1, 2]),
+    ];
+    let (waves, cycles) = named(&owned);
+    assert_eq!((waves, cycles), (vec!["*o2 a b +o1 +o3 gizmos.example.com *o0".to_owned()], 0));
     // Owners in a cycle: the first one gets a DELETE.
     let owners = [object(2, &[1], &[]), object(2, &[0], &[])];
     assert_eq!(named(&owners).0[0], "o0 +o1");

@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::answer::MAX_ASKED;
 use super::destroyed::{Destroyed, destroyed};
 use super::outcome::ImpactOutcomes;
 use crate::command::document::Object;
@@ -46,8 +47,9 @@ impl AcceptedPart {
                 format!("; this destroys {} for good: {resources}", counted(count, "resource"))
             }
         };
+        let least = if count > MAX_ASKED { "at least " } else { "" };
         format!(
-            "kubectl deletes {} of these {count} objects without an approval: {}{more}{destroys}",
+            "kubectl deletes {least}{} of these {count} objects without an approval: {}{more}{destroys}",
             self.targets.len(),
             named.join(", ")
         )

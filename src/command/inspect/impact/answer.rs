@@ -14,7 +14,7 @@ use crate::graph::{Graph, Node, NodeId};
 use crate::objects::CRDS;
 
 /// The limit of objects about which the command asks the API server.
-const MAX_ASKED: usize = 100;
+pub const MAX_ASKED: usize = 100;
 
 /// Why the answer about one of several objects is unknown.
 const ASKED_ALONE: &str = "the API server judges the delete of each object alone, and other \

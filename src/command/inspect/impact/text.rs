@@ -353,7 +353,7 @@ fn tail(impact: &Impact, view: View) -> String {
         line("refused", refused);
     }
     if let Some(accepted) = &impact.accepted {
-        line("even so", &accepted.text(impact.targets.len(), impact.omitted_namespace()));
+        line("anyway", &accepted.text(impact.targets.len(), impact.omitted_namespace()));
     }
     for warning in &impact.warnings {
         line("warning", warning);
