@@ -29,6 +29,8 @@ pub struct Access {
     pub context: Option<String>,
     /// A user to impersonate.
     pub impersonate: Option<String>,
+    /// The groups of that user.
+    pub impersonate_groups: Vec<String>,
 }
 
 /// The user of a command, connected to the API server.
@@ -51,6 +53,9 @@ impl Caller {
         let mut config = without_retries(config);
         if let Some(user) = &access.impersonate {
             config.auth_info.impersonate = Some(user.clone());
+        }
+        if !access.impersonate_groups.is_empty() {
+            config.auth_info.impersonate_groups = Some(access.impersonate_groups.clone());
         }
         let namespace = config.default_namespace.clone();
         let client = kube::Client::try_from(config.clone());

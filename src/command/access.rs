@@ -25,32 +25,38 @@ pub struct AccessArguments {
     /// The user to impersonate
     #[arg(long = "as", help_heading = CONNECTION, value_name = "USER")]
     impersonate: Option<String>,
+
+    /// A group of the user to impersonate; can be given several times
+    #[arg(long, help_heading = CONNECTION, value_name = "GROUP", requires = "impersonate")]
+    as_group: Vec<String>,
 }
 
 impl AccessArguments {
     /// Whether the user gave any of the options.
     pub fn is_given(&self) -> bool {
-        let Self { kubeconfig, context, impersonate } = self;
+        let Self { kubeconfig, context, impersonate, as_group: _ } = self;
         kubeconfig.is_some() || context.is_some() || impersonate.is_some()
     }
 
     /// The given options, for a next command; kubectl has them as well. Each after a space.
     pub fn options(&self) -> String {
-        let Self { kubeconfig, context, impersonate } = self;
+        let Self { kubeconfig, context, impersonate, as_group } = self;
         let kubeconfig = kubeconfig.as_ref().map(|path| path.to_string_lossy());
         let options = [
             ("kubeconfig", kubeconfig.as_deref()),
             ("context", context.as_deref()),
             ("as", impersonate.as_deref()),
         ];
-        let given = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let groups = as_group.iter().map(|group| ("as-group", Some(group.as_str())));
+        let options = options.into_iter().chain(groups);
+        let given = options.filter_map(|(name, value)| Some((name, value?)));
         given.map(|(name, value)| format!(" --{name}={}", shell_word(value))).collect()
     }
 }
 
 impl From<AccessArguments> for Access {
     fn from(arguments: AccessArguments) -> Self {
-        let AccessArguments { kubeconfig, context, impersonate } = arguments;
-        Self { kubeconfig, context, impersonate }
+        let AccessArguments { kubeconfig, context, impersonate, as_group } = arguments;
+        Self { kubeconfig, context, impersonate, impersonate_groups: as_group }
     }
 }

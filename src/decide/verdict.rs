@@ -340,7 +340,7 @@ pub enum DenialStatus {
     Forbidden,
     /// 429. `kubectl drain` retries after this code.
     TooManyRequests,
-    /// 404. The namespace controller deletes all objects of a kind with one request, which the API
+    /// The code is 404. The namespace controller deletes all objects of a kind with one request, which the API
     /// server stops at the first denial with another code.
     NotFound,
 }

@@ -47,8 +47,8 @@ pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use object_ref::ObjectRef;
 pub use one_line::{
-    LONGEST_NAME, NEXT_STEP, and_more, clear_name, counted, in_namespace, is_plain_name, more,
-    namespace_option, one_line, one_line_name, shell_word, without_controls,
+    LONGEST_NAME, NEXT_STEP, and_more, clear_name, counted, in_namespace, is_control,
+    is_plain_name, more, namespace_option, one_line, one_line_name, shell_word, without_controls,
 };
 pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};

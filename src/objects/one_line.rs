@@ -67,7 +67,7 @@ fn printable_chars(text: &str) -> impl Iterator<Item = char> {
 
 /// Whether a character controls a terminal or a log: control characters, line breaks, and
 /// characters that change the direction of text.
-fn is_control(c: char) -> bool {
+pub fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

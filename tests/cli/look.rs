@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::manifest::{Manifest as _, pod, workload};
+use crate::harness::manifest::{Manifest as _, config_map, pod, workload};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
@@ -169,4 +169,32 @@ fn forbidden_reads_are_reported() {
     // With --as, an administrator gets the answer for that user.
     let as_eve = belay(plane, &[&target[..], &["--as", "look-eve"]].concat());
     assert_eq!((as_eve.code, as_eve.stdout), (1, little.stdout));
+    let groups = ["--as", "look-eve", "--as-group", "system:masters"];
+    assert_eq!(belay(plane, &[&target[..], &groups].concat()).code, 0);
+}
+
+#[test]
+fn what_a_delete_of_several_objects_deletes_without_an_approval_is_reported() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-part").unwrap();
+    plane.apply(&config_map("gold").with_namespace(&ns).with_protect_label("Always")).unwrap();
+    plane.apply(&config_map("plain").with_namespace(&ns)).unwrap();
+    let impact = ["impact", "cm/gold", "cm/plain", "-n", &ns];
+    let told = eventually("a denial", LIMIT, || {
+        let told = json(&belay(plane, &[&impact[..], &["-o", "json"]].concat()));
+        if told["verdict"] == "Deny" { Ok(told) } else { Err(format!("{told}").into()) }
+    })
+    .unwrap();
+    let accepted = told["accepted"]["targets"].as_array().unwrap();
+    assert_eq!((accepted.len(), &accepted[0]["name"]), (1, &"plain".into()), "{told}");
+    let text = belay(plane, &impact).stdout;
+    assert!(text.contains("   DENIED in part   "), "{text}");
+    let even_so = "kubectl deletes 1 of these 2 objects without an approval: configmap/plain\n";
+    assert!(text.contains(even_so), "{text}");
+    let deleted = plane.api().delete(&["cm/gold", "cm/plain"], &ns).unwrap();
+    assert!(!deleted.ok(), "{deleted:?}");
+    assert!(plane.api().get("cm/gold", &ns).unwrap().is_some());
+    plane.api().wait_gone(("cm/plain", &ns), LIMIT).unwrap();
+    let alone = json(&belay(plane, &["impact", "cm/gold", "-n", &ns, "-o", "json"]));
+    assert!(alone["accepted"].is_null(), "{alone}");
 }

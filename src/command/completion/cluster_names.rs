@@ -42,6 +42,8 @@ impl Cluster {
             kubeconfig: given("--kubeconfig").map(Into::into),
             context: given("--context"),
             impersonate: given("--as"),
+            // Without its groups, the user may see less.
+            impersonate_groups: given("--as-group").into_iter().collect(),
         });
         Self { access, namespace: given("-n").or_else(|| given("--namespace")) }
     }

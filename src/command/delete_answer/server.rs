@@ -10,7 +10,7 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::Error;
 
 use crate::cluster::{Caller, DeleteResponse, UserIdentity, shortened};
-use crate::command::diagnosis::is_refusal;
+use crate::command::diagnosis::{is_refusal, is_unanswered};
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, join_steps};
 use crate::objects::{
     KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, without_controls,
@@ -125,6 +125,7 @@ impl ServerAnswer {
         match status.code {
             403 if may == Some(false) => Self::Refuses(missing_right_text(target, user)),
             403 => Self::Refuses(says),
+            _ if is_silent_belay(&status.message) => Self::Refuses(SILENT_BELAY.to_owned()),
             _ if is_refusal(&status.message) => Self::Refuses(says),
             // The object was re-created, or a webhook does not support dry runs.
             _ => Self::Unknown(says),
@@ -140,6 +141,16 @@ fn missing_right_text(object: &ObjectRef, user: &str) -> String {
         "you may not delete it; next: have an administrator bind the RBAC verb delete on \
          {kind}{scope} to {user}"
     )
+}
+
+/// The sentence for a DELETE that the API server refuses because belay does not answer.
+const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the delete; next: try \
+                            again later, and tell the administrators of belay";
+
+/// Whether the message reports that a webhook of belay did not answer.
+fn is_silent_belay(message: &str) -> bool {
+    let name = message.split('"').nth(1);
+    is_unanswered(message) && name.is_some_and(|name| name.ends_with(".belay.dev"))
 }
 
 /// Whether the message reports a denial by a webhook of belay.
@@ -316,7 +327,9 @@ mod tests {
         let no_right = read(403, "User cannot delete", Some(false));
         assert!(no_right.contains("persistentvolumeclaims in namespace db to eve"), "{no_right}");
         let dead = "Internal error occurred: failed calling webhook \"a.example.com\"";
-        assert!(read(500, dead, None).starts_with("Refuses"));
+        assert!(read(500, dead, None).starts_with("Refuses(\"Internal error"));
+        let silent = "Internal error occurred: failed calling webhook \"delete.belay.dev\": at /x";
+        assert!(read(500, silent, None).starts_with("Refuses(\"belay does not answer, so"));
         // Causes of another webhook are not belay's.
         let foreign = status("a.example.com", &verdict());
         let answer = ServerAnswer::from_status(&claim(), "eve", &foreign, None);

@@ -8,6 +8,7 @@
 //!  finalizers ─► finding ─►├► controller ┼► causes: all reasons of one object
 //!  hold ────┘              └► namespace ─┘
 //!  approval: the required approvals    verdict: the verdict on a DELETE
+//!  irreversible: the kinds whose deletion can't be undone
 //! ```
 
 mod admission;
@@ -18,6 +19,7 @@ mod finalizers;
 mod finding;
 mod guarded;
 mod hold;
+mod irreversible;
 mod namespace;
 mod refusal;
 #[cfg(test)]
@@ -30,5 +32,6 @@ pub use self::finalizers::{BlockingFinalizer, finalizers_of};
 pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text};
+pub use self::irreversible::why_final;
 pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message};
 pub use self::verdict::verdict_on_delete;

@@ -22,7 +22,7 @@ use super::document::FailedRead;
 use super::picture::Picture;
 use super::screen::{Screen, Table, cut};
 use super::{CommandError, print};
-use crate::objects::first_in_turns;
+use crate::objects::{first_in_turns, is_control};
 
 /// The version of all documents. Within a version, no field changes its meaning or is removed.
 pub const VERSION: &str = "belay.dev/v1alpha1";
@@ -147,7 +147,7 @@ impl<'a, R: ?Sized> Document<'a, R> {
 fn escape(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        match c.is_control() && c != '\n' {
+        match is_control(c) && c != '\n' {
             true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => text.push(c),
         }

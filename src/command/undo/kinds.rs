@@ -2,29 +2,6 @@
 
 use crate::objects::{KindInfo, Kinds};
 
-/// Kinds whose deletion can't be undone, each with the reason.
-const FINAL: &[(&str, &str, &str)] = &[
-    ("", "pods", "the kubelet stops its containers, and its controller creates another one"),
-    ("", "nodes", "the kubelet registers its Node again; next: restart the kubelet of the node"),
-    (
-        "",
-        "persistentvolumes",
-        "Kubernetes deletes it after its claim, and the claim has no other volume; next: keep the \
-         claim, and set the volume's reclaim policy to Retain",
-    ),
-    ("batch", "jobs", "a new Job would run again"),
-    (
-        "apiextensions.k8s.io",
-        "customresourcedefinitions",
-        "the API server deletes its resources already; next: save those that still exist",
-    ),
-    (
-        "apiregistration.k8s.io",
-        "apiservices",
-        "its server keeps the objects; next: create it again",
-    ),
-];
-
 /// Objects of a Namespace that their controllers create again.
 const RECREATED: &[(&str, &str)] = &[
     ("", "pods"),
@@ -50,25 +27,17 @@ const SCALABLE: &[(&str, &str)] = &[
 ];
 
 /// Kinds whose objects create objects of other kinds again.
-const CREATES: &[((&str, &str), (&str, &str))] = &[
-    (("apps", "deployments"), ("apps", "replicasets")),
-    (("", "services"), ("discovery.k8s.io", "endpointslices")),
-    (("apps", "statefulsets"), ("apps", "controllerrevisions")),
-    (("apps", "daemonsets"), ("apps", "controllerrevisions")),
+const CREATES: &[[&str; 4]] = &[
+    ["apps", "deployments", "apps", "replicasets"],
+    ["", "services", "discovery.k8s.io", "endpointslices"],
+    ["apps", "statefulsets", "apps", "controllerrevisions"],
+    ["apps", "daemonsets", "apps", "controllerrevisions"],
 ];
 
 /// Whether objects of the first kind create objects of the second kind again.
 pub fn creates(owner: &KindInfo, object: &KindInfo) -> bool {
-    let pair = [owner, object].map(|info| (info.group.as_str(), info.resource.as_str()));
-    CREATES.iter().any(|(owner, object)| [*owner, *object] == pair)
-}
-
-/// Why the deletion of an object of this kind can't be undone.
-pub fn why_final(info: &KindInfo) -> Option<&'static str> {
-    let is_kind = |(group, resource, _): &&(&str, &str, &str)| {
-        (*group, *resource) == (info.group.as_str(), info.resource.as_str())
-    };
-    FINAL.iter().find(is_kind).map(|(.., why)| *why)
+    let pair = [&*owner.group, &*owner.resource, &*object.group, &*object.resource];
+    CREATES.contains(&pair)
 }
 
 /// Whether Kubernetes creates this object of a Namespace again.

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::kinds::{creates, is_last, is_recreated, is_scalable, why_final};
+use super::kinds::{creates, is_last, is_recreated, is_scalable};
 use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
 use super::record::{
     DetachedDependent, LostObject, SavedObject, SavedVolume, StoppedWorkload, UndoRecord,
 };
 use crate::cluster::Caller;
 use crate::command::CommandError;
+use crate::command::diagnosis::why_final;
 use crate::command::document::Object;
 use crate::command::inspect::{
     ClusterIdentity, Inspection, SearchArguments, TargetQuery, read_inspection,
@@ -328,9 +329,9 @@ impl<'i> Reading<'i> {
             // An editor of another namespace can write such a reference.
             let own = self.target.object_ref();
             let namespace = own.own_namespace();
-            let is_foreign = !namespace.is_empty()
-                && !(own.is_namespace() && node.namespace().is_empty())
-                && node.namespace() != namespace;
+            let is_own = node.namespace() == namespace
+                || (own.is_namespace() && node.namespace().is_empty());
+            let is_foreign = !namespace.is_empty() && !is_own;
             if is_foreign || saved.contains(&node.uid().to_string()) {
                 continue;
             }

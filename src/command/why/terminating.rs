@@ -12,7 +12,7 @@ use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
-    guarded_finalizers,
+    guarded_finalizers, why_final,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
@@ -43,6 +43,9 @@ pub struct Terminating {
     pub unread: Vec<FailedRead>,
     #[serde(skip)]
     arguments: String,
+    /// Whether `undo` can create it again.
+    #[serde(skip)]
+    can_be_undone: bool,
 }
 
 impl Terminating {
@@ -75,7 +78,18 @@ impl Terminating {
             Hold { state: hold.clone(), installed: true, no_leader, ..Hold::default() };
         let (causes, unread) = causes(target, snapshot, &known_hold).await;
         let arguments = object_ref.arguments();
-        Some(Self { since, finalizers, hold, conditions, causes, settles, unread, arguments })
+        let can_be_undone = !finalizers.is_empty() && why_final(&target.info).is_none();
+        Some(Self {
+            since,
+            finalizers,
+            hold,
+            conditions,
+            causes,
+            settles,
+            unread,
+            arguments,
+            can_be_undone,
+        })
     }
 
     /// Whether nothing blocks the deletion.
@@ -132,6 +146,10 @@ impl Terminating {
                 (false, ..) => String::new(),
             };
             let _ = writeln!(text, "{hold}{when}");
+        }
+        if self.can_be_undone {
+            let arguments = &self.arguments;
+            let _ = writeln!(text, "if the deletion is a mistake: kubectl belay undo {arguments}");
         }
         let is_evidence =
             |text: &String| self.causes.iter().any(|cause| cause.evidence.contains(text));
@@ -246,6 +264,7 @@ mod tests {
         let foreign = "its controller seems to be gone";
         let pvc = "kubernetes.io/pvc-protection";
         let mut terminating = Terminating {
+            can_be_undone: false,
             since: "2026-01-01T00:00:00Z".to_owned(),
             unread: Vec::new(),
             finalizers: vec![finalizer("x.dev/y"), finalizer(pvc), finalizer(HOLD)],

@@ -71,7 +71,7 @@ async fn uninstall(
     if dry_run || must_ask {
         let options = UninstallOptions { abandon, dry_run: true, limit };
         let (report, messages) = execute(&session, &settings, options).await?;
-        let text = plan_text(&report, &messages);
+        let text = plan_text(&report, &messages, abandon);
         if dry_run {
             let code = if report.unread.is_empty() { 0 } else { 3 };
             return UninstallOutput::new(&report, true, messages, &text, code).print(output);
@@ -190,10 +190,11 @@ fn record(event: Event, messages: &mut Messages, show: &dyn Fn(&str)) {
     }
 }
 
-/// The planned changes.
+/// The planned changes. `abandon`: whether objects in use are released as well.
 fn plan_text(
     UninstallReport { tally, left, unread }: &UninstallReport,
     messages: &Messages,
+    abandon: bool,
 ) -> String {
     let warnings = messages.warnings.iter().map(|warning| format!("warning: {warning}"));
     let lines = messages.steps.iter().cloned().chain(warnings);
@@ -209,7 +210,10 @@ fn plan_text(
     }
     for HeldObject { target, reason } in waits {
         let (what, why) = (target.arguments(), reason_text(reason));
-        text.push_str(&format!("would wait for {what}: {why}\n"));
+        text.push_str(&match abandon {
+            true => format!("would release {what}, which is then deleted although {why}\n"),
+            false => format!("would wait for {what}: {why}\n"),
+        });
     }
     for (kind, why) in unread {
         text.push_str(&format!("could not read {kind}: {why}\n"));
@@ -240,7 +244,8 @@ fn remaining_text(UninstallReport { tally, left, unread }: &UninstallReport, me:
     }
     if !waits.is_empty() {
         text.push_str(
-            "\nhint: run this again to continue, or add --abandon to release objects that are in use",
+            "\nhint: run this again to continue, or add --abandon to release objects that are in use, \
+             which are then deleted",
         );
     }
     let kinds: Vec<&str> = fails
@@ -289,7 +294,8 @@ mod tests {
              - configmaps/a -n shop: it waits for Pod shop/web\n\
              - 2 configmaps: the API server answers 403: cannot patch\n\
              - secrets, which could not be read: secrets is forbidden: no\n\
-             hint: run this again to continue, or add --abandon to release objects that are in use\n\
+             hint: run this again to continue, or add --abandon to release objects that are in use, \
+             which are then deleted\n\
              hint: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
              secrets to bob, if that is what is missing, and run this again"
         );
@@ -324,7 +330,7 @@ mod tests {
     fn a_dry_run_reports_the_planned_changes() {
         let planned = |report: &UninstallReport| {
             let steps = vec!["would delete: ValidatingWebhookConfiguration belay".to_owned()];
-            plan_text(report, &Messages { steps, ..Messages::default() })
+            plan_text(report, &Messages { steps, ..Messages::default() }, false)
         };
         let deletes = "would delete: ValidatingWebhookConfiguration belay\n";
         assert_eq!(
@@ -344,6 +350,10 @@ mod tests {
                  would wait for configmaps/c -n shop: it waits for Pod shop/web\n"
             )
         );
+        let abandoned = plan_text(&report, &Messages::default(), true);
+        let deletes = "would release configmaps/c -n shop, which is then deleted although it waits for \
+                       Pod shop/web\n";
+        assert!(abandoned.ends_with(deletes), "{abandoned}");
     }
 
     #[test]

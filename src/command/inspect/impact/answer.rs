@@ -31,6 +31,9 @@ pub struct TargetAnswers {
     /// The targets that belay denies only because other targets use them, each with those that
     /// must be deleted before it.
     pub predecessors: Predecessors,
+    /// The targets whose DELETE the API server accepts, also after targets before them. Empty for
+    /// one target.
+    pub accepted: Vec<NodeId>,
 }
 
 /// Asks the API server about each target with a dry run. `None` for files, and if no target can be
@@ -57,13 +60,21 @@ pub async fn ask_server(
     let webhooks = Webhooks::read(&caller.client, &inspection.installation.1);
     let (mut answers, webhooks) = tokio::join!(asking, webhooks);
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
-    let mut predecessors = Predecessors::new();
+    let (mut predecessors, mut accepted) = (Predecessors::new(), Vec::new());
     if nodes.len() > 1 {
         let passes = verdict.is_some_and(|verdict| verdict.decision.passes());
         let users = TargetUsers::new(inspection, targets, cascade);
         for (id, _, answer) in &mut answers {
-            let ServerAnswer::Denies(denial) = answer else { continue };
-            match users.of_denial(denial, *id) {
+            let ServerAnswer::Denies(denial) = answer else {
+                accepted.extend(matches!(answer, ServerAnswer::Accepts(_)).then_some(*id));
+                continue;
+            };
+            let users = users.of_denial(denial, *id, &accepted);
+            if matches!(&users, Users::Targets(all) if all.iter().all(|one| accepted.contains(one)))
+            {
+                accepted.push(*id);
+            }
+            match users {
                 // The verdict of the command judges all targets together.
                 Users::Targets(_) | Users::Unknown if complete && !passes => {}
                 Users::Targets(earlier) => {
@@ -90,7 +101,7 @@ pub async fn ask_server(
     let mut answer = DeleteAnswer::merge(&first, local, complete, Some(server), &webhooks);
     let ends = !webhooks.are_missing() && nodes.iter().any(|node| is_belay(inspection, *node));
     answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
-    Some(TargetAnswers { answer, predecessors })
+    Some(TargetAnswers { answer, predecessors, accepted })
 }
 
 /// Whether the deletion of this object ends the protection: belay's Namespace owns its webhook
@@ -133,7 +144,8 @@ impl<'g> TargetUsers<'g> {
         Self { graph, deleted_by }
     }
 
-    fn of_denial(&self, denial: &ServerDenial, target: NodeId) -> Users {
+    /// Of several targets that delete a user, it prefers an accepted one.
+    fn of_denial(&self, denial: &ServerDenial, target: NodeId, accepted: &[NodeId]) -> Users {
         let mut earlier = BTreeSet::new();
         let mut is_unknown = denial.verdict.more > 0;
         for (blocker, texts) in denial.verdict.blockers.iter().zip(&denial.blocker_texts) {
@@ -147,8 +159,10 @@ impl<'g> TargetUsers<'g> {
             for (user, _) in &texts.causes {
                 // A user that its owner deletes: `StatefulSet shop/db (Pod db-0)`.
                 let user = user.rsplit_once(" (").map_or(user.as_str(), |(owner, _)| owner);
-                let mut targets = self.deleted_by.get(user).into_iter().flatten();
-                match targets.find(|other| **other != target) {
+                let targets = self.deleted_by.get(user).into_iter().flatten();
+                let mut others = targets.filter(|other| **other != target);
+                let accepted = others.clone().find(|other| accepted.contains(other));
+                match accepted.or_else(|| others.next()) {
                     Some(other) => {
                         earlier.insert(*other);
                     }

@@ -1,5 +1,6 @@
 //! `kubectl belay impact`: shows the effects of a deletion.
 
+mod accepted;
 mod answer;
 mod cascade;
 mod deletion;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use self::accepted::AcceptedPart;
 use self::answer::{TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::Predecessors;
@@ -121,8 +123,11 @@ pub async fn assess(
     let mut impact = Impact::new(inspection, verdict.as_ref(), cascade.into());
     let mut predecessors = Predecessors::new();
     if let Some(asked) = asked {
-        let TargetAnswers { answer, predecessors: denied } = asked;
+        let TargetAnswers { answer, predecessors: denied, accepted } = asked;
         impact.add_answer(inspection, answer);
+        let is_partial = impact.verdict == ReportedVerdict::Deny && !accepted.is_empty();
+        impact.accepted =
+            is_partial.then(|| AcceptedPart::new(inspection, &accepted, cascade.into()));
         predecessors = denied;
     }
     impact.you_may = match &verdict {

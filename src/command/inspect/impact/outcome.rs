@@ -55,12 +55,12 @@ impl<'s> ImpactOutcomes<'s> {
     /// The outcomes if the targets are deleted with this propagation policy, with these approvals.
     pub fn new(
         inspection: &'s Inspection,
+        targets: &[NodeId],
         cascade: Propagation,
         approvals: &[NeededApproval],
     ) -> Self {
         let graph = &inspection.graph;
-        let targets = inspection.deletable_targets().into_iter();
-        let targets = targets.filter_map(|id| graph.get(id));
+        let targets = targets.iter().filter_map(|id| graph.get(*id));
         let targets = targets.map(|node| (node.id(), Propagation::effective(node, Some(cascade))));
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
         let on_nodes = pods_on_nodes(inspection);

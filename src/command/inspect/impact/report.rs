@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::accepted::AcceptedPart;
 use super::destroyed::{Destroyed, destroyed};
 use super::nodes::{StrandedVolume, stranded_volumes};
 use super::order::DeletionOrder;
@@ -60,6 +61,10 @@ pub struct Impact {
     /// with `--removed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<DeletionOrder>,
+    /// The targets that the API server deletes without an approval, although it denies others.
+    /// Absent if there are none, and for files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<AcceptedPart>,
     /// The numbers of affected objects.
     pub summary: Summary,
     /// Resources outside the cluster that are destroyed for good.
@@ -171,7 +176,8 @@ impl Impact {
         // A denied deletion has these effects if it is approved.
         let denied = verdict.filter(|verdict| verdict.decision == Decision::Deny);
         let approvals = denied.map_or_else(Vec::new, needed_approvals);
-        let outcomes = ImpactOutcomes::new(inspection, cascade, &approvals);
+        let targets = inspection.deletable_targets();
+        let outcomes = ImpactOutcomes::new(inspection, &targets, cascade, &approvals);
         let broken = outcomes.broken();
         let lacks_leader = inspection.no_leader && outcomes.has_holds();
         let mut summary = Summary::default();
@@ -339,6 +345,7 @@ impl Impact {
             approve,
             you_may: None,
             order: None,
+            accepted: None,
             targets,
             summary,
             destroyed,

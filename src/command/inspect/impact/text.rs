@@ -36,7 +36,7 @@ const MAX_DEPTH: usize = 24;
 
 /// The kinds that a count names first.
 const COUNTED_FIRST: &[&str] =
-    &["Namespace", "StatefulSet", "Deployment", "DaemonSet", "Pod", "PVC", "PV"];
+    &["Namespace", "PVC", "PV", "StatefulSet", "Deployment", "DaemonSet", "Pod"];
 
 /// The kinds whose lines come first among lines of equal severity, by group and plural name.
 const DRAWN_FIRST: &[(&str, &str)] = &[
@@ -177,6 +177,7 @@ fn head(impact: &Impact, screen: Screen) -> String {
 pub(super) fn verdict_text(impact: &Impact) -> String {
     let word = impact.verdict.text();
     match &impact.order {
+        None if impact.accepted.is_some() => format!("{word} in part"),
         None => word.to_owned(),
         Some(order) if order.commands.is_empty() => {
             word.replace("ALLOWED", "ALLOWED in no known order")
@@ -350,6 +351,9 @@ fn tail(impact: &Impact, view: View) -> String {
     }
     if let Some(refused) = &impact.refused_otherwise {
         line("refused", refused);
+    }
+    if let Some(accepted) = &impact.accepted {
+        line("even so", &accepted.text(impact.targets.len(), impact.omitted_namespace()));
     }
     for warning in &impact.warnings {
         line("warning", warning);

@@ -49,6 +49,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             let _ = writeln!(text, "  all users: kubectl belay used-by {}", object.typed);
         }
         match verdict {
+            ReportedVerdict::Audit | ReportedVerdict::Warn
+                if report.verdict == ReportedVerdict::Hold =>
+            {
+                text.push_str("  belay refuses nothing now, but its hold keeps the object\n");
+                continue;
+            }
             ReportedVerdict::Audit => {
                 text.push_str("  belay only records this\n");
                 continue;

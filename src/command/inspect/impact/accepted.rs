@@ -1,0 +1,55 @@
+//! The part of a deletion that takes place although another part is denied. kubectl sends the
+//! DELETE of each target, and the API server decides about each alone.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::destroyed::{Destroyed, destroyed};
+use super::outcome::ImpactOutcomes;
+use crate::command::document::Object;
+use crate::command::inspect::inspection::Inspection;
+use crate::graph::{NodeId, Propagation};
+use crate::objects::{and_more, counted};
+
+/// The maximum number of objects in the text.
+const MAX_NAMED: usize = 5;
+
+/// The targets that the API server deletes without an approval, although it denies others.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceptedPart {
+    /// The targets.
+    pub targets: Vec<Object>,
+    /// Resources outside the cluster that their deletion destroys for good.
+    pub destroyed: Vec<Destroyed>,
+}
+
+impl AcceptedPart {
+    pub fn new(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Self {
+        let outcomes = ImpactOutcomes::new(inspection, targets, cascade, &[]);
+        Self {
+            targets: targets.iter().map(|id| Object::at(&inspection.graph, *id)).collect(),
+            destroyed: destroyed(inspection, &outcomes),
+        }
+    }
+
+    /// `count`: the number of all targets; `namespace`: left out of names.
+    pub fn text(&self, count: usize, namespace: &str) -> String {
+        let named: Vec<String> =
+            self.targets.iter().take(MAX_NAMED).map(|target| target.label(namespace)).collect();
+        let more = and_more(self.targets.len() - named.len(), "object");
+        let destroys = match self.destroyed.len() {
+            0 => String::new(),
+            count => {
+                let resources = self.destroyed.iter().map(|one| one.name.as_str());
+                let resources = resources.collect::<Vec<_>>().join(", ");
+                format!("; this destroys {} for good: {resources}", counted(count, "resource"))
+            }
+        };
+        format!(
+            "kubectl deletes {} of these {count} objects without an approval: {}{more}{destroys}",
+            self.targets.len(),
+            named.join(", ")
+        )
+    }
+}
