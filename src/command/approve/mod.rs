@@ -24,7 +24,7 @@ use super::target::{TargetArguments, TargetObject, Targets, read_rules, situatio
 use crate::cluster::Snapshot;
 use crate::objects::{ApiError, Uid};
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
-use crate::policy::{Approval, ObjectFacts, Policy};
+use crate::policy::{ObjectFacts, Policy};
 
 /// The default lifetime of an approval.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(1800);
@@ -159,8 +159,8 @@ pub async fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     }
 }
 
-/// Approves the end of a deletion, also of the content of a Namespace, unless the user has done so or
-/// enough others have. Returns the text for the user.
+/// Approves the end of a deletion, also of the content of a Namespace, unless the user has done so.
+/// Returns the text for the user.
 pub async fn approve_release(
     target: &TargetObject,
     reason: &str,
@@ -178,29 +178,20 @@ pub async fn approve_release(
     Ok(request.report(approval, snapshot.as_ref(), None).await.lines)
 }
 
-/// Whether an approval of the user with this scope is in force and counts, or the object needs no
-/// further one.
+/// Whether an approval of the user covers the deletion and counts. One that expires after the
+/// deletion began stays in force.
 fn is_approved(
     target: &TargetObject,
     snapshot: &Snapshot,
     policies: &[Policy],
     content: bool,
 ) -> bool {
-    let me = &target.session.me.name;
-    let consent = read_consent(target, snapshot, policies);
-    // Approvals of the object alone don't cover its content.
-    if !content
-        && consent.as_ref().is_some_and(|consent| consent.people.len() >= consent.terms.required)
-    {
-        return true;
-    }
     let world = snapshot.context.world.read();
-    let now = world.clock.now().as_second();
-    let is_given = |given: &Approval| {
-        given.approver == *me && (given.content || !content) && now < given.expires
-    };
-    consent.is_none_or(|consent| consent.people.contains(me))
-        && world.policies.approvals.of_uid(Uid::new(target.uid())).iter().any(is_given)
+    world.policies.approvals.of_uid(Uid::new(target.uid())).iter().any(|given| {
+        given.approver == target.session.me.name
+            && (given.content || !content)
+            && Policy::ineffective(given, policies).is_none()
+    })
 }
 
 /// Checks that the user may approve the end of a deletion, without an approval. Returns why it would

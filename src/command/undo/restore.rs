@@ -259,10 +259,11 @@ impl Undo<'_> {
     /// Creates an object again, and returns its uid. `None`: another object has its name.
     async fn restore(&self, saved: &SavedObject) -> Result<Option<String>, CommandError> {
         let SavedObject { object, manifest, .. } = saved;
-        let volume = self.record.volumes.iter().find(|volume| volume.claim_uid == object.uid);
         if self.read(object).await?.is_none() {
+            let mut volumes = self.record.volumes.iter();
+            let volume = volumes.find(|volume| volume.claim_uid == object.uid);
             if let Some(volume) = volume {
-                self.reserve(volume, object, None).await?;
+                self.reserve(volume, object).await?;
             }
             match self.create(object, manifest).await {
                 Ok(created) => {
@@ -281,9 +282,6 @@ impl Undo<'_> {
         }
         if existing["metadata"]["deletionTimestamp"].is_string() {
             return Err(CommandError::Refused(format!("{} is deleted again", object.typed)));
-        }
-        if let Some(volume) = volume {
-            self.reserve(volume, object, existing["metadata"]["uid"].as_str()).await?;
         }
         Ok(existing["metadata"]["uid"].as_str().map(str::to_owned))
     }

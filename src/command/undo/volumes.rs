@@ -50,7 +50,6 @@ impl Undo<'_> {
         &self,
         volume: &SavedVolume,
         claim: &Object,
-        new_uid: Option<&str>,
     ) -> Result<(), CommandError> {
         let object = volume_object(&volume.name);
         let Some(current) = self.read(&object).await? else {
@@ -71,18 +70,13 @@ impl Undo<'_> {
             let text = format!("volume {} is deleted already", volume.name);
             return Err(CommandError::Refused(text));
         }
-        // Without a uid it is reserved, and with that of the new claim bound.
-        let Some(uid) = claim_ref["uid"].as_str().filter(|uid| Some(*uid) != new_uid) else {
-            return Ok(());
-        };
-        let mut patch = vec![
+        // Without a uid it is reserved already.
+        let Some(uid) = claim_ref["uid"].as_str() else { return Ok(()) };
+        let patch = vec![
             operations::test(&["spec", "claimRef", "uid"], uid),
             operations::remove(&["spec", "claimRef", "uid"]),
             operations::replace(RECLAIM_POLICY, "Retain"),
         ];
-        if claim_ref.get("resourceVersion").is_some() {
-            patch.push(operations::remove(&["spec", "claimRef", "resourceVersion"]));
-        }
         self.patch(&object, patch).await?;
         progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
         Ok(())

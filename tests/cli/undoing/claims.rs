@@ -100,7 +100,8 @@ fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
     plane.api().wait(("pvc/data-web-0", &ns), LIMIT, exists).unwrap();
     plane.api().patch("pvc/data-web-0", &ns, &kept).unwrap().success().unwrap();
     delete(plane, &ns, "pvc/data-web-0");
-    let refused = belay(plane, &["undo", "pvc/data-web-0", "-n", &ns, "--yes"]);
+    let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--timeout", "1s"];
+    let refused = belay(plane, &undo);
     assert!(refused.code == 1 && refused.stderr.contains("(whenScaled)"), "{refused:?}");
 
     plane.apply(&config_map("settings").with_namespace(&ns).with(kept)).unwrap();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::deleting::is_killed;
 use crate::harness::audit::text;
 use crate::harness::manifest::{
-    Manifest as _, claim, config_map, object, owner, pod, reader, secret, workload,
+    Manifest as _, approval, claim, config_map, object, owner, pod, reader, secret, workload,
 };
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
@@ -202,8 +202,9 @@ fn dependents_that_are_created_after_the_file_are_kept() {
 /// Holds ConfigMap `settings` until so many users have approved, and deletes it.
 fn delete_held_settings(plane: &ControlPlane, ns: &str, required: u32, finalizers: &[&str]) {
     let target = policy::target("", "configmaps", ns);
-    let spec = json!({"targets": [target], "approval": {"required": required},
-        "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    let approval = json!({"required": required, "maxDurationSeconds": 600});
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    let spec = json!({"targets": [target], "approval": approval, "protect": protect});
     policy::apply(plane, ns, spec);
     let settings = config_map("settings").with_namespace(ns).with_finalizers(finalizers);
     plane.apply(&settings).unwrap();
@@ -220,19 +221,44 @@ fn approvals_of(plane: &ControlPlane, uid: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_continued_undo_approves_once() {
+fn a_continued_undo_of_a_namespace_approves_its_content_once() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-approved").unwrap();
-    delete_held_settings(plane, &ns, 1, &["kubernetes.io/pvc-protection"]);
-    let old = read(plane, &ns, "cm/settings");
+    delete_held_settings(plane, &ns, 2, &["kubernetes.io/pvc-protection"]);
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.api().patch("pod/web", &ns, &kept).unwrap().success().unwrap();
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    let old = read(plane, "", &namespace);
+    // The first approval covers no content, and the second is from another user.
+    let approve = ["approve", &namespace, "--reason", "agreed"];
+    belay(plane, &approve);
+    let (other, rights) = (format!("{ns}-other"), [rule("*", "*", "*")]);
+    plane.grant(&ns, None, &rights, &[rbac::user(&other)]).unwrap();
+    belay(plane, &[&approve[..], &["--scope", "content", "--as", &other]].concat());
+    assert_eq!(approvals_of(plane, uid(&old)).len(), 2);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
-    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    let first = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
     let resume = ["undo", "--resume", &path, "--yes", "--timeout", "1s"];
-    for args in [&first[..], &resume, &resume] {
-        assert_eq!(belay(plane, args).code, 1);
-        assert_eq!(approvals_of(plane, uid(&old)).len(), 1);
+    for args in [&first[..], &resume] {
+        let late = belay(plane, args);
+        assert!(late.code == 1 && late.stdout.contains("at the end of the time limit"), "{late:?}");
+        assert_eq!(approvals_of(plane, uid(&old)).len(), 3, "{late:?}");
     }
+}
+
+#[test]
+fn an_undo_approves_if_an_earlier_approval_is_too_long() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-too-long").unwrap();
+    delete_held_settings(plane, &ns, 1, &[]);
+    let old = read(plane, &ns, "cm/settings");
+    let target = json!({"resource": "configmaps", "namespace": ns, "name": "settings",
+        "uid": uid(&old)});
+    plane.apply(&approval(&ns, target, "Object")).unwrap();
+    let undone = belay(plane, &["undo", "cm/settings", "-n", &ns, "--yes", "--timeout", "20s"]);
+    assert_eq!(undone.code, 0, "{undone:?}");
 }
 
 #[test]

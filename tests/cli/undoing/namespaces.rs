@@ -201,7 +201,8 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     while !said.contains("created serviceaccounts/robot") {
         assert_ne!(progress.read_line(&mut said).unwrap(), 0, "{said}");
     }
-    // The token controller deletes a token without an account.
+    // The token controller deletes a token without an account. It has the token before this one.
+    filled_token(plane, &ns, "default");
     let account = object("v1", "ServiceAccount", "late").with_namespace(&ns);
     plane.apply(&account).unwrap();
     progress.read_to_string(&mut said).unwrap();
@@ -222,9 +223,16 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     token_secret(plane, &ns, "default", &[]);
     let robot = object("v1", "ServiceAccount", "robot").with_finalizers(&finalizers);
     plane.apply(&robot.with_namespace(&ns)).unwrap();
-    let annotations = json!({"kubernetes.io/service-account.name": "robot"});
-    let other = secret("other").with(json!({"metadata": {"annotations": annotations}}));
+    let annotated = |uid: &str| {
+        json!({"metadata": {"annotations": {"kubernetes.io/service-account.name": "robot",
+            "kubernetes.io/service-account.uid": uid}}})
+    };
+    let account = read(plane, &ns, "sa/robot");
+    let other = secret("other").with(annotated(uid(&account)));
     plane.apply(&other.with_namespace(&ns)).unwrap();
+    let older = secret("older").with(annotated("older")).with_finalizers(&finalizers);
+    let older = older.with(json!({"type": "kubernetes.io/service-account-token"}));
+    plane.apply(&older.with_namespace(&ns)).unwrap();
     let other = read(plane, &ns, "secret/other");
     delete(plane, &ns, "sa/robot");
     let undo = ["undo", "sa/robot", "-n", &ns, "--yes", "--out", &path, "--timeout", "80s"];
@@ -234,7 +242,34 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     let new = filled_token(plane, &ns, "robot");
     assert_eq!(new["data"]["own"], old[1]["data"]["own"]);
     assert_eq!(uid(&read(plane, &ns, "secret/other")), uid(&other));
+    for name in ["sa/robot", "secret/older"] {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+}
+
+#[test]
+fn another_object_of_its_name_does_not_replace_a_saved_object() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-replaced").unwrap();
+    let robot = object("v1", "ServiceAccount", "robot").with_finalizers(&["undo.test/kept"]);
+    plane.apply(&robot.with_namespace(&ns)).unwrap();
+    let old = token_secret(plane, &ns, "robot", &[]);
+    delete(plane, &ns, "sa/robot");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "sa/robot", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    plane.api().delete(&["secret/robot-token"], &ns).unwrap().success().unwrap();
+    plane.apply(&secret("robot-token").with_namespace(&ns)).unwrap();
+    let resume = ["undo", "--resume", &path, "--yes", "--timeout", "80s"];
+    let (mut undo, _progress) = begin(plane, &resume, "waiting until");
+    let free = json!({"metadata": {"finalizers": null}});
     plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
+    assert_eq!(undo.wait().unwrap().code(), Some(1));
+    plane.api().delete(&["secret/robot-token"], &ns).unwrap().success().unwrap();
+    let restored = belay(plane, &resume);
+    assert_eq!(restored.code, 0, "{restored:?}");
+    assert_eq!(filled_token(plane, &ns, "robot")["data"]["own"], old["data"]["own"]);
 }
 
 #[test]
@@ -273,17 +308,16 @@ fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace()
     plane.apply(&settings.with_finalizers(&["undo.test/kept"])).unwrap();
     let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", &ns).with(owned.clone());
     plane.apply(&role).unwrap();
-    // Of other namespaces, the command reads this kind because of its subjects.
-    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ns});
-    let binding = object("rbac.authorization.k8s.io/v1", "RoleBinding", "tenants-own");
-    let binding = binding.with_namespace(&tenant).with(json!({"roleRef": role})).with(owned);
-    plane.apply(&binding).unwrap();
+    // A claim can name a claim of another namespace as its source. Because of this policy, the
+    // command reads the claims of all namespaces.
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"whileUsed": {}}}));
+    plane.apply(&claim("tenants-own").with_namespace(&tenant).with(owned)).unwrap();
     // The API server can't apply a patch to an object with such a time (H131).
-    let mut fields =
-        read(plane, &tenant, "rolebinding/tenants-own")["metadata"]["managedFields"].clone();
+    let mut fields = read(plane, &tenant, "pvc/tenants-own")["metadata"]["managedFields"].clone();
     fields[0]["time"] = "9999-12-31T23:59:59-23:59".into();
     let unreadable = json!({"metadata": {"managedFields": fields}});
-    plane.api().patch("rolebinding/tenants-own", &tenant, &unreadable).unwrap().success().unwrap();
+    plane.api().patch("pvc/tenants-own", &tenant, &unreadable).unwrap().success().unwrap();
     delete(plane, "", &format!("ns/{ns}"));
     let steps = belay(plane, &["undo", &format!("ns/{ns}"), "--dry-run"]);
     assert!(steps.code == 0 && steps.stdout.contains("configmaps/settings"), "{steps:?}");
@@ -293,7 +327,7 @@ fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace()
     let begin = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "1s"];
     let begun = belay(plane, &begin);
     assert!(begun.code == 1 && begun.stdout.contains("still existed at the end"), "{begun:?}");
-    let warning = "warning: cannot patch rolebindings.rbac.authorization.k8s.io/tenants-own";
+    let warning = "warning: cannot patch persistentvolumeclaims/tenants-own";
     assert!(begun.stderr.contains(warning), "{begun:?}");
     let role = format!("clusterrole/{ns}");
     assert!(read(plane, "", &role)["metadata"]["ownerReferences"].is_null());
