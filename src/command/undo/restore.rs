@@ -31,6 +31,9 @@ use crate::objects::{
 /// The time between two reads of an object that is not ready yet.
 pub(super) const POLL: Duration = Duration::from_millis(500);
 
+/// The time limit of the wait for the ServiceAccount of one token.
+const ACCOUNT_LIMIT: Duration = Duration::from_secs(10);
+
 /// The time between two searches for new dependents, while the old object exists.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -86,7 +89,9 @@ impl Undo<'_> {
                 continue;
             }
             let is_claim = saved.object.resource == "persistentvolumeclaims";
-            let is_data = is_claim || ["secrets", "configmaps"].contains(&&*saved.object.resource);
+            let is_data = is_claim
+                || ["secrets", "configmaps"].contains(&&*saved.object.resource)
+                    && !is_token_secret(&saved.manifest);
             match self.restore(saved).await {
                 Ok(Some(uid)) => drop(uids.insert(saved.object.uid.as_str(), uid)),
                 // Nothing is restored into a Namespace of other users.
@@ -312,21 +317,17 @@ impl Undo<'_> {
         }
     }
 
-    /// Waits until the ServiceAccount of a token exists, at most until the time limit: without it, the
-    /// token controller deletes the Secret.
+    /// Waits until the ServiceAccount of a token exists: without it, the token controller deletes the
+    /// Secret.
     async fn wait_for_account(&self, secret: &Value, namespace: &str) -> Result<(), ApiError> {
         let Some(info) = self.names.of_object("", "ServiceAccount") else { return Ok(()) };
         let name = secret["metadata"]["annotations"][ACCOUNT_NAME].as_str().unwrap_or_default();
-        // Any user may write the name of an account that is never created.
-        let is_awaited =
-            |object: &Object| object.resource == "serviceaccounts" && object.name == name;
-        if name != "default" && !self.record.objects.iter().any(|one| is_awaited(&one.object)) {
-            return Ok(());
-        }
-        let caller = &self.session.caller;
-        while caller.object(info, namespace, name).await?.is_none()
-            && Instant::now() < self.deadline
-        {
+        let (caller, began) = (&self.session.caller, Instant::now());
+        while caller.object(info, namespace, name).await?.is_none() {
+            // Any user may write the name of an account that is never created.
+            if Instant::now() >= self.deadline.min(began + ACCOUNT_LIMIT) {
+                return Err(ApiError::Other(format!("its ServiceAccount {name} does not exist")));
+            }
             tokio::time::sleep(POLL).await;
         }
         Ok(())

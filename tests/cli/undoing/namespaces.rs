@@ -315,8 +315,10 @@ fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace()
     plane.apply(&claim("tenants-own").with_namespace(&tenant).with(owned)).unwrap();
     // The API server can't apply a patch to an object with such a time (H131).
     let mut fields = read(plane, &tenant, "pvc/tenants-own")["metadata"]["managedFields"].clone();
-    fields[0]["time"] = "9999-12-31T23:59:59-23:59".into();
-    let unreadable = json!({"metadata": {"managedFields": fields}});
+    for entry in fields.as_array_mut().unwrap() {
+        entry["time"] = "9999-12-31T23:59:59-23:59".into();
+    }
+    let unreadable = json!({"metadata": {"annotations": {"a": "b"}, "managedFields": fields}});
     plane.api().patch("pvc/tenants-own", &tenant, &unreadable).unwrap().success().unwrap();
     delete(plane, "", &format!("ns/{ns}"));
     let steps = belay(plane, &["undo", &format!("ns/{ns}"), "--dry-run"]);
