@@ -52,7 +52,7 @@ fn the_prune_of_a_change_is_computed_for_the_current_cluster() {
         format!("not there   configmaps/never -n {ns}\nnot there   gizmo.example.test/x\n");
     assert!(said.stdout.contains(&missing), "{said:?}");
     let markdown = belay(plane, &[&asked[..], &["-o", "markdown"]].concat());
-    assert!(markdown.stdout.starts_with("### DENIED: delete 2 objects ("), "{markdown:?}");
+    assert!(markdown.stdout.starts_with("### DENIED in part: delete 2 objects ("), "{markdown:?}");
     assert!(markdown.stdout.contains("\n- `gizmo.example.test/x`\n"), "{markdown:?}");
 
     // After the apply, nothing blocks the prune.

@@ -106,7 +106,9 @@ fn protection_is_removed_only_after_a_yes() {
 /// A text without the sequences that set colours.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
-    let mut rest = text;
+    // On a slow machine, the line with the progress is shown, and cleared.
+    let text = text.replace("\x1b[K", "");
+    let mut rest = text.as_str();
     while let Some((before, after)) = rest.split_once("\x1b[") {
         plain.push_str(before);
         let (parameters, after) = after.split_once('m').unwrap();

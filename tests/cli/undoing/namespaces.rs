@@ -410,3 +410,29 @@ fn workloads_wait_for_claims_that_can_not_be_restored() {
     read(plane, &ns, "deploy/web");
     patch_all(&free);
 }
+
+#[test]
+fn the_undo_of_a_namespace_approves_within_the_terms_of_its_held_content() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-terms").unwrap();
+    let spec = json!({"targets": [policy::target("", "configmaps", &ns)],
+        "approval": {"maxDurationSeconds": 600}, "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(plane, &ns, spec);
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let user = reader("web", "configMapRef", "settings").with_finalizers(&["undo.test/kept"]);
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    wait_until_held(plane, &ns, "cm/settings");
+    // The namespace controller waits for the Pod before it deletes other content.
+    delete(plane, &ns, "cm/settings");
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let late = belay(plane, &["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"]);
+    let old = read(plane, "", &namespace);
+    let approvals = approvals_of(plane, uid(&old));
+    assert_eq!(approvals.len(), 1, "{late:?}");
+    assert!(late.stderr.contains("(10m)"), "{late:?}");
+    // belay releases the ConfigMap, although its user still exists.
+    plane.api().wait_gone(("cm/settings", &ns), LIMIT).unwrap();
+}
