@@ -199,6 +199,15 @@ fn dependents_that_are_created_after_the_file_are_kept() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+/// Grants a user all rights, but approvals only in this namespace. Other tests list who can approve.
+fn grant_in(plane: &ControlPlane, ns: &str, user: &str) {
+    let subjects = [rbac::user(user)];
+    let everywhere = [rule("*", "*", "get, list, watch, create, patch")];
+    let name = user.replace(' ', "-");
+    plane.grant(&name, None, &everywhere, &subjects).unwrap();
+    plane.grant(&name, Some(ns), &[rule("*", "*", "*")], &subjects).unwrap();
+}
+
 /// Holds ConfigMap `settings` until so many users have approved, and deletes it.
 fn delete_held_settings(plane: &ControlPlane, ns: &str, required: u32, finalizers: &[&str]) {
     let target = policy::target("", "configmaps", ns);
@@ -227,14 +236,14 @@ fn a_continued_undo_of_a_namespace_approves_its_content_once() {
     delete_held_settings(plane, &ns, 2, &["kubernetes.io/pvc-protection"]);
     let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
     plane.api().patch("pod/web", &ns, &kept).unwrap().success().unwrap();
+    let other = format!("{ns}-other");
+    grant_in(plane, &ns, &other);
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
     let old = read(plane, "", &namespace);
     // The first approval covers no content, and the second is from another user.
     let approve = ["approve", &namespace, "--reason", "agreed"];
     belay(plane, &approve);
-    let (other, rights) = (format!("{ns}-other"), [rule("*", "*", "*")]);
-    plane.grant(&ns, None, &rights, &[rbac::user(&other)]).unwrap();
     belay(plane, &[&approve[..], &["--scope", "content", "--as", &other]].concat());
     assert_eq!(approvals_of(plane, uid(&old)).len(), 2);
     let folder = tempfile::tempdir().unwrap();
@@ -268,8 +277,8 @@ fn a_continued_undo_stops_if_an_approval_is_withdrawn() {
     delete_held_settings(plane, &ns, 2, &[]);
     let old = read(plane, &ns, "cm/settings");
     owned_secret(plane, &ns, "token", uid(&old));
-    let (other, rights) = (format!("{ns}-other"), [rule("*", "*", "*")]);
-    plane.grant(&ns, None, &rights, &[rbac::user(&other)]).unwrap();
+    let other = format!("{ns}-other");
+    grant_in(plane, &ns, &other);
     let approve = ["approve", "cm/settings", "-n", &ns, "--reason", "agreed", "--as", &other];
     belay(plane, &approve);
     let folder = tempfile::tempdir().unwrap();

@@ -162,7 +162,9 @@ fn token_secret(plane: &ControlPlane, ns: &str, account: &str, finalizers: &[&st
 /// A Secret with a token of a ServiceAccount, when it has a token of the account that exists.
 fn filled_token(plane: &ControlPlane, ns: &str, account: &str) -> Value {
     let name = format!("secret/{account}-token");
-    let account = read(plane, ns, &format!("sa/{account}"));
+    // A controller creates the account `default`.
+    let exists = |account: Option<&Value>| account.cloned().ok_or_else(|| "no account".into());
+    let account = plane.api().wait((&format!("sa/{account}"), ns), LIMIT, exists).unwrap();
     let filled = |secret: Option<&Value>| {
         let secret = secret.ok_or("it does not exist")?;
         let of = &secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"];

@@ -15,8 +15,7 @@ fn an_undo_that_would_wait_for_approvals_does_not_begin() {
     let rights = [rule("*", "*", "get, list, watch, create, patch")];
     plane.grant(&ns, None, &rights, &[rbac::user(&ns)]).unwrap();
     let account = format!("system:serviceaccount:{ns}:default");
-    let rights = [rule("*", "*", "*")];
-    plane.grant(&format!("{ns}-account"), None, &rights, &[rbac::user(&account)]).unwrap();
+    grant_in(plane, &ns, &account);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path];
@@ -75,8 +74,7 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     assert!(dry.code == 0 && dry.stdout.contains("create configmaps/settings"), "{dry:?}");
     assert!(!Path::new(&path).exists());
     let user = ["--context=test", "--as=admin of shops", "--installation=belay/belay"];
-    let rights = [rule("*", "*", "*")];
-    plane.grant(&ns, None, &rights, &[rbac::user("admin of shops")]).unwrap();
+    grant_in(plane, &ns, "admin of shops");
     let late = ["cm/settings", "--yes", "--out", &path, "--timeout", "1s"];
     let late = undo(&[&late[..], &user].concat());
     let next = format!("undo --resume {path} --context=test --as='admin of shops'\n");
