@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tokio::time::Instant;
 
 pub use self::report::DeleteReport;
 use self::report::DeleteResult;
@@ -33,6 +34,7 @@ use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
 use super::place::{self, ClusterArguments};
 use super::report::{Format, Report as _, View};
 use super::screen::{Screen, progress};
+use super::wait::Waiter;
 use super::{CommandError, block_on, print};
 use crate::objects::counted;
 
@@ -122,7 +124,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         }
     };
     let selection = Selection { query, namespace, cascade, cluster };
-    let state = DeletionState::read(&selection).await?;
+    let mut state = DeletionState::read(&selection).await?;
     if let Some(plan) = file.as_ref().filter(|plan| !plan.cluster.is_same(&state.plan.cluster)) {
         return Err(CommandError::Refused(format!(
             "the plan is for another cluster, at {}; nothing was deleted; next: check the context \
@@ -131,6 +133,11 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         )));
     }
     let plan = file.unwrap_or_else(|| state.plan.clone());
+    let began = Instant::now();
+    if dry_run.is_none() {
+        state = wait_for_leftovers(&plan, state, &selection, began + timeout).await?;
+    }
+    let timeout = timeout.saturating_sub(began.elapsed());
     show(&state, output)?;
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
     let report = |result, says: String| {
@@ -167,6 +174,29 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     }
     let report = Run::new(selection, plan, state, timeout).finish().await?;
     report.print(output)
+}
+
+/// After an interruption, waits for the objects that a controller is still deleting: admission
+/// would deny the DELETE of what they use. Returns the state afterwards.
+async fn wait_for_leftovers(
+    plan: &DeletionPlan,
+    state: DeletionState,
+    selection: &Selection,
+    deadline: Instant,
+) -> Result<DeletionState, CommandError> {
+    let leftovers = plan.leftovers(&state.inspection, &state.plan);
+    let waiting = leftovers.iter().filter_map(|one| Some((&one.object, state.awaited(one)?)));
+    let waiting: Vec<_> = waiting.collect();
+    if waiting.is_empty() {
+        return Ok(state);
+    }
+    let names: Vec<&str> = waiting.iter().map(|(object, _)| object.typed.as_str()).collect();
+    progress(&format!("waiting for {}", names.join(", ")));
+    let all: Vec<_> = waiting.iter().map(|(_, awaited)| awaited.clone()).collect();
+    let mut waiter = Waiter::new(state.caller.client.clone(), selection.cluster.clone(), deadline);
+    waiter.watch(&all).await?;
+    waiter.wait(waiting, &mut Vec::new()).await;
+    DeletionState::read(selection).await
 }
 
 /// Prints the complete impact: a list that is cut could hide a deleted object.
