@@ -9,9 +9,7 @@ use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
 use crate::objects::operations::{add, test};
-use crate::objects::{
-    HOLD, ObjectRef, and_more, clear_name, in_namespace, one_line, one_line_name,
-};
+use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
 use crate::policy::PolicySource;
 
 /// The limit of characters in a warning, which Kubernetes recommends.
@@ -314,10 +312,8 @@ fn list(blocker: &Blocker) -> String {
 pub(crate) fn describe_cause(cause: &Cause) -> String {
     match cause {
         Cause::User { root, through: None, path } => format!("{root} ({})", one_line_name(path)),
-        Cause::User { root, through: Some(ObjectName { kind, object }), path } => {
-            let [kind, name] = [kind, &object.name].map(|text| clear_name(text));
-            let path = one_line_name(path);
-            format!("{root} ({kind} {name}, {path})")
+        Cause::User { root, through: Some(user), path } => {
+            format!("{root} ({}, {})", user.without_namespace(), one_line_name(path))
         }
         Cause::Content { object, why: ContentReason::Anything } => object.to_string(),
         Cause::Content { object, why: ContentReason::Bound } => format!("{object}, which is bound"),
@@ -382,9 +378,8 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
     let Some(blocker) = verdict.blockers.first().filter(|b| b.decision == verdict.decision) else {
         return warnings;
     };
-    let policies = policy_names(blocker);
     if verdict.decision == Decision::Warn {
-        let sentence = sentence(&verdict.target, blocker);
+        let (sentence, policies) = (sentence(&verdict.target, blocker), policy_names(blocker));
         warnings.push(format!("belay would deny this: {sentence}; {policies}"));
     }
     if let Some(held) = verdict.kept_by_hold() {

@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use super::render::{ApprovalCommand, DenialFacts, denial_text, describe_cause};
-use super::{Blocker, Cause, Decision, ObjectName, Verdict};
-use crate::objects::{clear_name, one_line};
+use super::{Blocker, Cause, Decision, Verdict};
+use crate::objects::one_line;
 use crate::policy::PolicySource;
 
 /// The limit of causes of a denial, and of characters in each text. Clients choose the length
@@ -38,9 +38,8 @@ impl StatusCause {
     fn of_cause(cause: &Cause) -> Self {
         let (message, path) = match cause {
             Cause::User { root, through: None, path } => (root.to_string(), path.as_str()),
-            Cause::User { root, through: Some(ObjectName { kind, object }), path } => {
-                let [kind, name] = [kind, &object.name].map(|text| clear_name(text));
-                (format!("{root} ({kind} {name})"), path.as_str())
+            Cause::User { root, through: Some(user), path } => {
+                (format!("{root} ({})", user.without_namespace()), path.as_str())
             }
             Cause::WeakerProtection(named) => (named.to_string(), ""),
             other => (describe_cause(other), ""),
@@ -103,7 +102,7 @@ fn add_number(reason: &'static str, number: usize, all: &mut Vec<StatusCause>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{FailurePolicy, Reason, decide_unreadable, message};
+    use crate::decide::{FailurePolicy, ObjectName, Reason, decide_unreadable, message};
     use crate::objects::ObjectRef;
 
     fn object(name: &str) -> ObjectName {

@@ -82,6 +82,13 @@ pub struct ObjectName {
     pub object: ObjectRef,
 }
 
+impl ObjectName {
+    /// The kind and the name, for an object in the namespace of its topmost owner.
+    pub(super) fn without_namespace(&self) -> String {
+        format!("{} {}", clear_name(&self.kind), clear_name(&self.object.name))
+    }
+}
+
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ObjectRef { namespace, name, .. } = &self.object;

@@ -10,7 +10,7 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::Error;
 
 use crate::cluster::{Caller, DeleteResponse, UserIdentity, shortened};
-use crate::command::diagnosis::{is_refusal, is_unanswered};
+use crate::command::diagnosis::{is_refusal, is_unanswered, webhook_name};
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, join_steps};
 use crate::objects::{
     KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, without_controls,
@@ -149,8 +149,7 @@ const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the
 
 /// Whether the message reports that a webhook of belay did not answer.
 fn is_silent_belay(message: &str) -> bool {
-    let name = message.split('"').nth(1);
-    is_unanswered(message) && name.is_some_and(|name| name.ends_with(".belay.dev"))
+    is_unanswered(message) && webhook_name(message).is_some_and(|name| name.ends_with(".belay.dev"))
 }
 
 /// Whether the message reports a denial by a webhook of belay.

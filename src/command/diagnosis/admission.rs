@@ -2,7 +2,7 @@
 
 use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
-use super::refusal::{is_refusal, is_unanswered};
+use super::refusal::{is_refusal, is_unanswered, webhook_name};
 use crate::cluster::terminating::{
     Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
@@ -13,8 +13,7 @@ const MAX_NAMED: usize = 5;
 
 /// The next step about the webhook that a refusal names; `None` if it names no existing webhook.
 pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
-    let (_, rest) = message.split_once("webhook \"")?;
-    let (name, _) = rest.split_once('"')?;
+    let name = webhook_name(message)?;
     if name.ends_with(".belay.dev") {
         let next = match is_unanswered(message) {
             true => "belay does not answer: kubectl belay status",

@@ -16,6 +16,12 @@ pub fn is_unanswered(message: &str) -> bool {
     ["failed calling webhook", "failed to call webhook"].iter().any(|text| message.contains(text))
 }
 
+/// The name of the webhook in the message.
+pub fn webhook_name(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("webhook \"")?;
+    rest.split_once('"').map(|(name, _)| name)
+}
+
 /// Whether admission refused the write: a webhook or a policy denied it, or a webhook did not
 /// answer.
 pub fn is_refusal(message: &str) -> bool {

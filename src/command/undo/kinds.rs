@@ -1,5 +1,6 @@
 //! The kinds that an undo treats in a special way.
 
+use crate::decide::is_default_object;
 use crate::objects::{KindInfo, Kinds};
 
 /// Objects of a Namespace that their controllers create again.
@@ -13,10 +14,6 @@ const RECREATED: &[(&str, &str)] = &[
     ("apps", "controllerrevisions"),
     ("belay.dev", "deletionapprovals"),
 ];
-
-/// Objects that Kubernetes creates in each Namespace.
-const IN_EACH_NAMESPACE: &[(&str, &str)] =
-    &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
 /// Workloads that can be stopped.
 const SCALABLE: &[(&str, &str)] = &[
@@ -42,10 +39,7 @@ pub fn creates(owner: &KindInfo, object: &KindInfo) -> bool {
 
 /// Whether Kubernetes creates this object of a Namespace again.
 pub fn is_recreated(info: &KindInfo, name: &str) -> bool {
-    let is_in_each = |(resource, in_each): &(&str, &str)| {
-        info.group.is_empty() && (*resource, *in_each) == (info.resource.as_str(), name)
-    };
-    is_one_of(RECREATED, info) || IN_EACH_NAMESPACE.iter().any(is_in_each)
+    is_one_of(RECREATED, info) || is_default_object(&info.group, &info.resource, name)
 }
 
 /// Whether the objects of this kind are workloads that can be stopped.
