@@ -218,7 +218,7 @@ fn content_approvals<'a>(
     let approvals = approvals_of(situation, owner_ref.uid);
     let is_of_owner = |approval: &&Approval| {
         info.is_some_and(|info| {
-            let (group, resource) = (info.group.as_str(), info.resource.as_str());
+            let (group, resource) = info.group_resource();
             let OwnerRef { namespace, name, uid, .. } = *owner_ref;
             approval.content
                 && approval.names_object(&ObjectIdentity { group, resource, namespace, name, uid })

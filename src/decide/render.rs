@@ -12,8 +12,8 @@ use crate::objects::operations::{add, test};
 use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
 use crate::policy::PolicySource;
 
-/// The limit of characters in a warning, which Kubernetes recommends.
-const MAX_WARNING: usize = 120;
+/// The limit of characters in a warning. The API server may cut longer ones.
+const MAX_WARNING: usize = 256;
 
 /// The words in the warning about a hold.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
@@ -382,7 +382,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
         let (sentence, policies) = (sentence(&verdict.target, blocker), policy_names(blocker));
         warnings.push(format!("belay would deny this: {sentence}; {policies}"));
     }
-    if let Some(held) = verdict.kept_by_hold() {
+    if let Some(held) = verdict.hold_blocker() {
         warnings.push(format!("{}; {}", hold_warning(held), policy_names(held)));
     }
     let short = |warning: String| one_line(&warning, MAX_WARNING).into_owned();

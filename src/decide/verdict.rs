@@ -453,7 +453,7 @@ impl Verdict {
 
     /// The first reason for which the hold keeps an object after the accepted DELETE, also during a
     /// Pause, which releases no holds.
-    pub fn kept_by_hold(&self) -> Option<&Blocker> {
+    pub fn hold_blocker(&self) -> Option<&Blocker> {
         self.blockers.iter().filter(|_| self.decision.passes() && !self.is_update).find(|blocker| {
             let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
             blocker.decision == Decision::Hold || (blocker.held && is_kept)

@@ -55,8 +55,9 @@ impl<'g> Node<'g> {
 
     /// The existing owner that manages it, `None` if there is none or the budget is used up. An
     /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So this
-    /// is the controller, if it is a workload or a custom resource in the same namespace, or else an
-    /// owner that is a workload.
+    /// is the controller, if it is a custom resource in the same namespace, or else an owner whose
+    /// controller creates objects of this kind. Such a controller removes a reference that does not
+    /// fit its selector, so a wrong one does not stay.
     pub fn managing_owner(self, work: StepLimit<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owners().len()) {
             return None;
@@ -66,19 +67,10 @@ impl<'g> Node<'g> {
         };
         let controller = self.owners().iter().filter(|owner| owner.controller);
         let mut controllers = controller.filter_map(|owner| self.existing_owner(owner));
+        let creates_it = |owner: &Self| owner.info().creates(self.info());
         controllers
-            .find(|owner| owner.is_workload() || is_custom(owner))
-            .or_else(|| self.existing_owners().find(|owner| owner.is_workload()))
-    }
-
-    /// Whether it is a workload of Kubernetes: its controller creates Pods.
-    fn is_workload(self) -> bool {
-        let KindInfo { group, resource, .. } = self.info();
-        match (&**group, &**resource) {
-            ("apps", resource) => resource != "controllerrevisions",
-            ("batch", _) | ("", "replicationcontrollers") => true,
-            _ => false,
-        }
+            .find(|owner| creates_it(owner) || is_custom(owner))
+            .or_else(|| self.existing_owners().find(creates_it))
     }
 
     /// Its name.

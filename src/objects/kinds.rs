@@ -272,6 +272,28 @@ impl KindInfo {
         self.group.is_empty() && self.resource == "secrets"
     }
 
+    /// Whether a controller of Kubernetes creates objects of the other kind, again and again, for
+    /// the objects of this kind that own them.
+    pub fn creates(&self, created: &Self) -> bool {
+        match self.group_resource() {
+            ("apps", "deployments") => created.group_resource() == ("apps", "replicasets"),
+            ("batch", "cronjobs") => created.group_resource() == ("batch", "jobs"),
+            ("", "services") => created.group_resource() == ("discovery.k8s.io", "endpointslices"),
+            ("", "replicationcontrollers") | ("apps", "replicasets") | ("batch", "jobs") => {
+                created.group_resource() == ("", "pods")
+            }
+            ("apps", "statefulsets" | "daemonsets") => {
+                matches!(created.group_resource(), ("", "pods") | ("apps", "controllerrevisions"))
+            }
+            _ => false,
+        }
+    }
+
+    /// The group and the plural name.
+    pub fn group_resource(&self) -> (&str, &str) {
+        (&self.group, &self.resource)
+    }
+
     /// The plural name of the kind, with its group after a dot.
     pub fn full_name(&self) -> String {
         full_name(&self.group, &self.resource)

@@ -50,15 +50,14 @@ impl KindNames {
         let served = kinds.iter().filter(|(kind, _)| kinds.is_served(*kind));
         let mut infos: Vec<&KindInfo> = served.map(|(_, info)| info).collect();
         infos.sort_by_key(|info| {
-            let is_row = |row: &(&str, &str, &str, &str, bool)| {
-                (row.0, row.3) == (info.group.as_str(), info.resource.as_str())
-            };
+            let is_row =
+                |row: &(&str, &str, &str, &str, bool)| (row.0, row.3) == info.group_resource();
             BUILT_IN.iter().position(is_row).unwrap_or(usize::MAX)
         });
         let served = infos.into_iter().flat_map(|info| {
-            let built_in = SHORT.iter().filter(|(group, resource, _)| {
-                (*group, *resource) == (info.group.as_str(), info.resource.as_str())
-            });
+            let built_in = SHORT
+                .iter()
+                .filter(|(group, resource, _)| (*group, *resource) == info.group_resource());
             let built_in = built_in.flat_map(|(.., short)| short.split(' ').map(str::to_owned));
             let custom = crd_short_names
                 .iter()

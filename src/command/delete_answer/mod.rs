@@ -94,7 +94,7 @@ impl DeleteAnswer {
 
     fn from_verdict(target: &ObjectRef, verdict: Option<Verdict>) -> Self {
         let reported = match &verdict {
-            Some(verdict) if verdict.kept_by_hold().is_some() => ReportedVerdict::Hold,
+            Some(verdict) if verdict.hold_blocker().is_some() => ReportedVerdict::Hold,
             Some(verdict) if !verdict.is_unknown() => verdict.decision.into(),
             _ => ReportedVerdict::Unknown,
         };

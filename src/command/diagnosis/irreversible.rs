@@ -3,7 +3,7 @@
 use crate::objects::KindInfo;
 
 /// Kinds whose deletion can't be undone, each with the reason.
-const FINAL: &[(&str, &str, &str)] = &[
+const IRREVERSIBLE: &[(&str, &str, &str)] = &[
     ("", "pods", "the kubelet stops its containers, and its controller creates another one"),
     ("", "nodes", "the kubelet registers its Node again; next: restart the kubelet of the node"),
     (
@@ -26,9 +26,8 @@ const FINAL: &[(&str, &str, &str)] = &[
 ];
 
 /// Why the deletion of an object of this kind can't be undone.
-pub fn why_final(info: &KindInfo) -> Option<&'static str> {
-    let is_kind = |(group, resource, _): &&(&str, &str, &str)| {
-        (*group, *resource) == (info.group.as_str(), info.resource.as_str())
-    };
-    FINAL.iter().find(is_kind).map(|(.., why)| *why)
+pub fn why_irreversible(info: &KindInfo) -> Option<&'static str> {
+    let is_kind =
+        |(group, resource, _): &&(&str, &str, &str)| (*group, *resource) == info.group_resource();
+    IRREVERSIBLE.iter().find(is_kind).map(|(.., why)| *why)
 }

@@ -80,7 +80,7 @@ impl BackingResources {
     pub fn record(&mut self, info: &KindInfo, object: &Value) {
         let text = |pointer: &str| text_at(object, pointer).to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
-        match (info.group.as_str(), info.resource.as_str()) {
+        match info.group_resource() {
             ("", "persistentvolumes") => {
                 let claim = (text("/spec/claimRef/namespace"), text("/spec/claimRef/name"));
                 let volume = Volume {

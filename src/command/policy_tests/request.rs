@@ -85,7 +85,7 @@ fn delete<'k>(ask: &RequestSpec, info: &'k KindInfo, object: &Value) -> Request<
 }
 
 fn evict<'k>(info: &'k KindInfo, object: &Value) -> Result<Request<'k>, CaseError> {
-    if (info.group.as_str(), info.resource.as_str()) != ("", "pods") {
+    if info.group_resource() != ("", "pods") {
         return Err(CaseError::EvictsOther(info.full_name()));
     }
     let request = Request::new("CREATE", info, object, create_options());

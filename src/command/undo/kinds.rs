@@ -23,20 +23,6 @@ const SCALABLE: &[(&str, &str)] = &[
     ("", "replicationcontrollers"),
 ];
 
-/// Kinds whose objects create objects of other kinds again.
-const CREATES: &[[&str; 4]] = &[
-    ["apps", "deployments", "apps", "replicasets"],
-    ["", "services", "discovery.k8s.io", "endpointslices"],
-    ["apps", "statefulsets", "apps", "controllerrevisions"],
-    ["apps", "daemonsets", "apps", "controllerrevisions"],
-];
-
-/// Whether objects of the first kind create objects of the second kind again.
-pub fn creates(owner: &KindInfo, object: &KindInfo) -> bool {
-    let pair = [&*owner.group, &*owner.resource, &*object.group, &*object.resource];
-    CREATES.contains(&pair)
-}
-
 /// Whether Kubernetes creates this object of a Namespace again.
 pub fn is_recreated(info: &KindInfo, name: &str) -> bool {
     is_one_of(RECREATED, info) || is_default_object(&info.group, &info.resource, name)
@@ -48,7 +34,7 @@ pub fn is_scalable(info: &KindInfo) -> bool {
 }
 
 fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {
-    kinds.contains(&(info.group.as_str(), info.resource.as_str()))
+    kinds.contains(&info.group_resource())
 }
 
 /// Whether an object of this kind is created last: its controller would create missing claims, and

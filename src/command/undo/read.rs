@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::kinds::{creates, is_last, is_recreated, is_scalable};
+use super::kinds::{is_last, is_recreated, is_scalable};
 use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
 use super::record::{
     DetachedDependent, LostObject, SavedObject, SavedVolume, StoppedWorkload, UndoRecord,
 };
 use crate::cluster::Caller;
 use crate::command::CommandError;
-use crate::command::diagnosis::why_final;
+use crate::command::diagnosis::why_irreversible;
 use crate::command::document::Object;
 use crate::command::inspect::{
     ClusterIdentity, Inspection, SearchArguments, TargetQuery, read_inspection,
@@ -134,7 +134,7 @@ impl<'i> Reading<'i> {
                 target.typed
             )));
         }
-        if let Some(why) = why_final(self.target.info()) {
+        if let Some(why) = why_irreversible(self.target.info()) {
             return refused(why.to_owned());
         }
         let controller = self.target.owners().iter().find(|owner| owner.controller);
@@ -150,7 +150,7 @@ impl<'i> Reading<'i> {
             let name = controller.name();
             return refused(format!("it belongs to Pod {name}, and is deleted with it"));
         }
-        if creates(controller.info(), self.target.info()) && !controller.is_terminating() {
+        if controller.info().creates(self.target.info()) && !controller.is_terminating() {
             let controller = self.object(controller).typed;
             return refused(format!("its controller {controller} creates it again"));
         }
@@ -203,7 +203,7 @@ impl<'i> Reading<'i> {
             if is_recreated(node.info(), node.name()) {
                 continue;
             }
-            match why_final(node.info()) {
+            match why_irreversible(node.info()) {
                 Some(why) => lost.push(self.lost(node, why)),
                 None => saved.push(node),
             }

@@ -12,7 +12,7 @@ use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
-    guarded_finalizers, why_final,
+    guarded_finalizers, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
@@ -78,7 +78,7 @@ impl Terminating {
             Hold { state: hold.clone(), installed: true, no_leader, ..Hold::default() };
         let (causes, unread) = causes(target, snapshot, &known_hold).await;
         let arguments = object_ref.arguments();
-        let can_be_undone = !finalizers.is_empty() && why_final(&target.info).is_none();
+        let can_be_undone = !finalizers.is_empty() && why_irreversible(&target.info).is_none();
         Some(Self {
             since,
             finalizers,

@@ -208,7 +208,12 @@ fn h136_an_owner_that_an_editor_adds_in_front_of_the_controller_is_not_followed(
 fn h142_only_a_workload_or_custom_controller_in_the_namespace_manages_an_object() {
     for (group, kind, as_owner, as_controller) in [
         ("apps", "ReplicaSet", true, true),
+        ("apps", "StatefulSet", true, true),
+        ("apps", "DaemonSet", true, true),
         ("batch", "Job", true, true),
+        // h150: their controllers create no Pods, and remove no reference to them.
+        ("apps", "Deployment", false, false),
+        ("batch", "CronJob", false, false),
         ("", "ReplicationController", true, true),
         ("example.com", "Database", false, true),
         ("example.com", "Fleet", false, false),

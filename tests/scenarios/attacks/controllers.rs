@@ -42,6 +42,32 @@ fn replica_set(name: &str) -> Value {
 }
 
 #[test]
+fn h150_a_controller_removes_the_reference_of_an_object_that_it_does_not_select() {
+    let team = Team::new(&world().plane, "h150");
+    let empty = |name| replica_set(name).with(json!({"spec": {"replicas": 0}}));
+    for kind in ["ReplicaSet", "Deployment", "StatefulSet"] {
+        team.apply(&empty("web").with(json!({"kind": kind})));
+    }
+    let waits = |name| pod(name).with(json!({"spec": {"nodeSelector": {"no": "node"}}}));
+    for (kind, object) in [
+        ("ReplicaSet", waits("mine")),
+        // Its name is that of a Pod of the StatefulSet.
+        ("StatefulSet", waits("web-0")),
+        ("Deployment", empty("mine")),
+    ] {
+        let controller = json!({"apiVersion": "apps/v1", "controller": true});
+        let object = object.with_owner(team.owner(kind, "web").with(controller));
+        team.apply(&object);
+        let [kind, name] =
+            [&object["kind"], &object["metadata"]["name"]].map(|v| v.as_str().unwrap());
+        let name = format!("{kind}/{name}");
+        let api = team.plane.api();
+        let (object, owners) = ((&*name, &*team.ns), ".metadata.ownerReferences");
+        api.wait_field(object, SOON, owners, str::is_empty).unwrap();
+    }
+}
+
+#[test]
 fn h113_the_pods_of_a_replica_set_that_is_deleted_are_not_orphaned() {
     let team = team("h113", "pods", json!({"fromOrphaning": {}}));
     let api = team.plane.api();

@@ -99,7 +99,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
         };
         let key: NamespacedName = (node.namespace().to_owned(), node.name().to_owned());
         let info = node.info();
-        let volume = match (info.group.as_str(), info.resource.as_str()) {
+        let volume = match info.group_resource() {
             ("", "persistentvolumeclaims") => backing.volume_of(&key),
             // The report lists a volume with a claim at its claim.
             ("", "persistentvolumes") => backing
@@ -109,7 +109,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
                 .map(|(name, volume)| (name.as_str(), volume)),
             _ => None,
         };
-        let addresses = match (info.group.as_str(), info.resource.as_str()) {
+        let addresses = match info.group_resource() {
             ("", "services") => backing.addresses.get(&key),
             _ => None,
         };
@@ -129,7 +129,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
         destroyed.extend(addresses.into_iter().flatten().map(|address| new("Address", address)));
         let snapshots = backing.snapshots(&key);
         let newest = snapshots.and_then(|snapshots| snapshots.newest.as_ref());
-        let claimed = match (info.group.as_str(), info.resource.as_str()) {
+        let claimed = match info.group_resource() {
             ("", "persistentvolumeclaims") => backing.claims.get(&key),
             _ => None,
         };

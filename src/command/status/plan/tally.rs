@@ -46,7 +46,7 @@ impl PlanCounts {
 
     /// Counts one object.
     pub fn add(&mut self, situation: &Situation<'_>, info: &KindInfo, object: &Object<'_>) {
-        let resource = (info.group.as_str(), info.resource.as_str());
+        let resource = info.group_resource();
         let metadata = &object.metadata;
         let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
         let applied = situation.protecting_policies(facts);
