@@ -277,13 +277,21 @@ pub fn main() -> ExitCode {
 }
 
 /// Removes suggestions of commands that may change something: `relase` is similar to `release`.
-/// A command of `admin` is found there.
+/// A command of `admin` is found there. Removes suggestions of options that begin with another
+/// letter: `--all` is not `--installation`.
 fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
         && admin::AdminCommand::has_subcommand(typed)
     {
         let tip = format!("see 'kubectl belay admin {typed} --help'").into();
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    let initial = |kind| match error.get(kind) {
+        Some(ContextValue::String(option)) => option.trim_start_matches('-').chars().next(),
+        _ => None,
+    };
+    if initial(ContextKind::InvalidArg) != initial(ContextKind::SuggestedArg) {
+        error.remove(ContextKind::SuggestedArg);
     }
     let suggested = error.remove(ContextKind::SuggestedSubcommand);
     let names = match suggested {
@@ -378,10 +386,11 @@ mod tests {
 
     #[test]
     fn a_mistyped_command_is_no_reason_to_suggest_a_change() {
-        let suggested = |typed: &str| {
-            let error = program().try_get_matches_from(["belay", typed]).unwrap_err();
-            with_safe_suggestions(error).to_string()
+        let answer = |typed: &[&str]| {
+            let arguments = ["belay"].iter().chain(typed);
+            with_safe_suggestions(program().try_get_matches_from(arguments).unwrap_err()).to_string()
         };
+        let suggested = |typed: &str| answer(&[typed]);
         for typed in ["delet", "remove", "relase", "pausee", "admn"] {
             let text = suggested(typed);
             assert!(text.contains(&format!("unrecognized subcommand '{typed}'")), "{text}");
@@ -390,6 +399,9 @@ mod tests {
         assert!(suggested("uninstall").contains("see 'kubectl belay admin uninstall --help'"));
         assert!(suggested("statsu").contains("a similar subcommand exists: 'status'"));
         assert!(suggested("approvls").contains("a similar subcommand exists: 'approvals'"));
+        let all = answer(&["release", "--all"]);
+        assert!(all.contains("unexpected argument '--all'") && !all.contains("similar"), "{all}");
+        assert!(answer(&["release", "--dryrun"]).contains("exists: '--dry-run'"));
     }
 
     #[test]

@@ -117,9 +117,9 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
     let expected = format!(
         "configmap \"settings\" cannot be deleted now by dev-{ns}:\n\
          - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
-         to override: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person; the \
-         approvals so far are unknown; this needs the RBAC verb approve-deletion on configmaps in \
-         namespace {ns})\nto delete it: first delete Pod {ns}/web\n"
+         to override (1 person; the approvals so far are unknown; this needs the RBAC verb \
+         approve-deletion on configmaps in namespace {ns}): kubectl belay approve \
+         configmaps/settings -n {ns} --reason \"…\"\nto delete it: first delete Pod {ns}/web\n"
     );
     assert!(said.stdout.starts_with(&expected) && said.code == 1, "{said:?}");
     assert!(!said.stdout.contains("no policy protects it"), "{said:?}");
@@ -429,4 +429,9 @@ fn commands_read_the_namespace_where_the_cluster_is_forbidden() {
     let events = format!("not read: events: forbidden for you outside of namespace {ns}");
     assert_eq!(unread(&denials(&[])), [policies, &events]);
     assert_eq!(unread(&denials(&["-n", &ns])), [policies]);
+    // The namespace of this kubeconfig is another one.
+    let elsewhere = belay(plane, &["denials", "--as", &format!("dev-{ns}")]);
+    let events = "not read: events: forbidden for you in namespace default; name another namespace \
+                  with -n";
+    assert_eq!(unread(&elsewhere), [policies, events]);
 }

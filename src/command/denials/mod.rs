@@ -94,6 +94,12 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
             events
         }
         Err(error) => {
+            let error = match error {
+                ApiError::Forbidden(_) if near.namespace.is_none() => ApiError::Other(format!(
+                    "forbidden for you in namespace {own}; name another namespace with -n"
+                )),
+                error => error,
+            };
             not_read.push(FailedRead::new("events", &error));
             Vec::new()
         }

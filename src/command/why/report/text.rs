@@ -153,6 +153,6 @@ impl Approval {
             (true, 0) => String::new(),
             (true, _) => format!(", so far {}", given.join(", ")),
         };
-        format!("  to override: {command} ({approvers}{given}; this needs {right})\n")
+        format!("  to override ({approvers}{given}; this needs {right}): {command}\n")
     }
 }
