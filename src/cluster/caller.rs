@@ -134,10 +134,11 @@ impl Caller {
         info: &KindInfo,
         (namespace, name): (&str, &str),
         operations: Vec<PatchOperation>,
+        params: &PatchParams,
     ) -> Result<(), ApiError> {
         let patch = Patch::Json::<()>(json_patch::Patch(operations));
         let requests = api::requests(info, namespace);
-        let request = requests.patch(&api::escaped(name), &PatchParams::default(), &patch)?;
+        let request = requests.patch(&api::escaped(name), params, &patch)?;
         self.client.request_text(request).await?;
         Ok(())
     }

@@ -388,7 +388,8 @@ mod tests {
     fn a_mistyped_command_is_no_reason_to_suggest_a_change() {
         let answer = |typed: &[&str]| {
             let arguments = ["belay"].iter().chain(typed);
-            with_safe_suggestions(program().try_get_matches_from(arguments).unwrap_err()).to_string()
+            with_safe_suggestions(program().try_get_matches_from(arguments).unwrap_err())
+                .to_string()
         };
         let suggested = |typed: &str| answer(&[typed]);
         for typed in ["delet", "remove", "relase", "pausee", "admn"] {

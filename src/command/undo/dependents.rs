@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 
+use kube::api::PatchParams;
 use serde_json::{Value, json};
 
-use super::read::read_dependents;
+use super::read::read_new;
 use super::record::DetachedDependent;
 use super::restore::{Undo, all_done};
 use crate::command::CommandError;
@@ -13,15 +14,20 @@ use crate::command::document::Object;
 use crate::command::screen::progress;
 use crate::objects::operations;
 
+/// The limit of attempts to change an object that others change at the same time.
+const MAX_ATTEMPTS: u32 = 5;
+
 impl Undo<'_> {
-    /// Removes the owner references to the target, also from dependents that did not exist when the
-    /// file was written. An object that can't be changed delays no other.
+    /// Removes the owner references to the saved objects, also from dependents that did not exist when
+    /// the file was written. An object that can't be changed delays no other.
     pub(super) async fn detach(&mut self) -> Result<(), CommandError> {
-        self.save_new_dependents().await?;
+        self.save_new().await?;
         let mut failures = Vec::new();
-        for DetachedDependent { object, .. } in &self.record.dependents {
-            match self.detach_one(object).await {
-                Err(error) if self.is_of_others(object) => progress(&format!("warning: {error}")),
+        for dependent in &self.record.dependents {
+            match self.detach_one(dependent, false).await {
+                Err(error) if self.is_of_others(&dependent.object) => {
+                    progress(&format!("warning: {error}"));
+                }
                 detached => failures.extend(detached.err()),
             }
         }
@@ -32,19 +38,20 @@ impl Undo<'_> {
         )
     }
 
-    /// Adds new dependents to the file, before they lose their owner reference.
-    async fn save_new_dependents(&mut self) -> Result<(), CommandError> {
-        let mut dependents = read_dependents(&self.record, self.cluster.clone()).await?;
-        let known = &self.record.dependents;
-        dependents.retain(|new| known.iter().all(|known| known.object.uid != new.object.uid));
-        if dependents.is_empty() {
+    /// Adds new dependents to the file, before they lose their owner reference, and dependents that
+    /// are Terminating since.
+    async fn save_new(&mut self) -> Result<(), CommandError> {
+        let new = read_new(&self.record, self.cluster.clone()).await?;
+        if new.objects.is_empty() && new.dependents.is_empty() {
             return Ok(());
         }
         let mut record = self.record.clone();
-        record.dependents.extend(dependents);
+        record.dependents.extend(new.dependents);
+        record.volumes.extend(new.volumes);
+        record.add(new.objects);
         record.replace(self.path)?;
         self.record = record;
-        Ok(())
+        self.retain_volumes().await
     }
 
     /// Whether any user of another namespace can have made this dependent of a cluster-scoped object.
@@ -55,21 +62,29 @@ impl Undo<'_> {
         !dependent.namespace.is_empty() && dependent.namespace != *own
     }
 
-    async fn detach_one(&self, dependent: &Object) -> Result<(), CommandError> {
-        let old = &self.record.target.uid;
-        let Some(object) = self.read(dependent).await? else { return Ok(()) };
+    /// Removes one owner reference; with `dry_run`, only asks whether that is allowed.
+    pub(super) async fn detach_one(
+        &self,
+        dependent: &DetachedDependent,
+        dry_run: bool,
+    ) -> Result<(), CommandError> {
+        let DetachedDependent { object, reference } = dependent;
+        let Some(current) = self.read(object).await? else { return Ok(()) };
+        let uid = reference["uid"].as_str().unwrap_or_default();
         let mut patch = Vec::new();
         // From the end, because each removal changes the later places.
-        for index in owner_indexes(&object, old).into_iter().rev() {
+        for index in owner_indexes(&current, uid).into_iter().rev() {
             let place = ["metadata", "ownerReferences", &index.to_string()];
-            patch.push(operations::test(&[&place[..], &["uid"]].concat(), old.as_str()));
+            patch.push(operations::test(&[&place[..], &["uid"]].concat(), uid));
             patch.push(operations::remove(&place));
         }
         if patch.is_empty() {
             return Ok(());
         }
-        self.patch(dependent, patch).await?;
-        progress(&format!("removed the owner reference from {}", dependent.typed));
+        self.send_patch(object, patch, &PatchParams { dry_run, ..PatchParams::default() }).await?;
+        if !dry_run {
+            progress(&format!("removed the owner reference from {}", object.typed));
+        }
         Ok(())
     }
 
@@ -80,22 +95,29 @@ impl Undo<'_> {
         uid: &str,
         reference: Value,
     ) -> Result<(), CommandError> {
-        let Some(object) = self.read(dependent).await? else { return Ok(()) };
         let owner = reference["uid"].as_str().unwrap_or_default();
-        if object["metadata"]["uid"] != uid || !owner_indexes(&object, owner).is_empty() {
-            return Ok(());
+        for attempt in 1.. {
+            let Some(object) = self.read(dependent).await? else { return Ok(()) };
+            if object["metadata"]["uid"] != uid || !owner_indexes(&object, owner).is_empty() {
+                return Ok(());
+            }
+            let version = &object["metadata"]["resourceVersion"];
+            let mut owners = object["metadata"]["ownerReferences"].clone();
+            match owners.as_array_mut() {
+                Some(owners) => owners.push(reference.clone()),
+                None => owners = json!([reference]),
+            }
+            let patch = vec![
+                operations::test(&["metadata", "resourceVersion"], version.clone()),
+                operations::add(&["metadata", "ownerReferences"], owners),
+            ];
+            match self.patch(dependent, patch).await {
+                Ok(()) => break,
+                // The controller of the new object adopts it at the same time.
+                Err(_) if attempt < MAX_ATTEMPTS => {}
+                Err(error) => return Err(error),
+            }
         }
-        let version = &object["metadata"]["resourceVersion"];
-        let mut owners = object["metadata"]["ownerReferences"].clone();
-        match owners.as_array_mut() {
-            Some(owners) => owners.push(reference),
-            None => owners = json!([reference]),
-        }
-        let patch = vec![
-            operations::test(&["metadata", "resourceVersion"], version.clone()),
-            operations::add(&["metadata", "ownerReferences"], owners),
-        ];
-        self.patch(dependent, patch).await?;
         progress(&format!("added the owner reference to {}", dependent.typed));
         Ok(())
     }

@@ -9,6 +9,7 @@
 //! ```
 
 mod dependents;
+mod gone;
 mod kinds;
 mod manifest;
 mod read;
@@ -25,10 +26,10 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use self::record::UndoRecord;
+use self::record::{LostObject, UndoRecord};
 pub use self::report::UndoReport;
 use self::report::UndoResult;
-use self::restore::{Undo, UndoOutcome};
+use self::restore::{Undo, UndoOutcome, all_typed};
 use super::approve::check_release;
 use super::confirm::{self, ConfirmArguments};
 use super::duration::parse_duration;
@@ -106,14 +107,10 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             let marker = marker.map_err(|why| CommandError::Remote(why.to_string()))?;
             let marker = marker.expose();
             let record = read::read_record(target.document(), cluster.clone(), marker).await?;
-            if record.is_held {
-                check_release_by_belay(&target, &cluster, "; nothing was changed").await?;
-            }
             let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
             (record, path)
         }
     };
-    let report = |result, says: String| UndoReport::new(result, says, &record, &path);
     let (session, names) = UserSession::open_with_names(cluster.clone()).await?;
     let now = ClusterIdentity::of(&session.caller, &names.kinds()).await;
     if !record.cluster.is_same(&now) {
@@ -124,15 +121,29 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         )));
     }
     let steps = steps(&record, &path);
+    let again = format!(
+        "kubectl belay undo --resume {}{}",
+        shell_word(&path.to_string_lossy()),
+        cluster.options()
+    );
+    let mut undo = Undo {
+        session: Arc::new(session),
+        names: &names,
+        cluster,
+        record,
+        path: &path,
+        deadline: Instant::now() + timeout,
+    };
+    if resume.is_none() {
+        undo.check().await?;
+    }
     if dry_run {
-        return report(UndoResult::WouldUndo, steps).print(output);
+        return UndoReport::new(UndoResult::WouldUndo, steps, &undo.record, &path).print(output);
     }
     if must_ask {
         confirm::ask(&format!("{steps}\nFor a moment the object does not exist."))?;
-        let target = record.target.clone();
-        if resume.is_none()
-            && read::read_record(target, cluster.clone(), &record.marker).await? != record
-        {
+        undo.deadline = Instant::now() + timeout;
+        if resume.is_none() && !undo.is_current().await? {
             return Err(CommandError::Refused(
                 "the cluster has changed during the question; nothing was changed; next: run the \
                  same command again"
@@ -143,14 +154,9 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         progress(&steps);
     }
     if resume.is_none() {
-        record.create(&path)?;
+        undo.record.create(&path)?;
         progress(&format!("saved {}", path.display()));
     }
-    let resume = shell_word(&path.to_string_lossy());
-    let again = format!("kubectl belay undo --resume {resume}{}", cluster.options());
-    let deadline = Instant::now() + timeout;
-    let (session, file) = (Arc::new(session), path.as_path());
-    let mut undo = Undo { session, names: &names, cluster, record, path: file, deadline };
     let outcome = undo.run().await;
     let record = undo.record;
     let left = record.left_changed();
@@ -169,9 +175,14 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             report(UndoResult::Undone, format!("{typed} is restored")).print(output)
         }
         UndoOutcome::Restored { not_restored } => {
+            let is_target = |lost: &LostObject| lost.object.uid == record.target.uid;
+            let what = match not_restored.iter().any(is_target) {
+                true => "is not restored",
+                false => "is restored, but not all of its objects",
+            };
             let says = format!(
-                "{typed} is restored, but not all of its objects; their manifests are in {}; next: \
-                 end what prevents it, and continue with {again}",
+                "{typed} {what}; their manifests are in {}; next: end what prevents it, and continue \
+                 with {again}",
                 path.display()
             );
             report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
@@ -184,8 +195,10 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             report(UndoResult::NameTaken, says).print(output)
         }
         UndoOutcome::TimedOut => {
-            let says =
-                format!("{typed} still existed at the end of the time limit{left}; next: {again}");
+            let says = format!(
+                "{} still existed at the end of the time limit{left}; next: {again}",
+                all_typed(&record.awaited())
+            );
             report(UndoResult::TimedOut, says).print(output)
         }
     }
@@ -220,8 +233,8 @@ fn steps(record: &UndoRecord, path: &Path) -> String {
     for (number, step) in record.steps(path).iter().enumerate() {
         text.push_str(&format!("{}. {step}\n", number + 1));
     }
-    if record.objects.first().is_some_and(|saved| saved.object.resource == "namespaces") {
-        text.push_str("not restored: objects of the Namespace that are deleted already\n");
+    if record.is_of_namespace() {
+        text.push_str("objects of the Namespace that are deleted already are not restored\n");
     }
     for lost in &record.lost {
         text.push_str(&format!("not restored: {}: {}\n", lost.object.typed, lost.why));

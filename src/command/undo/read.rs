@@ -18,7 +18,7 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::{Node, ObjectPhase};
-use crate::objects::{ApiError, KindInfo, ObjectRef, full_name, is_hold};
+use crate::objects::{ApiError, ObjectRef, Uid, full_name, is_hold};
 
 /// Reads the record of the undo of one object, with this marker.
 pub async fn read_record(
@@ -32,17 +32,38 @@ pub async fn read_record(
     reading.record(target, marker, &options).await
 }
 
-/// Reads the dependents of the old object that are not Terminating. None if it is deleted.
-pub async fn read_dependents(
+/// Reads what the file does not contain yet: new dependents of the saved objects, and dependents that
+/// are Terminating since. Nothing if the target is deleted.
+pub async fn read_new(
     record: &UndoRecord,
     cluster: ClusterArguments,
-) -> Result<Vec<DetachedDependent>, CommandError> {
+) -> Result<Found, CommandError> {
     let inspection = inspect(&record.target, cluster).await?;
-    let Some(reading) = Reading::new(&inspection, &record.target)? else { return Ok(Vec::new()) };
+    let Some(reading) = Reading::new(&inspection, &record.target)? else {
+        return Ok(Found::default());
+    };
     reading.require_complete()?;
-    let saved = record.objects.iter().map(|saved| saved.object.uid.clone()).collect();
-    let (dependents, _) = reading.dependents(&saved).await?;
-    Ok(dependents)
+    let mut found = reading.find(&record.marker, &record.dependents).await?;
+    let saved = |uid: &str| record.objects.iter().any(|known| known.object.uid == uid);
+    found.objects.retain(|new| !saved(&new.object.uid));
+    found.volumes.retain(|new| record.volumes.iter().all(|known| known.name != new.name));
+    found
+        .dependents
+        .retain(|new| record.dependents.iter().all(|known| known.object.uid != new.object.uid));
+    Ok(found)
+}
+
+/// What an undo restores and keeps.
+#[derive(Default)]
+pub struct Found {
+    /// The objects to create again.
+    pub objects: Vec<SavedObject>,
+    /// The volumes of the claims among them.
+    pub volumes: Vec<SavedVolume>,
+    /// The dependents of these objects that are not Terminating.
+    pub dependents: Vec<DetachedDependent>,
+    /// The Terminating objects that nothing restores.
+    lost: Vec<LostObject>,
 }
 
 async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspection, CommandError> {
@@ -52,10 +73,21 @@ async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspectio
     read_inspection(&query, search, false).await
 }
 
-struct Reading<'i> {
-    caller: Caller,
-    inspection: &'i Inspection,
-    target: Node<'i>,
+/// The objects that are deleted with the target, as far as they exist.
+#[derive(Default)]
+struct DeletedObjects<'g> {
+    /// Those to create again.
+    saved: Vec<Node<'g>>,
+    /// The dependents that are not Terminating, each with the uid of its owner among the saved ones.
+    dependents: Vec<(Node<'g>, Uid)>,
+    /// Those that nothing restores.
+    lost: Vec<LostObject>,
+}
+
+pub(super) struct Reading<'i> {
+    pub(super) caller: Caller,
+    pub(super) inspection: &'i Inspection,
+    pub(super) target: Node<'i>,
 }
 
 impl<'i> Reading<'i> {
@@ -79,37 +111,28 @@ impl<'i> Reading<'i> {
         self.require_complete()?;
         let cluster = ClusterIdentity::read(self.inspection).await;
         let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
-        let (saved, mut lost) = self.to_save();
-        let ids: HashSet<String> = saved.iter().map(|node| node.uid().to_string()).collect();
-        let mut objects = Vec::new();
-        for node in &saved {
-            match self.whole(*node).await? {
-                Some(whole) if self.is_saved(&whole) => {
-                    objects.push(self.saved(*node, whole, &ids, marker));
-                }
-                Some(_) => {}
-                None => lost.push(self.lost(*node, "it was deleted while the command read it")),
-            }
-        }
-        if objects.first().is_none_or(|first| first.object.uid != target.uid) {
+        let mut found = self.find(marker, &[]).await?;
+        if found.objects.first().is_none_or(|first| first.object.uid != target.uid) {
             return Err(just_deleted(&target));
         }
-        let mut volumes = Vec::new();
-        for saved in &objects {
-            volumes.extend(self.volume(saved).await?);
-        }
-        let (workloads, pods) = match is_claim(&self.target.object_ref()) {
-            true => self.workloads(options).await?,
-            false => (Vec::new(), Vec::new()),
+        let (workloads, pods) = match self.is_namespace() {
+            // They are saved themselves.
+            true => (Vec::new(), Vec::new()),
+            false => self.workloads(&found.objects, options).await?,
         };
-        let (dependents, lost_dependents) = self.dependents(&ids).await?;
-        lost.extend(lost_dependents);
-        let is_held = saved.iter().any(|node| node.finalizers().iter().any(is_hold));
-        let record = UndoRecord {
+        if self.is_namespace() {
+            self.add_released_claims(marker, &mut found).await;
+            let missing = self.missing(&found);
+            found.lost.extend(missing);
+        }
+        let Found { objects, volumes, dependents, lost } = found;
+        let mut nodes = objects.iter().filter_map(|saved| self.node(&saved.object));
+        let is_held = nodes.any(|node| node.finalizers().iter().any(is_hold));
+        let mut record = UndoRecord {
             cluster,
             target,
             marker: marker.to_owned(),
-            objects: in_order(objects),
+            objects,
             dependents,
             volumes,
             workloads,
@@ -117,6 +140,7 @@ impl<'i> Reading<'i> {
             lost,
             is_held,
         };
+        record.sort();
         self.require_rights(&record).await?;
         Ok(record)
     }
@@ -182,33 +206,116 @@ impl<'i> Reading<'i> {
         )))
     }
 
-    /// The objects to create again, and those that nothing restores.
-    fn to_save(&self) -> (Vec<Node<'_>>, Vec<LostObject>) {
-        let graph = &self.inspection.graph;
-        if !self.target.object_ref().is_namespace() {
-            let is_token = |user: &Node<'_>| user.info().resource == "secrets";
-            let tokens = match self.is_account() {
-                true => {
-                    graph.users(self.target.id()).map(|user| user.node).filter(is_token).collect()
+    fn is_namespace(&self) -> bool {
+        self.target.object_ref().is_namespace()
+    }
+
+    /// The object in the graph, if its uid is the same.
+    pub(super) fn node(&self, object: &Object) -> Option<Node<'i>> {
+        let Object { group, resource, namespace, name, .. } = object;
+        let reference = ObjectRef::new((group, resource), namespace, name);
+        let node = self.inspection.graph.object_by_ref(&reference)?;
+        (node.uid().to_string() == object.uid).then_some(node)
+    }
+
+    /// Finds what to restore and what to keep. `known`: the dependents in the file; those that are
+    /// Terminating since have lost their owner reference.
+    async fn find(&self, marker: &str, known: &[DetachedDependent]) -> Result<Found, CommandError> {
+        let mut deleted = match self.is_namespace() {
+            true => self.content(),
+            false => self.deleted_with_target(known),
+        };
+        let mut found = Found { lost: std::mem::take(&mut deleted.lost), ..Found::default() };
+        let ids: HashSet<String> =
+            deleted.saved.iter().map(|node| node.uid().to_string()).collect();
+        for node in &deleted.saved {
+            match self.whole(*node).await? {
+                Some(whole) if self.is_saved(&whole) => {
+                    let mut saved = self.saved(*node, whole, &ids, marker);
+                    let detached = known.iter().filter(|one| one.object.uid == saved.object.uid);
+                    saved.owners.extend(detached.map(|one| one.reference.clone()));
+                    found.volumes.extend(self.volume(&saved).await?);
+                    found.objects.push(saved);
                 }
-                false => Vec::new(),
-            };
-            return ([vec![self.target], tokens].concat(), Vec::new());
+                Some(_) => {}
+                None => {
+                    found.lost.push(self.lost(*node, "it was deleted while the command read it"))
+                }
+            }
         }
+        for (node, owner) in deleted.dependents {
+            let Some(whole) = self.whole(node).await? else { continue };
+            let owner = owner.to_string();
+            let references = whole["metadata"]["ownerReferences"].as_array();
+            let mut references = references.into_iter().flatten();
+            if let Some(reference) = references.find(|one| one["uid"] == owner.as_str()) {
+                let (object, reference) = (self.object(node), reference.clone());
+                found.dependents.push(DetachedDependent { object, reference });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The content of the Namespace, and the other dependents of the Namespace.
+    fn content(&self) -> DeletedObjects<'_> {
+        let graph = &self.inspection.graph;
         let content = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
         let content = content.filter_map(|id| graph.get(id));
-        let content = content.filter(|node| node.namespace() == self.target.name());
-        let (mut saved, mut lost) = (vec![self.target], Vec::new());
-        for node in content {
+        let mut deleted = DeletedObjects { saved: vec![self.target], ..DeletedObjects::default() };
+        for node in content.filter(|node| node.namespace() == self.target.name()) {
             if is_recreated(node.info(), node.name()) {
                 continue;
             }
             match why_irreversible(node.info()) {
-                Some(why) => lost.push(self.lost(node, why)),
-                None => saved.push(node),
+                Some(why) => deleted.lost.push(self.lost(node, why)),
+                None => deleted.saved.push(node),
             }
         }
-        (saved, lost)
+        let saved: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
+        let others = graph.dependents(self.target).filter(|node| !saved.contains(&node.uid()));
+        for node in others {
+            match node.is_terminating() {
+                true => deleted.lost.push(self.lost(node, "it is deleted as a dependent")),
+                false => deleted.dependents.push((node, self.target.uid())),
+            }
+        }
+        deleted
+    }
+
+    /// The target, its direct and indirect dependents that are Terminating as well, and the other
+    /// dependents of these objects.
+    fn deleted_with_target(&self, known: &[DetachedDependent]) -> DeletedObjects<'_> {
+        let graph = &self.inspection.graph;
+        let is_token = |user: &Node<'_>| self.is_account() && user.info().resource == "secrets";
+        let tokens = graph.users(self.target.id()).map(|user| user.node).filter(is_token);
+        let detached = known.iter().filter_map(|one| self.node(&one.object));
+        let detached = detached.filter(|node| node.is_terminating());
+        let mut deleted = DeletedObjects::default();
+        deleted.saved.push(self.target);
+        deleted.saved.extend(tokens.chain(detached));
+        let mut seen: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
+        let mut next = 0;
+        while let Some(owner) = deleted.saved.get(next).copied() {
+            next += 1;
+            for node in graph.dependents(owner) {
+                // An editor of another namespace can write such a reference.
+                let is_other = node.namespace() != self.target.namespace();
+                if is_other && !self.target.namespace().is_empty() || !seen.insert(node.uid()) {
+                    continue;
+                }
+                let recreated =
+                    is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
+                let why = why_irreversible(node.info())
+                    .or(recreated.then_some("its controller creates it again"))
+                    .or(is_other.then_some("it is deleted as a dependent, in another namespace"));
+                match why {
+                    _ if !node.is_terminating() => deleted.dependents.push((node, owner.uid())),
+                    Some(why) => deleted.lost.push(self.lost(node, why)),
+                    None => deleted.saved.push(node),
+                }
+            }
+        }
+        deleted
     }
 
     fn is_account(&self) -> bool {
@@ -218,10 +325,13 @@ impl<'i> Reading<'i> {
     /// Whether to save an object. Of the Secrets that name a ServiceAccount, the token controller
     /// deletes only its tokens.
     fn is_saved(&self, whole: &Value) -> bool {
-        let of = &whole["metadata"]["annotations"][ACCOUNT_UID];
+        let uid = self.target.uid().to_string();
+        let metadata = &whole["metadata"];
+        let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
         !self.is_account()
-            || whole["kind"] == "ServiceAccount"
-            || is_token_secret(whole) && *of == self.target.uid().to_string().as_str()
+            || whole["kind"] != "Secret"
+            || is_token_secret(whole) && metadata["annotations"][ACCOUNT_UID] == uid.as_str()
+            || owners.any(|owner| owner["uid"] == uid.as_str())
     }
 
     fn saved(
@@ -247,7 +357,7 @@ impl<'i> Reading<'i> {
     async fn volume(&self, saved: &SavedObject) -> Result<Option<SavedVolume>, CommandError> {
         let SavedObject { object, manifest, .. } = saved;
         let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
-        if object.resource != "persistentvolumeclaims" || name.is_empty() {
+        if !is_claim(object) || name.is_empty() {
             return Ok(None);
         }
         let kinds = &self.inspection.graph.kinds;
@@ -271,31 +381,35 @@ impl<'i> Reading<'i> {
         ))
     }
 
-    /// The workloads whose Pods use the claim, or that create it again, and the other Pods that use
-    /// it.
+    /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods
+    /// that use them.
     async fn workloads(
         &self,
+        objects: &[SavedObject],
         options: &str,
     ) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
         let graph = &self.inspection.graph;
-        let mut pods = Vec::new();
-        let mut workloads: Vec<Node<'_>> = Vec::new();
-        let users: Vec<Node<'_>> = graph.users(self.target.id()).map(|user| user.node).collect();
-        let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
-        for user in users.iter().copied() {
-            let KindInfo { resource, .. } = user.info();
-            let workload = match (resource.as_str(), user.phase()) {
-                ("pods", ObjectPhase::Active) => controller_of(controller_of(user)),
-                ("statefulsets", _) => user,
-                _ => continue,
-            };
-            // An editor can write a workload that does not use the claim into owner references.
-            if !is_scalable(workload.info()) || !is_user(workload) {
-                pods.push(self.object(user));
-                continue;
-            }
-            if workloads.iter().all(|known| known.id() != workload.id()) {
-                workloads.push(workload);
+        let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::new());
+        let is_saved =
+            |node: Node<'_>| objects.iter().any(|one| one.object.uid == node.uid().to_string());
+        for claim in objects.iter().filter(|saved| is_claim(&saved.object)) {
+            let Some(claim) = self.node(&claim.object) else { continue };
+            let users: Vec<Node<'_>> = graph.users(claim.id()).map(|user| user.node).collect();
+            let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
+            for user in users.iter().copied() {
+                let workload = match (user.info().resource.as_str(), user.phase()) {
+                    ("pods", ObjectPhase::Active) => controller_of(controller_of(user)),
+                    ("statefulsets", _) => user,
+                    _ => continue,
+                };
+                // An editor can write a workload that does not use the claim into owner references.
+                if is_scalable(workload.info()) && is_user(workload) && !is_saved(workload) {
+                    if workloads.iter().all(|known| known.id() != workload.id()) {
+                        workloads.push(workload);
+                    }
+                } else if user.info().resource == "pods" && !user.is_terminating() {
+                    pods.push(self.object(user));
+                }
             }
         }
         let mut stopped = Vec::new();
@@ -317,36 +431,6 @@ impl<'i> Reading<'i> {
             }
         }
         Ok((stopped, pods))
-    }
-
-    /// The dependents that are not saved themselves, and those that are already Terminating.
-    async fn dependents(
-        &self,
-        saved: &HashSet<String>,
-    ) -> Result<(Vec<DetachedDependent>, Vec<LostObject>), CommandError> {
-        let (mut dependents, mut lost) = (Vec::new(), Vec::new());
-        for node in self.inspection.graph.dependents(self.target) {
-            // An editor of another namespace can write such a reference.
-            let namespace = self.target.namespace();
-            let is_foreign = !namespace.is_empty() && node.namespace() != namespace;
-            if is_foreign || saved.contains(&node.uid().to_string()) {
-                continue;
-            }
-            if node.is_terminating() {
-                lost.push(self.lost(node, "it is deleted already, as a dependent"));
-                continue;
-            }
-            let Some(whole) = self.whole(node).await? else { continue };
-            let uid = self.target.uid().to_string();
-            let references = whole["metadata"]["ownerReferences"].as_array();
-            let reference = references.into_iter().flatten().find(|one| one["uid"] == uid.as_str());
-            let object = self.object(node);
-            dependents.extend(
-                reference
-                    .map(|reference| DetachedDependent { object, reference: reference.clone() }),
-            );
-        }
-        Ok((dependents, lost))
     }
 
     /// Refuses to begin without the rights to finish.
@@ -389,8 +473,8 @@ impl<'i> Reading<'i> {
     }
 }
 
-fn is_claim(object: &ObjectRef) -> bool {
-    object.is_of(("", "persistentvolumeclaims"))
+fn is_claim(object: &Object) -> bool {
+    (object.group.as_str(), object.resource.as_str()) == ("", "persistentvolumeclaims")
 }
 
 fn just_deleted(target: &Object) -> CommandError {
@@ -410,11 +494,4 @@ fn controller_of(node: Node<'_>) -> Node<'_> {
     let controller = node.owners().iter().find(|owner| owner.controller);
     let controller = controller.and_then(|owner| node.existing_owner(owner));
     controller.filter(|owner| is_scalable(owner.info())).unwrap_or(node)
-}
-
-/// The target first, and ServiceAccounts before their tokens.
-fn in_order(mut objects: Vec<SavedObject>) -> Vec<SavedObject> {
-    let order = |saved: &SavedObject| (saved.is_last, saved.object.resource != "serviceaccounts");
-    objects.get_mut(1..).unwrap_or_default().sort_by_key(order);
-    objects
 }

@@ -28,9 +28,9 @@ pub struct UndoRecord {
     pub marker: String,
     /// The object that the user names, with the uid of the deleted object.
     pub target: Object,
-    /// The objects to create again in this order: the target first, and workloads last.
+    /// The objects to create again in this order: a Namespace first, and workloads last.
     pub objects: Vec<SavedObject>,
-    /// The objects that lose their owner reference to the target meanwhile.
+    /// The objects that lose their owner reference to a saved object meanwhile.
     pub dependents: Vec<DetachedDependent>,
     /// The volumes of the saved claims.
     pub volumes: Vec<SavedVolume>,
@@ -59,12 +59,12 @@ pub struct SavedObject {
     pub is_last: bool,
 }
 
-/// A dependent of the target.
+/// A dependent of a saved object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DetachedDependent {
     pub object: Object,
-    /// Its owner reference to the target.
+    /// This owner reference.
     pub reference: Value,
 }
 
@@ -97,6 +97,33 @@ pub struct LostObject {
 }
 
 impl UndoRecord {
+    /// Adds objects to create again.
+    pub fn add(&mut self, objects: Vec<SavedObject>) {
+        self.objects.extend(objects);
+        self.sort();
+    }
+
+    /// Sorts the objects: a Namespace first, ServiceAccounts before their tokens, and workloads last.
+    pub fn sort(&mut self) {
+        let is_of = |saved: &SavedObject, resource: &str| saved.object.resource == resource;
+        self.objects.sort_by_key(|saved| {
+            (!is_of(saved, "namespaces"), saved.is_last, !is_of(saved, "serviceaccounts"))
+        });
+    }
+
+    /// The objects whose end the undo awaits. The content of a Namespace ends before it.
+    pub fn awaited(&self) -> Vec<Object> {
+        match self.is_of_namespace() {
+            true => vec![self.target.clone()],
+            false => self.objects.iter().map(|saved| saved.object.clone()).collect(),
+        }
+    }
+
+    /// Whether the target is a Namespace.
+    pub fn is_of_namespace(&self) -> bool {
+        self.target.resource == "namespaces"
+    }
+
     /// Writes a new file, and never replaces one.
     pub fn create(&self, path: &Path) -> Result<(), CommandError> {
         let written = self.write(path, |draft| std::fs::hard_link(draft, path));
@@ -159,18 +186,18 @@ impl UndoRecord {
         read_document(path, KIND, "kubectl belay undo TYPE/NAME writes one")
     }
 
-    /// What stays different while an undo waits to be continued; empty if nothing does.
+    /// What may stay different while an undo waits to be continued; empty if nothing does.
     pub fn left_changed(&self) -> String {
         let workloads =
-            self.workloads.iter().map(|one| format!("{} stays at 0 replicas", one.object.typed));
+            self.workloads.iter().map(|one| format!("{} may stay at 0 replicas", one.object.typed));
         let volumes = self
             .volumes
             .iter()
-            .map(|volume| format!("volume {} keeps the reclaim policy Retain", volume.name));
+            .map(|volume| format!("volume {} may keep the reclaim policy Retain", volume.name));
         let dependents = self
             .dependents
             .iter()
-            .map(|one| format!("{} has no owner reference to it", one.object.typed));
+            .map(|one| format!("{} may lack an owner reference", one.object.typed));
         let all: Vec<String> = workloads.chain(volumes).chain(dependents).collect();
         match all.is_empty() {
             true => String::new(),
@@ -180,7 +207,6 @@ impl UndoRecord {
 
     /// The steps, one in a line, for the question and for a dry run.
     pub fn steps(&self, path: &Path) -> Vec<String> {
-        let typed = &self.target.typed;
         let names = |objects: &mut dyn Iterator<Item = &Object>| {
             objects.map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
         };
@@ -193,26 +219,28 @@ impl UndoRecord {
         }
         let dependents = names(&mut self.dependents.iter().map(|one| &one.object));
         if !dependents.is_empty() {
-            steps.push(format!("remove the owner reference to it from {dependents}"));
+            steps.push(format!("remove the owner reference from {dependents}"));
         }
         let workloads = names(&mut self.workloads.iter().map(|one| &one.object));
         if !workloads.is_empty() {
             steps.push(format!("stop {workloads}: scale to 0 replicas"));
         }
+        let objects = names(&mut self.objects.iter().map(|one| &one.object));
+        let awaited = names(&mut self.awaited().iter());
         if self.is_held {
             steps.push(format!(
-                "approve the end of the deletion of {typed}, so that belay releases it"
+                "approve the end of the deletion of {awaited}, so that belay releases what it holds"
             ));
         }
         let pods = names(&mut self.pods.iter());
-        steps.push(match pods.as_str() {
-            "" => format!("wait until {typed} is deleted"),
-            _ => format!("wait until {typed} is deleted; during this wait, delete {pods}"),
-        });
-        let objects = names(&mut self.objects.iter().map(|one| &one.object));
+        let during = match pods.as_str() {
+            "" => String::new(),
+            _ => format!("; during this wait, delete {pods}"),
+        };
+        steps.push(format!("wait until these objects are deleted: {awaited}{during}"));
         steps.push(match volumes.as_str() {
             "" => format!("create {objects}"),
-            _ => format!("reserve {volumes} for its claim, and create {objects}"),
+            _ => format!("reserve {volumes} for the claims, and create {objects}"),
         });
         if !dependents.is_empty() {
             steps.push(format!("add the owner reference to {dependents}"));

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use json_patch::PatchOperation;
+use kube::api::PatchParams;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::manifest::{
     ACCOUNT_NAME, RESTORED_BY, is_token_secret, manifest, without_allocated, without_token,
 };
+use super::read::read_record;
 use super::record::{LostObject, SavedObject, UndoRecord};
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
@@ -58,15 +60,34 @@ pub enum UndoOutcome {
 }
 
 impl Undo<'_> {
+    /// Refuses to begin if belay or the API server would refuse a change.
+    pub async fn check(&self) -> Result<(), CommandError> {
+        self.check_holds("; nothing was changed").await?;
+        for dependent in &self.record.dependents {
+            match self.detach_one(dependent, true).await {
+                Err(error) if !self.is_of_others(&dependent.object) => {
+                    return Err(CommandError::Refused(format!("{error}; nothing was changed")));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the cluster is still as it was when the file was made.
+    pub async fn is_current(&self) -> Result<bool, CommandError> {
+        let UndoRecord { target, marker, .. } = &self.record;
+        let now = read_record(target.clone(), self.cluster.clone(), marker).await?;
+        Ok(now == self.record)
+    }
+
     pub async fn run(&mut self) -> Result<UndoOutcome, CommandError> {
-        if self.old_target().await?.is_some() {
+        if self.is_waiting().await? {
             self.retain_volumes().await?;
             self.save_changes().await?;
             // If one of these fails, the workloads keep running.
             self.detach().await?;
-            if let Some(target) = self.held_target().await? {
-                check_release_by_belay(&target, &self.cluster, "").await?;
-            }
+            self.check_holds("").await?;
             for workload in &self.record.workloads {
                 self.scale(&workload.object, 0).await?;
             }
@@ -80,6 +101,9 @@ impl Undo<'_> {
     /// Creates the saved objects again, and restores what the undo has changed.
     async fn restore_all(&self) -> Result<UndoOutcome, CommandError> {
         let record = &self.record;
+        if self.is_taken(&record.target).await? {
+            return Ok(UndoOutcome::Taken);
+        }
         let (mut uids, mut failed) = (HashMap::new(), Vec::new());
         // Without them, workloads would begin with empty volumes, or not at all.
         let mut lacks_data = false;
@@ -95,7 +119,7 @@ impl Undo<'_> {
             match self.restore(saved).await {
                 Ok(Some(uid)) => drop(uids.insert(saved.object.uid.as_str(), uid)),
                 // Nothing is restored into a Namespace of other users.
-                Ok(None) if saved.object.uid == record.target.uid => return Ok(UndoOutcome::Taken),
+                Ok(None) if saved.object.resource == "namespaces" => return Ok(UndoOutcome::Taken),
                 Err(error) if saved.object.uid == record.target.uid => return Err(error),
                 Ok(None) => {
                     lacks_data |= is_claim;
@@ -133,11 +157,29 @@ impl Undo<'_> {
         Ok(UndoOutcome::Restored { not_restored: failed })
     }
 
-    /// The target with the old uid, while it exists.
-    async fn old_target(&self) -> Result<Option<Value>, CommandError> {
-        let target = &self.record.target;
-        let read = self.read(target).await?;
-        Ok(read.filter(|object| object["metadata"]["uid"] == target.uid.as_str()))
+    /// Whether an object of the deletion still exists.
+    async fn is_waiting(&self) -> Result<bool, CommandError> {
+        for object in self.record.awaited() {
+            if self.old(&object).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The object with the old uid, while it exists.
+    async fn old(&self, object: &Object) -> Result<Option<Value>, CommandError> {
+        let read = self.read(object).await?;
+        Ok(read.filter(|read| read["metadata"]["uid"] == object.uid.as_str()))
+    }
+
+    /// Whether an object of others has the name.
+    async fn is_taken(&self, object: &Object) -> Result<bool, CommandError> {
+        let read = self.read(object).await?;
+        Ok(read.is_some_and(|read| {
+            read["metadata"]["annotations"][RESTORED_BY] != self.record.marker.as_str()
+                && read["metadata"]["uid"] != object.uid.as_str()
+        }))
     }
 
     /// Saves the objects again that have changed since. Some controllers write all the time.
@@ -206,24 +248,19 @@ impl Undo<'_> {
 
     /// Ends the deletion of the old object, and waits for that. Returns whether it has ended.
     async fn end_deletion(&mut self) -> Result<bool, CommandError> {
-        let target = self.record.target.clone();
-        // The token controller deletes the tokens of a ServiceAccount after it.
-        let objects = match target.resource.as_str() {
-            "serviceaccounts" => self.record.objects.iter().map(|one| one.object.clone()).collect(),
-            _ => vec![target.clone()],
-        };
+        let mut waiter =
+            Waiter::new(self.session.caller.client.clone(), self.cluster.clone(), self.deadline);
+        self.detach().await?;
+        let objects = self.record.awaited();
         let awaited = |object: &Object| Ok(awaited(self.info(object)?, object));
         let awaited = objects.iter().map(awaited).collect::<Result<Vec<_>, CommandError>>()?;
-        let client = self.session.caller.client.clone();
-        let mut waiter = Waiter::new(client, self.cluster.clone(), self.deadline);
         waiter.watch(&awaited).await?;
-        self.detach().await?;
-        if let Some(target) = self.held_target().await? {
-            for line in approve_release(&target, REASON).await? {
+        for held in self.held_objects().await? {
+            for line in approve_release(&held, REASON).await? {
                 progress(&line);
             }
         }
-        progress(&format!("waiting until {} is deleted", target.typed));
+        progress(&format!("waiting until {} is deleted", all_typed(&objects)));
         let (waiting, mut deleted) = (objects.iter().zip(awaited).collect(), Vec::new());
         tokio::select! {
             remaining = waiter.wait(waiting, &mut deleted) => {
@@ -233,22 +270,28 @@ impl Undo<'_> {
         }
     }
 
-    /// The old object, if belay holds it.
-    async fn held_target(&self) -> Result<Option<TargetObject>, CommandError> {
-        let target = &self.record.target;
-        let Some(json) = self.old_target().await?.filter(|json| self.is_held(json)) else {
-            return Ok(None);
-        };
-        let info = self.info(target)?;
-        let object_ref = ObjectRef::of_kind(&info, &target.namespace, &target.name);
-        Ok(Some(TargetObject { session: self.session.clone(), info, object_ref, json }))
+    /// Refuses to continue if a hold of belay would stay. `state`: what the undo has changed.
+    pub async fn check_holds(&self, state: &str) -> Result<(), CommandError> {
+        for held in self.held_objects().await? {
+            check_release_by_belay(&held, &self.cluster, state).await?;
+        }
+        Ok(())
     }
 
-    /// Whether belay holds the old object. Of a Namespace, it may hold the content.
-    fn is_held(&self, old: &Value) -> bool {
-        let finalizers = old["metadata"]["finalizers"].as_array().into_iter().flatten();
-        let is_held = finalizers.filter_map(Value::as_str).any(is_hold);
-        self.record.is_held && (is_held || self.record.target.resource == "namespaces")
+    /// The old objects that belay holds. Of a Namespace, it may hold the content.
+    async fn held_objects(&self) -> Result<Vec<TargetObject>, CommandError> {
+        let mut held = Vec::new();
+        for object in self.record.awaited() {
+            let Some(json) = self.old(&object).await? else { continue };
+            let finalizers = json["metadata"]["finalizers"].as_array().into_iter().flatten();
+            let is_held = finalizers.filter_map(Value::as_str).any(is_hold);
+            if is_held || self.record.is_held && self.record.is_of_namespace() {
+                let info = self.info(&object)?;
+                let object_ref = ObjectRef::of_kind(&info, &object.namespace, &object.name);
+                held.push(TargetObject { session: self.session.clone(), info, object_ref, json });
+            }
+        }
+        Ok(held)
     }
 
     /// Detaches the dependents that are created during the wait.
@@ -281,6 +324,9 @@ impl Undo<'_> {
             }
         }
         let existing = self.read(object).await?.unwrap_or_default();
+        if existing["metadata"]["uid"] == object.uid.as_str() {
+            return Err(CommandError::Refused(format!("{} still exists", object.typed)));
+        }
         let marker = &existing["metadata"]["annotations"][RESTORED_BY];
         if *marker != self.record.marker.as_str() {
             return Ok(None);
@@ -370,9 +416,18 @@ impl Undo<'_> {
         object: &Object,
         patch: Vec<PatchOperation>,
     ) -> Result<(), CommandError> {
+        self.send_patch(object, patch, &PatchParams::default()).await
+    }
+
+    pub(super) async fn send_patch(
+        &self,
+        object: &Object,
+        patch: Vec<PatchOperation>,
+        params: &PatchParams,
+    ) -> Result<(), CommandError> {
         let info = self.info(object)?;
         let key = (object.namespace.as_str(), object.name.as_str());
-        let patched = self.session.caller.patch(&info, key, patch).await;
+        let patched = self.session.caller.patch(&info, key, patch, params).await;
         patched.map_err(|why| failed("patch", object, &why))
     }
 
@@ -393,6 +448,11 @@ impl Undo<'_> {
         };
         Ok(KindInfo { versions, ..info.clone() })
     }
+}
+
+/// The objects as a user types them.
+pub fn all_typed(objects: &[Object]) -> String {
+    objects.iter().map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// An error with all failures, before this advice, if there are any.

@@ -1,6 +1,7 @@
 //! `kubectl belay undo`: what it restores, also after interruptions, and what it refuses.
 
 mod claims;
+mod dependents;
 mod namespaces;
 mod refusals;
 

@@ -148,6 +148,60 @@ fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
     }
 }
 
+#[test]
+fn a_claim_that_is_deleted_already_gets_its_released_volume_back_with_its_namespace() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-released").unwrap();
+    storage_class(plane, &ns);
+    plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
+    let web = workload("Deployment", "web", &reader("web", "configMapRef", "settings"));
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    let old = bound(plane, &ns, "pvc/data-web-0");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    let retain = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+    plane.api().patch(&volume, "", &retain).unwrap().success().unwrap();
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let free = json!({"metadata": {"finalizers": null}});
+    let names = ["sts/web", "deploy/web"];
+    for name in names {
+        plane.api().patch(name, &ns, &kept).unwrap().success().unwrap();
+    }
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    let phase = ".status.phase";
+    plane.api().wait_field((&volume, ""), LIMIT, phase, |phase| phase == "Released").unwrap();
+    plane.api().wait_gone(("cm/settings", &ns), LIMIT).unwrap();
+    let shown = belay(plane, &["undo", &namespace, "--dry-run"]);
+    let lost = format!("not restored: configmaps/settings -n {ns}: it is deleted already");
+    assert!(shown.code == 0 && shown.stdout.contains(&lost), "{shown:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("the file", LIMIT, || {
+                if file.exists() { Ok(()) } else { Err("there is none".into()) }
+            })
+            .unwrap();
+            for name in names {
+                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+            }
+        });
+        let out = file.display().to_string();
+        let undone = belay(plane, &["undo", &namespace, "--yes", "--out", &out]);
+        assert_eq!(undone.code, 0, "{undone:?}");
+    });
+    let new = bound(plane, &ns, "pvc/data-web-0");
+    assert_eq!(new["spec"]["volumeName"], old["spec"]["volumeName"]);
+    assert_eq!(
+        plane.api().field(&volume, "", ".spec.persistentVolumeReclaimPolicy").unwrap(),
+        "Retain"
+    );
+    for name in names {
+        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+    }
+}
+
 /// Creates a Secret with a token of a ServiceAccount, and waits for the token.
 fn token_secret(plane: &ControlPlane, ns: &str, account: &str, finalizers: &[&str]) -> Value {
     let name = format!("{account}-token");

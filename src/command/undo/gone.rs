@@ -1,0 +1,107 @@
+//! Objects of a Namespace that are deleted already: claims whose volumes still have the data, and
+//! what the other objects need.
+
+use std::collections::HashSet;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use super::kinds::is_recreated;
+use super::manifest::{RESTORED_BY, RESTORED_FROM};
+use super::read::{Found, Reading};
+use super::record::{LostObject, SavedObject, SavedVolume};
+use crate::cluster::list_all;
+use crate::command::document::Object;
+use crate::command::screen::progress;
+use crate::graph::{EdgeQualifier, Strength};
+use crate::objects::{Kinds, ObjectRef};
+
+impl Reading<'_> {
+    /// Adds the claims whose volumes were released by this deletion and keep their data. Without
+    /// these claims, a restored StatefulSet would begin with empty volumes.
+    pub(super) async fn add_released_claims(&self, marker: &str, found: &mut Found) {
+        let api: Api<PersistentVolume> = Api::all(self.caller.client.clone());
+        let volumes = match list_all(api, ListParams::default()).await {
+            Ok(volumes) => volumes.objects,
+            Err(why) => {
+                progress(&format!(
+                    "warning: cannot list persistentvolumes: {why}; claims that are deleted already \
+                     are not restored, also if their volumes still have the data"
+                ));
+                return;
+            }
+        };
+        for volume in volumes {
+            let Some(released) = self.released_claim(volume, marker) else { continue };
+            let is_known = |known: &SavedObject| known.object.typed == released.0.object.typed;
+            if !found.objects.iter().any(is_known) {
+                found.objects.push(released.0);
+                found.volumes.push(released.1);
+            }
+        }
+    }
+
+    /// The objects of the Namespace that saved objects need and that are deleted already.
+    pub(super) fn missing(&self, found: &Found) -> Vec<LostObject> {
+        let graph = &self.inspection.graph;
+        let saved = found.objects.iter().map(|saved| saved.object.typed.as_str());
+        let mut known: HashSet<String> = saved.map(str::to_owned).collect();
+        let mut missing = Vec::new();
+        for user in found.objects.iter().filter_map(|saved| self.node(&saved.object)) {
+            let needed = user.uses().iter().filter(|edge| {
+                edge.strength == Strength::Needs && edge.qualifier == EdgeQualifier::None
+            });
+            for edge in needed.filter(|edge| graph.get(edge.to).is_none()) {
+                let (kind, namespace, name) = graph.coordinates(edge.to);
+                let info = graph.kinds.info(kind);
+                let object = Object::of(&ObjectRef::of_kind(info, namespace, name), &graph.kinds);
+                let is_here = namespace == self.target.name() && !is_recreated(info, name);
+                if is_here && known.insert(object.typed.clone()) {
+                    let user = user.object_ref().arguments();
+                    let why = format!("it is deleted already; {user} needs it");
+                    missing.push(LostObject { object, why });
+                }
+            }
+        }
+        missing
+    }
+
+    /// The claim of a volume that this deletion has released, if the volume keeps its data.
+    fn released_claim(
+        &self,
+        volume: PersistentVolume,
+        marker: &str,
+    ) -> Option<(SavedObject, SavedVolume)> {
+        let (spec, status) = (volume.spec?, volume.status?);
+        let claim = spec.claim_ref?;
+        let (name, uid) = (claim.name?, claim.uid?);
+        let released = status.last_phase_transition_time?.0.as_second();
+        let is_released = status.phase.as_deref() == Some("Released")
+            && spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
+            && volume.metadata.deletion_timestamp.is_none()
+            && claim.namespace.as_deref() == Some(self.target.name())
+            && self.target.deletion_time().is_some_and(|deleted| deleted <= released);
+        if !is_released {
+            return None;
+        }
+        let target = ObjectRef::new(("", "persistentvolumeclaims"), self.target.name(), &name);
+        let object = Object::of(&target, &Kinds::default()).with_uid(&uid);
+        let volume_name = volume.metadata.name?;
+        let storage = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"));
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": self.target.name(),
+                "annotations": {RESTORED_FROM: uid, RESTORED_BY: marker}},
+            "spec": {
+                "accessModes": spec.access_modes, "volumeMode": spec.volume_mode,
+                "storageClassName": spec.storage_class_name.unwrap_or_default(),
+                "resources": {"requests": {"storage": storage}}, "volumeName": volume_name,
+            },
+        });
+        let volume =
+            SavedVolume { name: volume_name, claim_uid: uid, reclaim_policy: "Retain".to_owned() };
+        Some((SavedObject { object, manifest, owners: Vec::new(), is_last: false }, volume))
+    }
+}

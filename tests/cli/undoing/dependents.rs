@@ -1,0 +1,117 @@
+//! The undo of an object whose dependents are deleted with it.
+
+use super::*;
+
+const OWNERS: &str = ".metadata.ownerReferences";
+const RECLAIM_POLICY: &str = ".spec.persistentVolumeReclaimPolicy";
+
+/// A StatefulSet with a running Pod and a claim that is deleted with the set. The set, or its Pod, has
+/// a finalizer. Returns the namespace, the claim and its volume.
+fn kept_set(plane: &ControlPlane, ns: &str, kept: &str) -> (String, Value, String) {
+    let ns = plane.namespace(ns).unwrap();
+    storage_class(plane, &ns);
+    plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 1);
+    let claim = ("pvc/data-web-0", &*ns);
+    let is_owned = |owners: &str| owners.contains("StatefulSet");
+    plane.api().wait_field(claim, LIMIT, OWNERS, is_owned).unwrap();
+    let claim = bound(plane, &ns, claim.0);
+    let volume = format!("pv/{}", text(&claim["spec"]["volumeName"]));
+    let kept_by = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.api().patch(kept, &ns, &kept_by).unwrap().success().unwrap();
+    (ns, claim, volume)
+}
+
+/// Removes the finalizer of an object when a field has this value.
+fn free_when(plane: &ControlPlane, ns: &str, kept: &str, field: (&str, &str, &str)) {
+    let (object, path, value) = field;
+    let ns_of_field = if object.starts_with("pv/") { "" } else { ns };
+    plane.api().wait_field((object, ns_of_field), LIMIT, path, |now| now == value).unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch(kept, ns, &free).unwrap().success().unwrap();
+}
+
+/// The StatefulSet is a new one, and its claim has the volume.
+fn is_restored(plane: &ControlPlane, ns: &str, old: &Value, claim: &Value, volume: &str) {
+    let set = read(plane, ns, "sts/web");
+    assert_ne!(uid(&set), uid(old));
+    let now = bound(plane, ns, "pvc/data-web-0");
+    assert_eq!(now["spec"]["volumeName"], claim["spec"]["volumeName"]);
+    assert_eq!(now["metadata"]["ownerReferences"][0]["uid"], uid(&set), "{now}");
+    assert_eq!(plane.api().field(volume, "", RECLAIM_POLICY).unwrap(), "Delete");
+    wait_until_running(plane, ns, 1);
+}
+
+#[test]
+fn a_claim_that_is_deleted_with_its_stateful_set_keeps_its_volume() {
+    let plane = &world().plane;
+    let (ns, claim, volume) = kept_set(plane, "undo-cascade", "pod/web-0");
+    let old = read(plane, &ns, "sts/web");
+    let delete = ["sts/web", "--cascade=foreground"];
+    plane.api().delete(&delete, &ns).unwrap().success().unwrap();
+    let deletion = |at: &str| !at.is_empty();
+    let path = ".metadata.deletionTimestamp";
+    plane.api().wait_field(("pvc/data-web-0", &ns), LIMIT, path, deletion).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json");
+    let kept = (&*volume, RECLAIM_POLICY, "Retain");
+    std::thread::scope(|scope| {
+        scope.spawn(|| free_when(plane, &ns, "pod/web-0", kept));
+        undo_with_interruptions(plane, Kill::AfterLines, &["sts/web", "-n", &ns], &file);
+    });
+    is_restored(plane, &ns, &old, &claim, &volume);
+}
+
+#[test]
+fn the_pods_and_claims_of_a_restored_stateful_set_stay() {
+    let plane = &world().plane;
+    let (ns, claim, volume) = kept_set(plane, "undo-adopt", "sts/web");
+    let old = read(plane, &ns, "sts/web");
+    let pod = read(plane, &ns, "pod/web-0");
+    delete(plane, &ns, "sts/web");
+    let args = ["undo", "sts/web", "-n", &ns, "--yes"];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undone = std::thread::scope(|scope| {
+        scope.spawn(|| free_when(plane, &ns, "sts/web", ("pvc/data-web-0", OWNERS, "")));
+        belay(plane, &[&args[..], &["--out", &file]].concat())
+    });
+    assert_eq!(undone.code, 0, "{undone:?}");
+    is_restored(plane, &ns, &old, &claim, &volume);
+    for (name, old) in [("pod/web-0", &pod), ("pvc/data-web-0", &claim)] {
+        assert_eq!(uid(&read(plane, &ns, name)), uid(old));
+    }
+}
+
+#[test]
+fn an_undo_that_may_not_remove_an_owner_reference_does_not_begin() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-orphaning").unwrap();
+    let target = policy::target("", "secrets", &ns);
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"fromOrphaning": {}}}));
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    owned_secret(plane, &ns, "token", uid(&old));
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
+    let refused = belay(plane, &undo);
+    let approve = format!("kubectl belay approve secrets/token -n {ns}");
+    assert!(refused.code == 1 && refused.stderr.contains(&approve), "{refused:?}");
+    assert!(refused.stderr.contains("nothing was changed"), "{refused:?}");
+    assert!(!Path::new(&file).exists());
+    let approved = belay(plane, &["approve", "secret/token", "-n", &ns, "--reason", "undo"]);
+    assert_eq!(approved.code, 0, "{approved:?}");
+    std::thread::scope(|scope| {
+        scope.spawn(|| free_when(plane, &ns, "cm/settings", ("secret/token", OWNERS, "")));
+        let undone = belay(plane, &undo);
+        assert_eq!(undone.code, 0, "{undone:?}");
+    });
+    let new = read(plane, &ns, "cm/settings");
+    assert_eq!(
+        read(plane, &ns, "secret/token")["metadata"]["ownerReferences"][0]["uid"],
+        uid(&new)
+    );
+}
