@@ -73,6 +73,8 @@ enum ConnectionState {
 enum ReadPhase {
     /// belay reads a head.
     Head,
+    /// belay has read a head, and no handler reads a body yet.
+    HeadEnded,
     /// belay has read the maximum length of a head, and actix parses it.
     Parsed,
     /// A handler reads a body.
@@ -138,6 +140,9 @@ impl Connection {
         {
             caller.state = ConnectionState::Idle;
             caller.slot.enter_idle(&caller.slots.idle, &self.end);
+        }
+        if self.phase.get() == ReadPhase::HeadEnded {
+            self.begin_head();
         }
     }
 
@@ -224,8 +229,24 @@ impl Connection {
     /// Records the end of the body, and allows the next head.
     pub fn end_body(&self) {
         self.allow(0);
+        self.begin_head();
+    }
+
+    fn begin_head(&self) {
         self.remaining_bytes.set(MAX_HEAD_BYTES);
         self.phase.set(ReadPhase::Head);
+    }
+
+    /// Whether belay reads a head.
+    pub fn is_reading_head(&self) -> bool {
+        matches!(self.phase.get(), ReadPhase::Head | ReadPhase::Parsed)
+    }
+
+    /// Records the end of a head. belay reads no more bytes until a handler allows it, or until
+    /// the answer is sent.
+    pub fn end_head(&self) {
+        self.remaining_bytes.set(0);
+        self.phase.set(ReadPhase::HeadEnded);
     }
 
     /// Waits until more bytes may be read. Returns an error if the head is too long.
@@ -237,7 +258,7 @@ impl Connection {
                 cx.waker().wake_by_ref();
             }
             ReadPhase::Parsed => return Err(io::ErrorKind::InvalidData.into()),
-            ReadPhase::Body => self.waiting.set(Some(cx.waker().clone())),
+            ReadPhase::HeadEnded | ReadPhase::Body => self.waiting.set(Some(cx.waker().clone())),
         }
         Ok(())
     }

@@ -4,7 +4,8 @@
 //! head that arrives one byte a minute. Here, every connection has a limit, no matter which
 //! bytes arrive.
 //!
-//! [`Connection`] limits how many bytes belay reads.
+//! [`Connection`] limits how many bytes belay reads. actix would parse and answer hundreds of small
+//! requests of one read at once (H155), so it gets only one head at a time.
 
 use std::io;
 use std::pin::Pin;
@@ -79,6 +80,9 @@ pub struct Timed<T> {
     linger: Duration,
     lingers: bool,
     connection: Rc<Connection>,
+    head: HeadScanner,
+    /// The bytes after a head, which actix does not have yet.
+    rest: Vec<u8>,
 }
 
 impl<T> Timed<T> {
@@ -87,7 +91,20 @@ impl<T> Timed<T> {
         let timer = Box::pin(sleep(idle));
         let linger = Duration::ZERO;
         let (is_asking, is_answering, lingers) = (false, false, false);
-        Self { io, answer, idle, timer, is_asking, is_answering, linger, lingers, connection }
+        let (head, rest) = (HeadScanner::default(), Vec::new());
+        Self {
+            io,
+            answer,
+            idle,
+            timer,
+            is_asking,
+            is_answering,
+            linger,
+            lingers,
+            connection,
+            head,
+            rest,
+        }
     }
 
     /// Sets the time for which the connection stays open after its last answer, so that the
@@ -111,6 +128,51 @@ impl<T> Timed<T> {
     }
 }
 
+impl<T: Unpin> Timed<T> {
+    /// Counts the bytes in the buffer from `start` on. Keeps those after the end of a head.
+    fn deliver(&mut self, buffer: &mut ReadBuf<'_>, start: usize) {
+        let bytes = &buffer.filled()[start..];
+        self.connection.count_received(bytes.len());
+        if !self.connection.is_reading_head() {
+            return;
+        }
+        if let Some(end) = self.head.find_end(bytes) {
+            // What is left of the rest comes after these bytes.
+            self.rest.splice(..0, bytes[end..].iter().copied());
+            buffer.set_filled(start + end);
+            self.connection.end_head();
+        }
+    }
+}
+
+/// Finds the end of heads in the bytes of a connection.
+#[derive(Default)]
+struct HeadScanner {
+    /// Whether the head has begun. Empty lines before it do not count.
+    has_begun: bool,
+    /// Whether nothing, or only a carriage return, has followed a line feed.
+    at_line_start: bool,
+}
+
+impl HeadScanner {
+    /// The position after the end of the head, which is its first empty line. Then the next head
+    /// begins.
+    fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        for (index, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'\n' if self.at_line_start => {
+                    *self = Self::default();
+                    return Some(index + 1);
+                }
+                b'\n' => self.at_line_start = self.has_begun,
+                b'\r' => {}
+                _ => *self = Self { has_begun: true, at_line_start: false },
+            }
+        }
+        None
+    }
+}
+
 impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -125,6 +187,13 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
             };
         }
         let before = buffer.filled().len();
+        if !self.rest.is_empty() {
+            let length = remaining.min(buffer.remaining()).min(self.rest.len());
+            buffer.put_slice(&self.rest[..length]);
+            self.rest.drain(..length);
+            self.deliver(buffer, before);
+            return Poll::Ready(Ok(()));
+        }
         let read = read_at_most(Pin::new(&mut self.io), cx, buffer, remaining);
         if read.is_pending() {
             // A newer connection takes its slot. No request is lost, because no bytes are unread.
@@ -135,8 +204,8 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
             return self.or_timed_out(cx);
         }
         let arrived = buffer.filled().len() - before;
-        self.connection.count_received(arrived);
         self.io.count_received(arrived);
+        self.deliver(buffer, before);
         if arrived > 0 && !self.is_asking {
             self.is_asking = true;
             self.connection.begin();
@@ -321,5 +390,33 @@ mod tests {
         near.read_exact(&mut buffer).await.unwrap();
         let error = near.read_exact(&mut buffer).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a head does not");
+    }
+
+    #[tokio::test]
+    async fn h155_a_read_has_one_head() {
+        let (mut far, near) = duplex(256);
+        let connection = Connection::new(MAX_HEAD_BYTES);
+        let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
+        far.write_all(b"\r\nA / HTTP/1.1\r\nx: y\r\n").await.unwrap();
+        let mut buffer = [0; 256];
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 22);
+        far.write_all(b"\r\nB / HTTP/1.0\n\nbodyC / HTTP/1.0\n\r\n").await.unwrap();
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 2);
+        let waits = |near: &mut Timed<_>| {
+            let mut one = [0];
+            futures_util::FutureExt::now_or_never(near.read(&mut one)).is_none()
+        };
+        assert!(waits(&mut near), "the first request has no answer yet");
+        connection.end_answer();
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 14);
+        assert!(waits(&mut near), "no handler reads the body");
+        connection.allow(3);
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 3);
+        assert!(waits(&mut near), "a body has what is allowed");
+        connection.allow(1);
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
+        connection.end_body();
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 15);
+        assert!(waits(&mut near));
     }
 }

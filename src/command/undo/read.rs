@@ -369,16 +369,24 @@ impl<'i> Reading<'i> {
                  changed; next: have an administrator run the undo"
             ))
         })?;
-        Ok(volume.filter(|volume| volume["spec"]["claimRef"]["uid"] == object.uid.as_str()).map(
-            |volume| SavedVolume {
-                name: name.to_owned(),
-                claim_uid: object.uid.clone(),
-                reclaim_policy: volume["spec"]["persistentVolumeReclaimPolicy"]
-                    .as_str()
-                    .unwrap_or("Retain")
-                    .to_owned(),
-            },
-        ))
+        let volume = volume.filter(|of| of["spec"]["claimRef"]["uid"] == object.uid.as_str());
+        let is_deleted = |of: &Value| of["metadata"]["deletionTimestamp"].is_string();
+        if !self.is_namespace() && volume.as_ref().is_some_and(is_deleted) {
+            return Err(CommandError::Refused(format!(
+                "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
+                 the undo could not bind a new claim to it; nothing was changed; next: keep the \
+                 claim, and copy the data to another volume",
+                object.typed
+            )));
+        }
+        Ok(volume.map(|volume| SavedVolume {
+            name: name.to_owned(),
+            claim_uid: object.uid.clone(),
+            reclaim_policy: volume["spec"]["persistentVolumeReclaimPolicy"]
+                .as_str()
+                .unwrap_or("Retain")
+                .to_owned(),
+        }))
     }
 
     /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods

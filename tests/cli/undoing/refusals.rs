@@ -107,6 +107,25 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_claim_whose_volume_is_terminating_can_not_be_undone() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-volume").unwrap();
+    storage_class(plane, &ns);
+    let class = json!({"spec": {"storageClassName": ns}});
+    plane.apply(&claim("data").with_namespace(&ns).with(class)).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.api().patch("pvc/data", &ns, &kept).unwrap().success().unwrap();
+    delete(plane, "", &format!("pv/{}", text(&old["spec"]["volumeName"])));
+    delete(plane, &ns, "pvc/data");
+    let refused = belay(plane, &["undo", "pvc/data", "-n", &ns, "--yes"]);
+    assert!(refused.code == 1 && refused.stderr.contains("is Terminating too"), "{refused:?}");
+    read(plane, &ns, "pvc/data");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("pvc/data", &ns, &free).unwrap().success().unwrap();
+}
+
+#[test]
 fn an_undo_that_could_not_finish_does_not_begin() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-unable").unwrap();
