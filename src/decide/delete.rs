@@ -182,7 +182,8 @@ impl AffectedObjects {
         };
         let fates = fates(situation.graph, &request);
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
-        lost.retain(|id| fates.may_be_lost(*id));
+        let is_decided = |id| situation.graph.get(id).is_some_and(is_decided);
+        lost.retain(|id| fates.may_be_lost(*id) && !is_decided(*id));
         lost.sort_unstable();
         Self { complete: fates.is_complete(), fates, lost }
     }
@@ -221,6 +222,13 @@ impl AffectedObjects {
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
+}
+
+/// Whether belay decided about the deletion of this object before, and can't keep it any more: it
+/// waits for its dependents without a hold, and the API server adds none to a Terminating object.
+/// If it counted, each dependent that uses it would keep the others (H151).
+fn is_decided(node: Node<'_>) -> bool {
+    node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
 }
 
 /// Answers questions 4 to 7 for all objects that the deletion of these targets may delete.

@@ -28,6 +28,7 @@ const RULES: &[(&str, &str)] = &[
     ("D5-deny", "a DELETE that may delete an object in use is denied if a user remains"),
     ("D5-hold", "or is Hold, only with an effective hold"),
     ("D5-foreign", "and with no foreign finalizer"),
+    ("D5-decided", "an object in a foreground deletion without a hold keeps no other object"),
     ("D5-doomed", "doomed users do not count if the hold is effective"),
     ("D6-exists", "whileExists with such an object is denied"),
     ("D6-not-empty", "whileNotEmpty with content is denied"),

@@ -222,8 +222,8 @@ impl<'p> Team<'p> {
         self.plane.api().wait_gone((object, &self.ns), limit).unwrap();
     }
 
-    /// Refuses to the collector to change or delete a ConfigMap or a Secret. Returns the
-    /// binding that does so.
+    /// Refuses to the collector to change or delete ConfigMaps, Secrets and Pods whose names begin
+    /// with that of this object. Returns the binding that does so.
     pub fn keep_collector_from(&self, object: &str) -> String {
         self.keep_from("system:serviceaccount:kube-system:generic-garbage-collector", object)
     }
@@ -233,8 +233,10 @@ impl<'p> Team<'p> {
         let (plane, ns) = (self.plane, &self.ns);
         let binding = format!("keep-{ns}");
         let name = object.split_once('/').unwrap().1;
-        let matched: (&[&str], &[&str]) = (&["UPDATE", "DELETE"], &["configmaps", "secrets"]);
-        let allowed = format!("request.userInfo.username != '{user}' || request.name != '{name}'");
+        let matched: (&[&str], &[&str]) =
+            (&["UPDATE", "DELETE"], &["configmaps", "secrets", "pods"]);
+        let allowed =
+            format!("request.userInfo.username != '{user}' || !request.name.startsWith('{name}')");
         let allowed = json!({"expression": allowed});
         for object in admission_policy(&binding, ns, matched, json!({}), allowed) {
             plane.apply(&object).unwrap();

@@ -9,6 +9,7 @@ mod chains;
 mod controllers;
 mod deep;
 mod elsewhere;
+mod foreground;
 mod hold_age;
 mod load;
 mod naming;
