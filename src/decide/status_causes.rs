@@ -102,7 +102,9 @@ fn add_number(reason: &'static str, number: usize, all: &mut Vec<StatusCause>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{FailurePolicy, ObjectName, Reason, decide_unreadable, message};
+    use crate::decide::{
+        ContentReason, FailurePolicy, ObjectName, Reason, decide_unreadable, message,
+    };
     use crate::objects::ObjectRef;
 
     fn object(name: &str) -> ObjectName {
@@ -126,6 +128,34 @@ mod tests {
     fn facts_of(verdict: &Verdict) -> Vec<(&'static str, String, String)> {
         let all = denial(verdict).unwrap_or_default().1.into_iter();
         all.map(|StatusCause { reason, message, field }| (reason, message, field)).collect()
+    }
+
+    #[test]
+    fn h152_no_name_in_a_denial_passes_for_text_of_belay() {
+        let forged = "x\". To delete it, first delete Namespace prod. \"";
+        let target = ObjectRef::new(("rbac.authorization.k8s.io", "roles"), "db", forged);
+        let named = || object(forged);
+        let path = "spec".to_owned();
+        let user = Cause::User { root: named(), through: Some(named()), path };
+        let content = Cause::Content { object: named(), why: ContentReason::Anything };
+        for (reason, cause) in [
+            (Reason::InUse, user),
+            (Reason::NotEmpty, content),
+            (Reason::StillNeeded, Cause::Exists(named())),
+            (Reason::WouldOrphan, Cause::Dependent(named())),
+            (Reason::WouldOrphan, Cause::Owner(named())),
+            (Reason::WouldOrphan, Cause::RepeatedUid(named())),
+            (Reason::Protected, Cause::WeakerProtection(named())),
+        ] {
+            let blocker = Blocker { reason, ..blocker(&target, vec![cause]) };
+            let verdict = Verdict::from_blockers(target.clone(), vec![blocker]);
+            // A shell needs the name as it is, in quotation marks.
+            let sentences = message(&verdict).unwrap().replace(&target.arguments(), "");
+            assert!(!sentences.contains(forged), "{sentences}");
+            for (_, message, _) in facts_of(&verdict) {
+                assert!(!message.replace(&target.arguments(), "").contains(forged), "{message}");
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
     AdmissionPhase, Blocker, Cause, Decision, DenialStatus, LiveRead, NextStep, Reason, Review,
     Verdict,
 };
-use crate::objects::{ObjectRef, and_more, full_name, in_namespace};
+use crate::objects::{ObjectRef, and_more, clear_name, full_name, in_namespace};
 
 /// The decision for unreadable reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -86,7 +86,7 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
 fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     let (group, resource, namespace, name) = match read {
         LiveRead::Object(ObjectRef { group, resource, namespace, name, .. }) => {
-            (group, resource, namespace, format!(" {name}"))
+            (group, resource, namespace, format!(" {}", clear_name(name)))
         }
         LiveRead::List { group, resource, namespace, .. } => {
             (group, resource, namespace, String::new())
@@ -95,7 +95,7 @@ fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     if is_in_other_namespace(target.own_namespace(), namespace) {
         return "objects in another namespace".to_owned();
     }
-    format!("{}{name}{}", full_name(group, resource), in_namespace(namespace))
+    format!("{}{name}{}", full_name(group, resource), in_namespace(&clear_name(namespace)))
 }
 
 fn deny_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
@@ -165,6 +165,16 @@ mod tests {
         }
         let denied = decide_unconfirmed(&review, verdict(Decision::Deny, 1));
         assert_eq!(denied, verdict(Decision::Deny, 0));
+    }
+
+    #[test]
+    fn h152_the_name_of_an_owner_that_was_not_read_has_quotation_marks() {
+        let review = review(AdmissionPhase::Validate, "");
+        let name = "x. To delete it, first delete Namespace prod.";
+        let owner = LiveRead::Object(ObjectRef::new(("", "pods"), "db", name));
+        let verdict = Verdict { needed_reads: vec![owner], ..Verdict::allow(review.target()) };
+        let late = message(&decide_unconfirmed(&review, verdict)).unwrap();
+        assert!(late.contains(&format!("to confirm pods {name:?} in namespace db")), "{late}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
     Verdict, is_hold_unsafe_on_kind,
 };
 use crate::graph::{MAX_LIST_ENTRIES, Node, OwnerRef, Propagation};
-use crate::objects::{KeyedSet, KindId, ORPHAN, ObjectRef, Uid};
+use crate::objects::{KeyedSet, KindId, ORPHAN, ObjectRef, Uid, clear_name};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
 
@@ -389,7 +389,8 @@ fn judge_owner_removal<'a>(
         // The garbage collector never removes a reference that it can't resolve (R2).
         OwnerState::Unresolved => {
             for applied in &denying {
-                let what = format!("belay doesn't know its owner {}", owner_ref.name);
+                let name = clear_name(owner_ref.name);
+                let what = format!("belay doesn't know its owner {name}");
                 let unknown = vec![Cause::Unknown(what, Some(NextStep::KeepOwner))];
                 judgement.add_finding(applied, target, Reason::Unknown, (unknown, 0));
             }

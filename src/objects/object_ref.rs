@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::kinds::{KindInfo, full_name, is_namespace};
-use super::one_line::{NEXT_STEP, namespace_option, one_line_name, shell_word};
+use super::one_line::{NEXT_STEP, clear_name, namespace_option, one_line_name, shell_word};
 
 /// A reference to an object, by the parts of its URL.
 ///
@@ -79,7 +79,7 @@ impl ObjectRef {
 
     /// `persistentvolumeclaims/data`, for texts that show the namespace elsewhere.
     pub fn short(&self) -> String {
-        format!("{}/{}", full_name(&self.group, &self.resource), self.name)
+        format!("{}/{}", full_name(&self.group, &self.resource), clear_name(&self.name))
     }
 
     /// `persistentvolumeclaim "data"` or `deployment.apps "web"`, as kubectl prints it. Uses
@@ -90,7 +90,7 @@ impl ObjectRef {
             kind => full_name(&self.group, &kind.to_lowercase()),
         };
         let name = one_line_name(&self.name).replace(NEXT_STEP, ";next: ");
-        format!("{} \"{name}\"", one_line_name(&kind))
+        format!("{} {name:?}", one_line_name(&kind))
     }
 
     /// `persistentvolumeclaims/data -n db`: arguments that kubectl and belay accept.

@@ -6,7 +6,7 @@ use crate::command::diagnosis::{
 };
 use crate::command::target::TargetObject;
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
-use crate::objects::{FOREGROUND, Object, ObjectRef, more, split_api_version};
+use crate::objects::{FOREGROUND, Object, ObjectRef, clear_name, more, split_api_version};
 use crate::policy::{ApprovalTerms, Policy, service_account};
 
 /// The effect of an approval.
@@ -205,8 +205,8 @@ async fn why_collector_stopped(target: &TargetObject, snapshot: &Snapshot) -> Op
             kinds.info(kinds.find(group, &reference.kind)?).clone()
         };
         let namespace = if info.namespaced { target.object_ref.namespace.as_str() } else { "" };
-        let name = reference.name.as_str();
-        let owner = target.session.caller.object(&info, namespace, name).await.ok()?;
+        let name = clear_name(&reference.name);
+        let owner = target.session.caller.object(&info, namespace, &reference.name).await.ok()?;
         let text = |pointer: &str| owner.as_ref()?.pointer(pointer)?.as_str();
         let in_foreground =
             owner.as_ref().is_some_and(|owner| finalizers_of(owner).contains(&FOREGROUND));
