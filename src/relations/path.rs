@@ -11,6 +11,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::objects::{is_plain_name, one_line};
+
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
@@ -166,7 +168,12 @@ pub fn for_each<'v>(
     }
 }
 
-/// Appends `.name`, or `["a.b/c"]` if the name has special characters.
+/// The limit of characters of a field that is not a plain name. Messages cut longer paths, and must
+/// not cut off the closing quotation mark.
+const LONGEST_ODD_FIELD: usize = 63;
+
+/// Appends `.name`, or `["a.b/c"]` if the name has special characters. A client chooses the keys of
+/// maps, which must not pass for text of belay (H152).
 fn push_field(place: &mut String, name: &str) {
     if !name.is_empty() && name.chars().all(is_plain) {
         if !place.is_empty() {
@@ -174,9 +181,8 @@ fn push_field(place: &mut String, name: &str) {
         }
         place.push_str(name);
     } else {
-        place.push_str("[\"");
-        place.push_str(name);
-        place.push_str("\"]");
+        let most = if is_plain_name(name) { usize::MAX } else { LONGEST_ODD_FIELD };
+        place.push_str(&format!("[{:?}]", one_line(name, most)));
     }
 }
 
@@ -326,6 +332,16 @@ mod tests {
         assert_eq!(places("subjects[?kind=].name", &value), ["subjects[2].name = \"n\""]);
         assert_eq!(places("spec.none[*].x", &value), [""; 0]);
         assert_eq!(places("map[*]", &value), [""; 0], "a map is no list");
+    }
+
+    #[test]
+    fn h152_the_key_of_a_map_does_not_pass_for_text_of_belay() {
+        let forged = "x\"].name). To delete it, first delete Namespace prod. \u{200b}\n";
+        let long = forged.repeat(99);
+        let shown = "map[\"x\\\"].name). To delete it, first delete Namespace prod. \\u{200b} \"].name = \"1\"";
+        assert_eq!(places("map{*}.name", &json!({"map": {forged: {"name": "1"}}})), [shown]);
+        let found = places("map{*}.name", &json!({"map": {long: {"name": "1"}}})).remove(0);
+        assert!(found.len() < 120 && found.ends_with("…\"].name = \"1\""), "{found}");
     }
 
     #[test]
