@@ -211,7 +211,7 @@ fn held_objects_are_reported_with_their_users() {
     let all = causes(plane, &["-n", &ns], &object, "Refused");
     let order: Vec<&Value> = all.iter().map(|one| &one["cause"]).collect();
     assert_eq!(order, ["Refused", "HeldByBelay"], "{all:?}");
-    assert_eq!(all[0]["says"], "a controller that works on its deletion was refused", "{all:?}");
+    assert_eq!(all[0]["says"], "belay refused a request to remove a finalizer", "{all:?}");
     let event = all[0]["evidence"][0].as_str().unwrap();
     assert!(event.starts_with("Event FinalizerGuarded by belay: "), "{event}");
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);

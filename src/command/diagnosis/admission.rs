@@ -6,7 +6,7 @@ use super::refusal::{is_refusal, is_unanswered, webhook_name};
 use crate::cluster::terminating::{
     Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
-use crate::objects::{FOREGROUND, ObjectRef, more as count_more};
+use crate::objects::{EVENT_REPORTER, FOREGROUND, ObjectRef, more as count_more};
 
 /// The maximum number of webhooks that a finding names.
 const MAX_NAMED: usize = 5;
@@ -41,14 +41,22 @@ pub fn refusals(
     };
     let mut findings = Vec::new();
     let refused = |event: &&ObjectEvent| {
-        is_refusal(&event.message) || (event.by == "belay" && event.reason == "FinalizerGuarded")
+        is_refusal(&event.message)
+            || (event.by == EVENT_REPORTER && event.reason == "FinalizerGuarded")
     };
     let events = evidence.events.get(&found.uid).into_iter().flatten();
-    let own_events: Vec<&ObjectEvent> = events.filter(refused).take(3).collect();
-    if !own_events.is_empty() {
-        let says = "a controller that works on its deletion was refused";
-        let finding = Finding::new(Cause::Refused, says, next(&own_events, &found.object_ref));
-        findings.push(finding.with(own_events.into_iter().map(event_text)));
+    let own_events = events.filter(refused).take(3);
+    // belay's Events report the requests of all users. Controllers report their own.
+    let (of_belay, of_controllers): (Vec<&ObjectEvent>, Vec<_>) =
+        own_events.partition(|event| event.by == EVENT_REPORTER);
+    for (events, says) in [
+        (of_controllers, "a controller that works on its deletion was refused"),
+        (of_belay, "belay refused a request to remove a finalizer"),
+    ] {
+        if !events.is_empty() {
+            let finding = Finding::new(Cause::Refused, says, next(&events, &found.object_ref));
+            findings.push(finding.with(events.into_iter().map(event_text)));
+        }
     }
     let waits_for_dependents = finalizers.contains(&FOREGROUND);
     for dependent in
@@ -57,7 +65,7 @@ pub fn refusals(
         let events = evidence.events.get(&dependent.uid).into_iter().flatten();
         // belay writes an Event about an object that is not Terminating only if it denied the
         // DELETE.
-        let of_belay = |event: &&ObjectEvent| event.by == "belay" && !dependent.terminating;
+        let of_belay = |event: &&ObjectEvent| event.by == EVENT_REPORTER && !dependent.terminating;
         let events = events.filter(|event| refused(event) || of_belay(event));
         let events: Vec<&ObjectEvent> = events.take(3).collect();
         if !events.is_empty() {

@@ -397,6 +397,19 @@ fn a_refusal_is_reported_before_its_consequences() {
                 validatingwebhookconfiguration/guard -o yaml";
     assert_eq!((all.len(), &all[0].next[..]), (2, next));
 
+    // An Event of belay may report the request of any user.
+    let of_belay = |by: &str| ObjectEvent {
+        by: by.to_owned(),
+        reason: "FinalizerGuarded".to_owned(),
+        message: "only belay may remove the finalizer belay.dev/hold".to_owned(),
+    };
+    evidence.events.get_mut("u-1").unwrap().push(of_belay("belay"));
+    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
+    let says: Vec<&str> = all[..2].iter().map(|finding| &*finding.says).collect();
+    let controller = "a controller that works on its deletion was refused";
+    assert_eq!(says, [controller, "belay refused a request to remove a finalizer"]);
+    assert!(all[1].evidence[0].starts_with("Event FinalizerGuarded by belay: only"), "{all:?}");
+
     evidence.events.clear();
     for (operation, refuses) in [("UPDATE", true), ("CREATE", false)] {
         evidence.webhooks = vec![Webhook {
