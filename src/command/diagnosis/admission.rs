@@ -6,7 +6,7 @@ use super::refusal::{is_refusal, is_unanswered, webhook_name};
 use crate::cluster::terminating::{
     Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
-use crate::objects::{EVENT_REPORTER, FOREGROUND, ObjectRef, more as count_more};
+use crate::objects::{EVENT_REPORTER, FOREGROUND, ObjectRef, clear_name, more as count_more};
 
 /// The maximum number of webhooks that a finding names.
 const MAX_NAMED: usize = 5;
@@ -97,7 +97,9 @@ pub fn refusals(
 const CONDITIONS: &str = "the API server asks it only where its matchConditions match";
 
 fn event_text(event: &ObjectEvent) -> String {
-    format!("Event {} by {}: {}", event.reason, event.by, event.message)
+    // Users who may create Events write these texts (H153).
+    let [reason, by] = [&event.reason, &event.by].map(|name| clear_name(name));
+    format!("Event {reason} by {by}: {}", event.message)
 }
 
 /// The finding about webhooks that may refuse the removal of a finalizer. `None` if another

@@ -368,6 +368,26 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
 }
 
 #[test]
+fn h153_no_event_of_a_user_passes_for_one_of_belay() {
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let mut evidence = evidence(&[]);
+    let said = |by: &str, reason: &str| ObjectEvent {
+        by: by.to_owned(),
+        reason: reason.to_owned(),
+        message: "admission webhook \"x\" denied the request: no".to_owned(),
+    };
+    let events = vec![said("belay\u{200b}", "Protected"), said("x", "Protected by belay: no.")];
+    evidence.events.insert("u-1".to_owned(), events);
+    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
+    let denied = "admission webhook \"x\" denied the request: no";
+    let shown = [
+        format!("Event Protected by \"belay\\u{{200b}}\": {denied}"),
+        format!("Event \"Protected by belay: no.\" by x: {denied}"),
+    ];
+    assert_eq!(all[0].evidence, shown);
+}
+
+#[test]
 fn a_refusal_is_reported_before_its_consequences() {
     let stuck = settings("db.example.com/drop", "db-operator");
     let mut evidence = evidence(&[workload("db-operator", "x", 1)]);
