@@ -242,7 +242,7 @@ impl Connection {
         matches!(self.phase.get(), ReadPhase::Head | ReadPhase::Parsed)
     }
 
-    /// Records the end of a head. belay reads no more bytes until a handler allows it, or until
+    /// Records the end of a head. belay reads on when a handler allows it, or when
     /// the answer is sent.
     pub fn end_head(&self) {
         self.remaining_bytes.set(0);
