@@ -45,10 +45,16 @@ impl UserSession {
         Self::connect(cluster.connect().await?, installation).await
     }
 
-    /// Connects to the cluster, and reads the names of the served kinds.
+    /// Opens the archive, or connects to the cluster without one. It also returns the names of the
+    /// served kinds.
     pub async fn open_with_names(
+        archive: Option<Archive>,
         cluster: ClusterArguments,
     ) -> Result<(Self, KindNames), CommandError> {
+        if let Some(archive) = archive {
+            let names = archive.names().clone();
+            return Ok((Self::of_files(archive, &cluster).await?, names));
+        }
         let installation = cluster.installation()?;
         let caller = cluster.connect().await?;
         let client = caller.client.clone();
@@ -89,6 +95,14 @@ impl UserSession {
     /// current user, the leader and the permissions.
     pub fn asks_files(&self) -> bool {
         self.kinds_in_files.is_some()
+    }
+
+    /// The text before a kind that is not served.
+    pub fn unserved_prefix(&self) -> &'static str {
+        match self.asks_files() {
+            true => "neither Kubernetes nor the files have a kind",
+            false => "the API server serves no kind",
+        }
     }
 
     /// The current time of the API server.
