@@ -9,6 +9,7 @@ use crate::cluster::{Caller, SearchScope, Snapshot, UserIdentity, World};
 use crate::command::CommandError;
 use crate::command::document::FailedRead;
 use crate::command::files::{Archive, read_nonempty};
+use crate::command::place::Installation;
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::{self, SILENT};
@@ -42,8 +43,8 @@ pub struct Inspection {
     pub not_read: Vec<FailedRead>,
     /// The caller; `None` for files.
     pub caller: Option<(Caller, UserIdentity)>,
-    /// The namespace and name of the installation. The webhook configurations have the same name.
-    pub installation: (String, String),
+    /// The installation.
+    pub installation: Installation,
     /// Whether belay has no leader, which releases holds.
     pub no_leader: bool,
     /// The kinds of which all objects in a namespace were read, each with that namespace.
