@@ -98,7 +98,7 @@ pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     let must_ask = lasts.is_some() && confirm.must_ask()?;
     let session = UserSession::open(cluster).await?;
     let api: Api<Pause> = Api::all(session.caller.client.clone());
-    let webhooks = Webhooks::read(&session.caller.client, &session.installation.1).await;
+    let webhooks = Webhooks::read(&session.caller.client, &session.installation.name).await;
     match lasts.zip(reason) {
         Some((lasts, reason)) => {
             if must_ask {

@@ -29,13 +29,23 @@ pub struct ClusterArguments {
     installation: String,
 }
 
+/// An installation of belay.
+#[derive(Debug, Clone, Default)]
+pub struct Installation {
+    pub namespace: String,
+    /// The name of its Deployment, Lease and webhook configurations.
+    pub name: String,
+}
+
 impl ClusterArguments {
-    /// The namespace and the name of the installation.
-    pub fn installation(&self) -> Result<(String, String), CommandError> {
+    pub fn installation(&self) -> Result<Installation, CommandError> {
         let installation = self.installation.split_once('/');
         let valid = installation
             .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains('/'))
-            .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+            .map(|(namespace, name)| Installation {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            });
         valid.ok_or_else(|| {
             CommandError::Usage(format!(
                 "--installation is \"{}\"; expected NAMESPACE/NAME, such as belay/belay",

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::CommandError;
 use super::files::Archive;
-use super::place::ClusterArguments;
+use super::place::{ClusterArguments, Installation};
 use super::screen::Screen;
 use super::serve::{LABELLED_KINDS, parse_kinds};
 use crate::cluster::Clock;
@@ -29,8 +29,8 @@ pub struct UserSession {
     pub caller: Caller,
     /// The user as the API server reports it; empty for files.
     pub me: UserIdentity,
-    /// The namespace and name of the installation.
-    pub installation: (String, String),
+    /// The installation.
+    pub installation: Installation,
     /// The name of belay's service account in the installation.
     pub account: String,
     /// When `me.now` was the time of the API server.
@@ -45,10 +45,16 @@ impl UserSession {
         Self::connect(cluster.connect().await?, installation).await
     }
 
-    /// Connects to the cluster, and reads the names of the served kinds.
+    /// Opens the archive, or connects to the cluster without one. It also returns the names of the
+    /// served kinds.
     pub async fn open_with_names(
+        archive: Option<Archive>,
         cluster: ClusterArguments,
     ) -> Result<(Self, KindNames), CommandError> {
+        if let Some(archive) = archive {
+            let names = archive.names().clone();
+            return Ok((Self::of_files(archive, &cluster).await?, names));
+        }
         let installation = cluster.installation()?;
         let caller = cluster.connect().await?;
         let client = caller.client.clone();
@@ -65,14 +71,14 @@ impl UserSession {
         let installation = cluster.installation()?;
         let kinds_in_files = Some(archive.kinds_in_files());
         let caller = Caller::with_client(archive.client());
-        let (namespace, name) = &installation;
+        let Installation { namespace, name } = &installation;
         let account = account(&caller.client, namespace, name).await;
         let me = UserIdentity { name: String::new(), groups: Vec::new(), now: Timestamp::now() };
         Ok(Self { caller, me, installation, account, opened: Instant::now(), kinds_in_files })
     }
 
-    async fn connect(caller: Caller, installation: (String, String)) -> Result<Self, CommandError> {
-        let (namespace, name) = &installation;
+    async fn connect(caller: Caller, installation: Installation) -> Result<Self, CommandError> {
+        let Installation { namespace, name } = &installation;
         let (me, account) =
             tokio::join!(caller.who_am_i(), account(&caller.client, namespace, name));
         let me = me.map_err(|why| {
@@ -91,6 +97,14 @@ impl UserSession {
         self.kinds_in_files.is_some()
     }
 
+    /// The text before a kind that is not served.
+    pub fn unserved_prefix(&self) -> &'static str {
+        match self.asks_files() {
+            true => "neither Kubernetes nor the files have a kind",
+            false => "the API server serves no kind",
+        }
+    }
+
     /// The current time of the API server.
     pub fn now(&self) -> Timestamp {
         self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now)
@@ -104,12 +118,12 @@ impl UserSession {
 
     /// The username of belay.
     pub fn own_user(&self) -> String {
-        user_of(&self.installation.0, &self.account)
+        user_of(&self.installation.namespace, &self.account)
     }
 
     /// The settings with which a command runs code of the server.
     pub fn settings(&self) -> Settings {
-        let (namespace, name) = &self.installation;
+        let Installation { namespace, name } = &self.installation;
         Settings {
             namespace: namespace.clone(),
             name: name.clone(),
@@ -126,7 +140,10 @@ impl UserSession {
 
     /// The identities that count for every policy.
     pub fn identities(&self) -> Identities {
-        Identities { own: Some(self.own_user()), ..Identities::of_namespace(&self.installation.0) }
+        Identities {
+            own: Some(self.own_user()),
+            ..Identities::of_namespace(&self.installation.namespace)
+        }
     }
 
     /// A clock that shows the time of the API server.
@@ -222,7 +239,7 @@ impl UserSession {
         if self.asks_files() {
             return Err(ApiError::Other("files do not say it".to_owned()));
         }
-        let (namespace, name) = &self.installation;
+        let Installation { namespace, name } = &self.installation;
         leader(&self.caller.client, (namespace, name), self.now()).await
     }
 }

@@ -71,16 +71,8 @@ impl TargetArguments {
             ObjectWordsError::OnlyKind(kind) => usage(ObjectWordsError::NoObject(kind)),
             error => usage(error),
         })?;
-        let (session, names, prefix) = match from.archive(&cluster)? {
-            Some(archive) => {
-                let names = archive.names().clone();
-                (UserSession::of_files(archive, &cluster).await?, names, UNSERVED_IN_FILES)
-            }
-            None => {
-                let (session, names) = UserSession::open_with_names(cluster).await?;
-                (session, names, UNSERVED)
-            }
-        };
+        let (session, names) =
+            UserSession::open_with_names(from.archive(&cluster)?, cluster).await?;
         let session = Arc::new(session);
         let namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
         let (mut objects, mut unread, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
@@ -96,7 +88,9 @@ impl TargetArguments {
                     }
                     TargetObject::read(&session, info, object_ref).await
                 }
-                None => Err(CommandError::Remote(unserved(&names, &kind, prefix))),
+                None => {
+                    Err(CommandError::Remote(unserved(&names, &kind, session.unserved_prefix())))
+                }
             };
             match read {
                 Ok(object) => objects.push(object),
@@ -142,12 +136,6 @@ fn unread_error(session: &UserSession, object: &ObjectRef, why: &ApiError) -> Co
 
 /// Why the kinds of an API group are unknown.
 pub const SILENT: &str = "its server does not answer";
-
-/// The start of the message about a kind that the API server does not serve.
-pub const UNSERVED: &str = "the API server serves no kind";
-
-/// The start of the message about a kind that the files do not contain.
-pub const UNSERVED_IN_FILES: &str = "neither Kubernetes nor the files have a kind";
 
 /// The message about a kind that is not served, with the most similar names. `prefix` is the
 /// start of the message.

@@ -6,7 +6,7 @@ use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 
-use super::place::ClusterArguments;
+use super::place::{ClusterArguments, Installation};
 use super::{CommandError, print};
 use crate::objects::ApiError;
 
@@ -40,7 +40,7 @@ pub async fn run(arguments: VersionArguments) -> Result<ExitCode, CommandError> 
 
 /// The version of the installation, from the labels of its Deployment, or why it is unknown.
 async fn read_server(cluster: ClusterArguments) -> Result<Result<String, String>, CommandError> {
-    let (namespace, name) = cluster.installation()?;
+    let Installation { namespace, name } = cluster.installation()?;
     let caller = cluster.connect().await?;
     let deployments: Api<Deployment> = Api::namespaced(caller.client, &namespace);
     let label = match deployments.get_metadata_opt(&name).await {

@@ -17,15 +17,14 @@ use crate::objects::{KindInfo, Uid};
 /// How long to wait before the first explanation.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(15);
 
-/// The object of a report as one to wait for.
-pub fn awaited(info: KindInfo, object: &Object) -> AwaitedObject {
-    AwaitedObject {
-        info,
-        namespace: object.namespace.clone(),
-        name: object.name.clone(),
-        uid: Uid::new(&object.uid),
-    }
+/// Awaits an object of this kind.
+pub fn awaited(info: KindInfo, object: &Object) -> Awaited<'_> {
+    let (namespace, name) = (object.namespace.clone(), object.name.clone());
+    (object, AwaitedObject { info, namespace, name, uid: Uid::new(&object.uid) })
 }
+
+/// The object of a report, and the same as one to wait for.
+pub type Awaited<'o> = (&'o Object, AwaitedObject);
 
 /// Waits for objects until a deadline.
 pub struct Waiter {
@@ -44,8 +43,9 @@ impl Waiter {
     }
 
     /// Watches these objects as well, before their DELETE.
-    pub async fn watch(&mut self, objects: &[AwaitedObject]) -> Result<(), CommandError> {
-        let watched = self.removals.watch(objects).await;
+    pub async fn watch(&mut self, objects: &[Awaited<'_>]) -> Result<(), CommandError> {
+        let awaited: Vec<_> = objects.iter().map(|(_, awaited)| awaited.clone()).collect();
+        let watched = self.removals.watch(&awaited).await;
         watched.map_err(|(kind, why)| {
             CommandError::Remote(format!(
                 "cannot watch {kind}: {why}; next: this needs the RBAC verbs get, list and watch \
@@ -58,7 +58,7 @@ impl Waiter {
     /// that exist at the deadline.
     pub async fn wait(
         &self,
-        mut waiting: Vec<(&Object, AwaitedObject)>,
+        mut waiting: Vec<Awaited<'_>>,
         deleted: &mut Vec<Object>,
     ) -> Vec<Object> {
         let mut explain_at = Some(Instant::now() + EXPLAIN_AFTER);

@@ -1,18 +1,18 @@
 //! The two webhook configurations of an installation. Without them, belay gets no requests.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use kube::Api;
+use kube::core::{ApiResource, DynamicObject};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::{FailedRead, Object};
 use crate::certs;
+use crate::cluster::registration::stored::{configuration_kind, kind_name, parse_webhooks};
+use crate::decide::AdmissionPhase;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 
 /// The kind of the webhook configuration that denies requests.
-pub const VALIDATING: &str = "ValidatingWebhookConfiguration";
+pub const VALIDATING: &str = kind_name(AdmissionPhase::Validate);
 
 /// The sentence where that configuration does not exist.
 pub const MISSING: &str = "the webhook configurations of belay are missing, so belay refuses \
@@ -41,34 +41,36 @@ pub struct Webhooks {
 impl Webhooks {
     /// Reads the configurations with this name.
     pub async fn read(client: &kube::Client, name: &str) -> Self {
-        let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        let (validating, mutating) = tokio::join!(validating.get_opt(name), mutating.get_opt(name));
+        let read = async |phase| {
+            let kind = configuration_kind(phase);
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+            (kind, api.get_opt(name).await)
+        };
+        let (validating, mutating) =
+            tokio::join!(read(AdmissionPhase::Validate), read(AdmissionPhase::Mutate));
         let mut webhooks = Self::default();
-        let hooks = validating.as_ref().ok().and_then(Option::as_ref);
-        let hooks =
-            hooks.and_then(|configuration| configuration.webhooks.as_ref()).into_iter().flatten();
-        for bundle in hooks.filter_map(|hook| hook.client_config.ca_bundle.as_ref()) {
-            let certificates = certs::certificates(&bundle.0).unwrap_or_default();
-            webhooks.ca_expiries.extend(certificates.iter().filter_map(certs::expiry));
+        if let (_, Ok(Some(configuration))) = &validating {
+            let hooks = parse_webhooks(configuration.data.get("webhooks")).unwrap_or_default();
+            for bundle in hooks.iter().filter_map(|hook| hook.bundle()) {
+                let certificates = certs::certificates(bundle).unwrap_or_default();
+                webhooks.ca_expiries.extend(certificates.iter().filter_map(certs::expiry));
+            }
         }
-        webhooks.add(VALIDATING, name, validating.map(|object| object.is_some()));
-        let kind = "MutatingWebhookConfiguration";
-        webhooks.add(kind, name, mutating.map(|object| object.is_some()));
+        for (kind, found) in [validating, mutating] {
+            webhooks.add(&kind, name, found.map(|object| object.is_some()));
+        }
         webhooks
     }
 
-    fn add(&mut self, kind: &str, name: &str, present: Result<bool, kube::Error>) {
-        let resource = format!("{}s", kind.to_lowercase());
-        let target = ObjectRef::new(("admissionregistration.k8s.io", &resource), "", name);
+    fn add(&mut self, kind: &ApiResource, name: &str, present: Result<bool, kube::Error>) {
         match present {
             Ok(present) => {
+                let target = ObjectRef::new((&kind.group, &kind.plural), "", name);
                 let object = Object::of(&target, &Kinds::default());
-                let object = Object { kind: kind.to_owned(), ..object };
                 self.configurations.push(WebhookConfiguration { object, present });
             }
             Err(error) => {
-                let resource = full_name(&target.group, &target.resource);
+                let resource = full_name(&kind.group, &kind.plural);
                 self.not_read.push(FailedRead::new(&resource, &ApiError::from(error)));
             }
         }

@@ -254,12 +254,12 @@ pub(super) fn judge_affected<'a>(
         if *deferred_to_release {
             judge_remaining_users(judgement, fates, target);
         } else {
-            let cascade = Cascade {
+            let context = DeletionContext {
                 needs_live_proof: true,
                 owner_propagation: None,
                 other_deletes: &other_deletes,
             };
-            judge_protection(judgement, fates, target, cascade);
+            judge_protection(judgement, fates, target, context);
         }
         if !affected.is_complete() {
             let limit = Cause::TooLarge(format!("has more than {MAX_FOLLOWED} objects below it"));
@@ -275,7 +275,8 @@ pub(super) fn judge_affected<'a>(
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
     // The controller of a container deletes its content directly, whatever owns it.
     let owner_propagation = containers.is_empty().then_some(propagation);
-    let cascade = Cascade { needs_live_proof, owner_propagation, other_deletes: &other_deletes };
+    let context =
+        DeletionContext { needs_live_proof, owner_propagation, other_deletes: &other_deletes };
     for node in affected.lost(situation.graph).filter(|node| !target_ids.contains(&node.id())) {
         if situation.work.is_used_up() {
             break;
@@ -286,12 +287,12 @@ pub(super) fn judge_affected<'a>(
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
         judgement.set_covered_by_content_approval(certain || !containers.is_empty());
-        judge_protection(judgement, fates, &item, cascade);
+        judge_protection(judgement, fates, &item, context);
     }
     for (target, container) in &containers {
         judgement.set_covered_by_content_approval(true);
         for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
-            judge_protection(judgement, fates, &item, cascade);
+            judge_protection(judgement, fates, &item, context);
         }
         require_known_content(judgement, target, |_| true);
     }
@@ -363,7 +364,7 @@ fn walk_targets(
 
 /// How a deletion reaches an object.
 #[derive(Clone, Copy)]
-struct Cascade<'c> {
+struct DeletionContext<'c> {
     /// Whether the absence of users needs live proof, because no later check exists.
     needs_live_proof: bool,
     /// If the deletion of its owners deletes the object: the propagation of that deletion.
@@ -378,7 +379,7 @@ fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    Cascade { needs_live_proof, owner_propagation, other_deletes }: Cascade<'_>,
+    DeletionContext { needs_live_proof, owner_propagation, other_deletes }: DeletionContext<'_>,
 ) {
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {

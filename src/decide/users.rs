@@ -121,7 +121,7 @@ pub(super) fn find_users<'a>(
 fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
     fates.get(user.id()).is_some_and(|fate| {
         let only_waits =
-            fate.outcome == DeletionOutcome::Held && only_wait(user.finalizers().iter());
+            fate.outcome == DeletionOutcome::Terminating && only_wait(user.finalizers().iter());
         fate.certainty == Certainty::Certain
             && (fate.outcome == DeletionOutcome::Deleted || only_waits)
     })
@@ -140,7 +140,7 @@ fn is_deleted_first<'a>(
         find_owner(situation, object, |owner| owner.uid() == user.uid(), |_| false)
     };
     fate.is_some_and(|fate| {
-        fate.certainty == Certainty::Certain && fate.outcome == DeletionOutcome::Held
+        fate.certainty == Certainty::Certain && fate.outcome == DeletionOutcome::Terminating
     }) && item.node.is_some_and(|object| matches!(owns(object), OwnerSearch::Found(_)))
 }
 

@@ -87,7 +87,10 @@ impl ReleaseGroup {
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
-                    && matches!(fate.outcome, DeletionOutcome::Deleted | DeletionOutcome::Held)
+                    && matches!(
+                        fate.outcome,
+                        DeletionOutcome::Deleted | DeletionOutcome::Terminating
+                    )
             })
     }
 }

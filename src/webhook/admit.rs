@@ -1,7 +1,5 @@
 //! POST /validate and POST /mutate.
 
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use actix_web::http::header::{self, ContentType, HeaderValue};
@@ -15,15 +13,15 @@ use super::counts::LARGE_BYTES;
 use super::draining::Draining;
 use super::path::{AcceptedTokens, TOKEN_DIGITS};
 use super::response::respond;
+use super::verdict_log::{ReviewSummary, record_verdict};
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
-    AdmissionPhase, Blocker, Decision, FailurePolicy, Operation, Reason, Recordable, Requester,
-    Verdict, causes, decide_paused, decide_unreadable,
+    AdmissionPhase, FailurePolicy, Operation, Recordable, Requester, decide_paused,
+    decide_unreadable,
 };
 use crate::objects::{one_line, one_line_name};
-use crate::policy::PolicySource;
-use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
+use crate::telemetry::LineLimit;
 
 /// Routes for both phases. actix would match paths with a secret by regular expressions, which take
 /// milliseconds for a long path of any client.
@@ -250,100 +248,6 @@ async fn parse_complete_review<'b>(
     Ok(Some((wire::parse(body, phase)?, reserved)))
 }
 
-/// The data of a request for metrics and logs.
-struct ReviewSummary {
-    phase: AdmissionPhase,
-    operation: &'static str,
-    class: &'static str,
-    user: String,
-    dry_run: bool,
-}
-
-fn record_verdict(shared: &Shared, summary: &ReviewSummary, verdict: &Verdict, took: Duration) {
-    let ReviewSummary { phase, operation, class, user, dry_run } = summary;
-    let labels = ReviewLabels {
-        webhook: phase.as_str(),
-        operation,
-        verdict: verdict.decision.as_str(),
-        action: action(verdict),
-        subject_class: class,
-    };
-    shared.metrics.answered(&labels, took);
-    if verdict.recordable == Recordable::No {
-        return;
-    }
-    for (policy, reason, outcome) in policy_outcomes(verdict) {
-        shared.metrics.denied(&policy, reason.as_str(), outcome.as_str());
-    }
-    let message = match verdict.decision {
-        Decision::Allow => return,
-        Decision::Audit => "would be denied, recorded",
-        Decision::Warn => "would be denied, warned",
-        Decision::Hold => "held",
-        Decision::Deny => "denied",
-    };
-    static UNCONFIRMED: LineLimit = LineLimit::new();
-    static CONFIRMED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
-    let now = Instant::now();
-    let admitted = match verdict.recordable {
-        Recordable::Unconfirmed => UNCONFIRMED.permit_line(now),
-        _ => CONFIRMED.permit_line(&verdict.target.namespace, now),
-    };
-    let Some(left_out) = admitted else { return };
-    tracing::info!(
-        operation,
-        reason = verdict.reason.map_or("", |reason| reason.as_str()),
-        policies = policy_list(verdict),
-        causes = causes(verdict),
-        resource = &*one_line_name(&verdict.target.resource),
-        namespace = &*one_line_name(&verdict.target.namespace),
-        name = &*one_line_name(&verdict.target.name),
-        user,
-        dry_run,
-        left_out = (left_out > 0).then_some(left_out),
-        "{message}"
-    );
-}
-
-/// The action of the strictest denying policy. Approvals and exemptions only apply to
-/// action Deny, so a request that passed by them had action Deny.
-fn action(verdict: &Verdict) -> &'static str {
-    let passed = !verdict.overrides.approvals.is_empty() || !verdict.overrides.exempted.is_empty();
-    match verdict.decision {
-        Decision::Allow if passed => Decision::Deny.as_str(),
-        Decision::Allow => "None",
-        outcome => outcome.as_str(),
-    }
-}
-
-/// The outcomes by policy and reason, each once. No policy denies an unreadable review.
-fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
-    let outcomes = |blocker: &Blocker| {
-        let Blocker { reason, decision, .. } = *blocker;
-        let mut names: Vec<String> = blocker.policies.iter().map(label).collect();
-        if names.is_empty() {
-            names.push("no policy".to_owned());
-        }
-        names.into_iter().map(move |name| (name, reason, decision))
-    };
-    verdict.blockers.iter().flat_map(outcomes).collect()
-}
-
-/// The policy as a metric label. Names of DeletionPolicies have no spaces.
-fn label(source: &PolicySource) -> String {
-    match source {
-        PolicySource::Policy(name) => name.clone(),
-        PolicySource::Label(value) => format!("label {value}"),
-    }
-}
-
-/// The policies that decide the verdict.
-fn policy_list(verdict: &Verdict) -> String {
-    let decisive = verdict.blockers.iter().filter(|blocker| blocker.decision == verdict.decision);
-    let names: BTreeSet<String> = decisive.flat_map(|b| &b.policies).map(label).collect();
-    names.into_iter().collect::<Vec<_>>().join(", ")
-}
-
 fn require_json(request: &HttpRequest) -> Result<(), HttpRejection> {
     let value = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
     let essence = value.unwrap_or_default().split(';').next().unwrap_or_default().trim();
@@ -403,18 +307,7 @@ fn answer_rejection(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::ObjectRef;
     use crate::webhook::PathToken;
-
-    fn blocker(outcome: Decision, reason: Reason, policies: &[&str]) -> Blocker {
-        Blocker {
-            policies: policies
-                .iter()
-                .map(|name| PolicySource::Policy((*name).to_owned()))
-                .collect(),
-            ..Blocker::new(outcome, reason, ObjectRef::default())
-        }
-    }
 
     #[test]
     fn h147_only_the_exact_paths_with_the_secret_are_found() {
@@ -444,47 +337,6 @@ mod tests {
         assert_eq!(phase_of("/validate", None), validate);
         assert_eq!(phase_of("/mutate/labelled", None), mutate);
         assert_eq!(phase_of("/", None), None);
-    }
-
-    #[test]
-    fn each_policy_is_counted_once_a_reason_with_what_it_would_do() {
-        let mut label_too = blocker(Decision::Deny, Reason::Protected, &["kept"]);
-        label_too.policies.push(PolicySource::Label("Always"));
-        let blockers = vec![
-            label_too,
-            blocker(Decision::Deny, Reason::Protected, &["kept"]),
-            blocker(Decision::Deny, Reason::InUse, &["kept"]),
-            blocker(Decision::Warn, Reason::InUse, &["new"]),
-        ];
-        let verdict = Verdict::from_blockers(ObjectRef::default(), blockers);
-        let deny = Decision::Deny;
-        let said = |name: &str, reason, outcome| (name.to_owned(), reason, outcome);
-        assert_eq!(
-            policy_outcomes(&verdict).into_iter().collect::<Vec<_>>(),
-            [
-                said("kept", Reason::Protected, deny),
-                said("kept", Reason::InUse, deny),
-                said("label Always", Reason::Protected, deny),
-                said("new", Reason::InUse, Decision::Warn),
-            ]
-        );
-        assert_eq!(action(&verdict), "Deny");
-        assert_eq!(policy_list(&verdict), "kept, label Always");
-    }
-
-    #[test]
-    fn an_approved_request_has_action_deny_and_an_unopposed_one_none() {
-        let mut verdict = Verdict::allow(ObjectRef::default());
-        assert_eq!(action(&verdict), "None");
-        verdict.overrides.approvals.push("yes".to_owned());
-        assert_eq!(action(&verdict), "Deny");
-        verdict.overrides.approvals.clear();
-        verdict.overrides.exempted.push(PolicySource::Label("Always"));
-        assert_eq!(action(&verdict), "Deny");
-        let unreadable = blocker(Decision::Deny, Reason::Unknown, &[]);
-        let verdict = Verdict::from_blockers(ObjectRef::default(), vec![unreadable]);
-        let (policy, ..) = policy_outcomes(&verdict).into_iter().next().unwrap();
-        assert_eq!(policy, "no policy");
     }
 
     #[test]

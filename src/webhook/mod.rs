@@ -26,6 +26,7 @@ mod response;
 mod server;
 mod slots;
 mod timed;
+mod verdict_log;
 mod wire;
 
 use std::net::SocketAddr;

@@ -331,7 +331,7 @@ fn check_fate(
     match fate {
         None => is(!newly_terminating && (!gone || was_terminating), "went, with no fate"),
         Some(f) if f.outcome == DeletionOutcome::Deleted && certain(&f) => is(gone, "stayed"),
-        Some(f) if f.outcome == DeletionOutcome::Held && certain(&f) => {
+        Some(f) if f.outcome == DeletionOutcome::Terminating && certain(&f) => {
             is(new.is_some_and(is_terminating), "is not held")
         }
         Some(f) if f.outcome == DeletionOutcome::Orphaned && certain(&f) => {

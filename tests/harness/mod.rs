@@ -13,6 +13,7 @@
 #![allow(dead_code, unused_imports)]
 
 pub mod api;
+pub mod api_server;
 pub mod audit;
 pub mod belay;
 pub mod chart;

@@ -6,6 +6,7 @@
 mod harness;
 
 mod bad_input;
+mod bodies;
 mod certificates;
 mod ending;
 mod files;

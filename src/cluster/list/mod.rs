@@ -11,6 +11,7 @@
 mod page;
 mod reader;
 mod scanner;
+mod value;
 
 use kube::Api;
 use kube::api::ListParams;
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 pub use self::page::{Buffers, read_object};
 pub use self::reader::{ListQuery, ListReader, Next};
 use self::scanner::ListError;
-pub use self::scanner::is_too_deep;
+pub use self::value::is_too_deep;
 use crate::objects::{ApiError, Object, read_shallow};
 
 impl From<ListError> for ApiError {

@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::manifests::{Address, skeleton};
 use super::namespaces;
-use super::patch::{StoredWebhook, parse_webhooks};
 use super::rules::Rules;
+use super::stored::{StoredWebhook, parse_webhooks};
 use crate::cluster::Settings;
 use crate::decide::AdmissionPhase;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube::Api;
 use kube::api::Patch;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::DynamicObject;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -19,6 +19,7 @@ use super::observed::{ConfigurationEvent, ObservedConfiguration};
 use super::owner::OwnerReferenceWriter;
 use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
+use super::stored::{configuration_kind, kind_name};
 use crate::cluster::api::patch_params;
 use crate::cluster::context::send_changed;
 use crate::cluster::event::create;
@@ -106,20 +107,10 @@ struct ConfigurationState {
 
 impl ConfigurationState {
     fn new(context: &Context, phase: AdmissionPhase) -> Self {
-        let (kind, plural) = match phase {
-            AdmissionPhase::Mutate => {
-                ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
-            }
-            AdmissionPhase::Validate => {
-                ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
-            }
-        };
-        let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
         Self {
             phase,
-            kind,
-            api: Api::all_with(context.client.clone(), &resource),
+            kind: kind_name(phase),
+            api: Api::all_with(context.client.clone(), &configuration_kind(phase)),
             observed: ObservedConfiguration::Unknown,
             last_written: None,
             reported_missing: Vec::new(),

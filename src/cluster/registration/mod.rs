@@ -32,5 +32,6 @@ mod owner;
 mod pairs;
 mod patch;
 mod rules;
+pub mod stored;
 
 pub use driver::run;

@@ -1,9 +1,10 @@
 //! The last known state of one webhook configuration.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
 use kube::core::DynamicObject;
 
-use super::patch::{StoredWebhook, parse_webhooks};
+use super::stored::{StoredWebhook, parse_webhooks};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum ObservedConfiguration {
@@ -43,8 +44,8 @@ impl ObservedConfiguration {
                 }
             }
             ConfigurationEvent::Found(object) => {
-                let uid = object.metadata.uid.unwrap_or_default();
-                let version = object.metadata.resource_version.and_then(|v| v.parse().ok());
+                let uid = object.uid().unwrap_or_default();
+                let version = object.resource_version().and_then(|v| v.parse().ok());
                 if let Self::Exists { uid: known, version: newest, .. } = self
                     && *known == uid
                     && version < *newest

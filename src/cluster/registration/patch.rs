@@ -8,80 +8,16 @@ use std::collections::BTreeSet;
 
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, RuleWithOperations, ServiceReference,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
+use serde_json::json;
 
-use super::manifests::{WebhookTemplate, webhooks};
+use super::manifests::webhooks;
 use super::namespaces;
 use super::rules::Rules;
+use super::stored::StoredWebhook;
 use crate::decide::AdmissionPhase;
 use crate::objects::operations::{add, remove, test};
 use crate::webhook::PathToken;
-
-/// A webhook as the API server stores it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StoredWebhook {
-    pub name: String,
-    rules: Option<Vec<RuleWithOperations>>,
-    #[serde(default)]
-    pub(super) client_config: ClientConfig,
-    pub(super) failure_policy: Option<String>,
-    pub(super) match_policy: Option<String>,
-    pub(super) match_conditions: Option<Vec<MatchCondition>>,
-    pub(super) namespace_selector: Option<LabelSelector>,
-    pub(super) object_selector: Option<LabelSelector>,
-    pub(super) side_effects: Option<String>,
-    pub(super) timeout_seconds: Option<i32>,
-}
-
-/// The address of the webhook's server.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ClientConfig {
-    ca_bundle: Option<ByteString>,
-    pub(super) url: Option<String>,
-    pub(super) service: Option<ServiceReference>,
-}
-
-impl ClientConfig {
-    /// Splits the URL into the part before the path and the path. `None` if there is no
-    /// path.
-    fn split_url(&self) -> Option<(&str, &str)> {
-        let url = self.url.as_deref()?;
-        let host = url.find("://")? + "://".len();
-        let path = url[host..].find('/').map_or(url.len(), |slash| host + slash);
-        Some(url.split_at(path))
-    }
-
-    /// The path of requests to this webhook.
-    fn path(&self) -> Option<&str> {
-        match &self.service {
-            Some(service) => service.path.as_deref(),
-            None => self.split_url().map(|(_, path)| path),
-        }
-    }
-
-    /// The operation that sets the path of the webhook at this index.
-    fn set_path(&self, index: &str, path: String) -> Option<PatchOperation> {
-        if self.service.is_some() {
-            return Some(add(&["webhooks", index, "clientConfig", "service", "path"], path));
-        }
-        let (base, _) = self.split_url()?;
-        Some(add(&["webhooks", index, "clientConfig", "url"], format!("{base}{path}")))
-    }
-}
-
-/// Parses the field `webhooks` of a configuration.
-pub fn parse_webhooks(webhooks: Option<&Value>) -> Result<Vec<StoredWebhook>, serde_json::Error> {
-    webhooks.map_or(Ok(Vec::new()), |webhooks| {
-        Option::deserialize(webhooks).map(Option::unwrap_or_default)
-    })
-}
 
 /// How a configuration differs from what belay wants.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -184,17 +120,6 @@ fn change_condition(
         None => add(&list, json!([wanted])),
     }));
     Some(operations)
-}
-
-impl StoredWebhook {
-    /// The template of this webhook, if it is one of belay's.
-    fn template(&self, phase: AdmissionPhase) -> Option<&'static WebhookTemplate> {
-        webhooks(phase).find(|webhook| webhook.name == self.name)
-    }
-
-    fn bundle(&self) -> Option<&[u8]> {
-        self.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice())
-    }
 }
 
 /// The CA certificates of all of belay's webhooks; `None` if they differ or are missing.

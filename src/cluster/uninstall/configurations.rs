@@ -1,47 +1,35 @@
 //! Deletes the webhook configurations of the installation. The uninstall fails if configurations
 //! of another installation exist.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use serde_json::Value;
 
 use super::UninstallError;
 use super::report::Event;
 use crate::cluster::api::delete_exactly;
 use crate::cluster::context::Settings;
 use crate::cluster::pace::within;
-use crate::cluster::registration::manifests::WEBHOOKS;
+use crate::cluster::registration::stored::{StoredWebhook, configuration_kind, parse_webhooks};
+use crate::decide::AdmissionPhase;
 use crate::objects::ApiError;
 
 /// The kinds of the configurations. The first adds holds to new objects, so it is deleted first.
 fn kinds() -> [ApiResource; 2] {
-    [
-        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
-    ]
+    [AdmissionPhase::Mutate, AdmissionPhase::Validate].map(configuration_kind)
 }
 
-fn webhooks(configuration: &DynamicObject) -> impl Iterator<Item = &Value> {
-    configuration.data.get("webhooks").and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The namespace of the Service of a webhook.
-fn namespace(webhook: &Value) -> Option<&str> {
-    webhook.pointer("/clientConfig/service/namespace")?.as_str()
+fn webhooks(configuration: &DynamicObject) -> impl Iterator<Item = StoredWebhook> {
+    parse_webhooks(configuration.data.get("webhooks")).unwrap_or_default().into_iter()
 }
 
 /// Whether a configuration has a webhook of belay, under any name.
 fn is_of_belay(configuration: &DynamicObject) -> bool {
-    webhooks(configuration)
-        .any(|webhook| WEBHOOKS.iter().any(|known| webhook["name"] == known.name))
+    webhooks(configuration).any(|webhook| webhook.is_of_belay())
 }
 
 /// The namespace of the installation, if known.
 fn installed_in(configuration: &DynamicObject) -> Option<String> {
-    webhooks(configuration).find_map(namespace).map(str::to_owned)
+    webhooks(configuration).find_map(|webhook| webhook.namespace())
 }
 
 async fn list(client: &kube::Client, kind: &ApiResource) -> Result<Vec<DynamicObject>, ApiError> {
@@ -89,9 +77,11 @@ impl Configurations {
             own.push((kind, found));
         }
         let found = own.iter().filter_map(|(_, found): &(_, Option<_>)| found.as_ref());
-        let namespaces: Vec<&str> = found.flat_map(webhooks).filter_map(namespace).collect();
-        if let Some(other) = namespaces.into_iter().find(|other| *other != settings.namespace) {
-            let namespace = Some(other.to_owned());
+        let elsewhere = |webhook: StoredWebhook| {
+            webhook.namespace().filter(|namespace| *namespace != settings.namespace)
+        };
+        let namespace = found.flat_map(webhooks).find_map(elsewhere);
+        if namespace.is_some() {
             return Err(UninstallError::OtherInstallation { namespace, name: name.clone() });
         }
         others.retain(|other| other.name_any() != *name && is_of_belay(other));

@@ -356,17 +356,13 @@ async fn policies_to_satisfy(
         if target.terminating_since().is_some() {
             let holding = holding_policies(&world, &target.object_ref);
             sources.extend(holding.into_iter().map(|policy| policy.source.clone()));
+            // Of a Terminating Namespace, the holds of its content remain.
+            let members = world.graph.objects_in_namespace(node.id());
+            let members = members.filter_map(|id| world.graph.get(id));
+            let held = members.filter(|member| content && member.is_held());
+            let holding = held.flat_map(|member| holding_policies(&world, &member.object_ref()));
+            sources.extend(holding.map(|policy| policy.source.clone()));
         }
-    }
-    // Of a Terminating Namespace, the holds of its content remain.
-    if content && target.terminating_since().is_some() && target.object_ref.is_namespace() {
-        let kinds = world.graph.kinds.iter();
-        let objects = kinds.flat_map(|(kind, _)| world.graph.objects_of_kind(kind));
-        let objects = objects.filter_map(|id| world.graph.get(id));
-        let held = objects
-            .filter(|node| node.namespace() == target.object_ref.name && node.is_held())
-            .flat_map(|node| holding_policies(&world, &node.object_ref()));
-        sources.extend(held.map(|policy| policy.source.clone()));
     }
     let policies = world.policies.iter().filter(|policy| sources.contains(&policy.source));
     policies.cloned().collect()

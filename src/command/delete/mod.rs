@@ -184,17 +184,14 @@ async fn wait_for_leftovers(
     selection: &Selection,
     deadline: Instant,
 ) -> Result<DeletionState, CommandError> {
-    let leftovers = plan.leftovers(&state.inspection, &state.plan);
-    let waiting = leftovers.iter().filter_map(|one| Some((&one.object, state.awaited(one)?)));
-    let waiting: Vec<_> = waiting.collect();
+    let waiting = state.awaited(plan.leftovers(&state.inspection, &state.plan));
     if waiting.is_empty() {
         return Ok(state);
     }
     let names: Vec<&str> = waiting.iter().map(|(object, _)| object.typed.as_str()).collect();
     progress(&format!("waiting for {}", names.join(", ")));
-    let all: Vec<_> = waiting.iter().map(|(_, awaited)| awaited.clone()).collect();
     let mut waiter = Waiter::new(state.caller.client.clone(), selection.cluster.clone(), deadline);
-    waiter.watch(&all).await?;
+    waiter.watch(&waiting).await?;
     waiter.wait(waiting, &mut Vec::new()).await;
     DeletionState::read(selection).await
 }

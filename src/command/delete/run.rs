@@ -128,8 +128,7 @@ impl Run {
         step: Step<'_>,
     ) -> Result<Option<DeleteReport>, CommandError> {
         let all = state.plan.objects().chain(step.wait.iter().copied());
-        let all: Vec<_> = all.filter_map(|planned| state.awaited(planned)).collect();
-        self.waiter.watch(&all).await?;
+        self.waiter.watch(&state.awaited(all)).await?;
         self.waves += 1;
         let (wave, count) = (self.waves, self.waves + step.later);
         progress(&format!("wave {wave} of {count}: {}", names(&step)));
@@ -138,10 +137,8 @@ impl Run {
             Sent::Again => return Ok(None),
             Sent::Ended(report) => return Ok(Some(*report)),
         }
-        let waiting = step.wait.iter();
-        let waiting =
-            waiting.filter_map(|planned| Some((&planned.object, state.awaited(planned)?)));
-        let remaining = self.waiter.wait(waiting.collect(), &mut self.deleted).await;
+        let waiting = state.awaited(step.wait);
+        let remaining = self.waiter.wait(waiting, &mut self.deleted).await;
         if remaining.is_empty() {
             return Ok(None);
         }

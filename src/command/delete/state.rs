@@ -2,7 +2,7 @@
 
 use kube::api::PropagationPolicy;
 
-use crate::cluster::{AwaitedObject, Caller, UserIdentity};
+use crate::cluster::{Caller, UserIdentity};
 use crate::command::CommandError;
 use crate::command::inspect::{
     Cascade, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments, TargetQuery, assess,
@@ -10,7 +10,7 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::report::{Report as _, View};
-use crate::command::wait::awaited;
+use crate::command::wait::{Awaited, awaited};
 use crate::decide::Verdict;
 use crate::graph::NodeId;
 use crate::objects::KindInfo;
@@ -87,8 +87,13 @@ impl DeletionState {
         Some(kinds.info(kind)).filter(|info| !info.versions.is_empty())
     }
 
-    pub fn awaited(&self, planned: &PlannedObject) -> Option<AwaitedObject> {
-        Some(awaited(self.info(planned)?.clone(), &planned.object))
+    /// Planned objects of served kinds, as objects to wait for.
+    pub fn awaited<'o>(
+        &self,
+        objects: impl IntoIterator<Item = &'o PlannedObject>,
+    ) -> Vec<Awaited<'o>> {
+        let objects = objects.into_iter();
+        objects.filter_map(|one| Some(awaited(self.info(one)?.clone(), &one.object))).collect()
     }
 
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {

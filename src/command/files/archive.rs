@@ -9,12 +9,11 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::objects::namespace as generated_namespace;
-use super::{World, read_names, read_nonempty};
+use super::{File, World, read_names, read_nonempty};
 use crate::cluster::{KindsInFiles, failure, local_client};
 use crate::command::CommandError;
 use crate::command::selector::{self, SelectorError};
 use crate::objects::{KindInfo, KindNames, Kinds, text_at};
-use crate::policy::Identities;
 use crate::policy::api::GROUP;
 
 /// The objects from files.
@@ -33,16 +32,19 @@ type Response = (u16, Value);
 impl Archive {
     /// Reads files. Objects without a namespace are in `default`.
     pub fn read(from: &[PathBuf]) -> Result<Self, CommandError> {
-        let files = read_nonempty(from)?;
+        Self::read_layers(&[&read_nonempty(from)?], "default")
+    }
+
+    /// Reads layers of files, like [`World::read_layers`].
+    pub fn read_layers(layers: &[&[File]], default_namespace: &str) -> Result<Self, CommandError> {
         let mut objects: HashMap<_, ObjectsByName> = HashMap::new();
         let on_object = &mut |info: &KindInfo, object: &Value| {
             let kind = (info.group.clone(), info.resource.clone());
             let name = (text(object, "namespace"), text(object, "name"));
             objects.entry(kind).or_default().insert(name, object.clone());
         };
-        let World { graph, .. } =
-            World::read_layers(&[&files], ("default", Identities::default()), on_object)?;
-        let names = read_names(&graph.kinds, &files)?;
+        let World { graph, .. } = World::read_layers(layers, default_namespace, on_object)?;
+        let names = read_names(&graph.kinds, layers.iter().copied().flatten())?;
         Ok(Self { kinds: graph.kinds, names, objects })
     }
 

@@ -56,7 +56,7 @@ impl World {
     /// `default_namespace` is the namespace of objects without one.
     pub fn read_layers(
         layers: &[&[File]],
-        (default_namespace, identities): (&str, Identities),
+        default_namespace: &str,
         on_object: OnObject<'_>,
     ) -> Result<Self, FileError> {
         let mut later: HashSet<DocumentKey> = HashSet::new();
@@ -69,8 +69,7 @@ impl World {
         }
         let documents = read.into_iter().rev().flatten().collect();
         // The layers can contain belay's own objects as targets, without their CRDs.
-        let options =
-            ReadOptions { default_namespace, with_own: true, identities, ..Default::default() };
+        let options = ReadOptions { default_namespace, with_own: true, ..ReadOptions::default() };
         Self::build(documents, options, on_object)
     }
 

@@ -1,9 +1,6 @@
 //! The data of `impact` and `used-by`, from a cluster or from files.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
-
-use serde_json::Value;
 
 use super::backing::{BackingResources, READ_WHOLE};
 use super::change::Change;
@@ -11,13 +8,14 @@ use super::targets::{ResolvedTarget, SearchArguments, TargetQuery, namespaces};
 use crate::cluster::{Caller, SearchScope, Snapshot, UserIdentity, World};
 use crate::command::CommandError;
 use crate::command::document::FailedRead;
-use crate::command::files::{self, File, read_nonempty};
+use crate::command::files::{Archive, read_nonempty};
+use crate::command::place::Installation;
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
-use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
+use crate::command::target::{self, SILENT};
 use crate::graph::{Graph, NodeId};
 use crate::objects::{ApiError, KindId, KindInfo, KindNames, Uid, is_namespace};
-use crate::policy::{Identities, PolicySet};
+use crate::policy::PolicySet;
 
 /// The Namespaces that the API server never deletes (admission plugin NamespaceLifecycle).
 const FORBIDDEN_NAMESPACES: &[&str] = &["default", "kube-public", "kube-system"];
@@ -45,16 +43,15 @@ pub struct Inspection {
     pub not_read: Vec<FailedRead>,
     /// The caller; `None` for files.
     pub caller: Option<(Caller, UserIdentity)>,
-    /// The namespace and name of the installation; empty for files. The webhook configurations
-    /// have the same name.
-    pub installation: (String, String),
+    /// The installation.
+    pub installation: Installation,
     /// Whether belay has no leader, which releases holds.
     pub no_leader: bool,
     /// The kinds of which all objects in a namespace were read, each with that namespace.
     pub complete_in_namespace: HashSet<(KindId, String)>,
     /// The API groups whose server does not answer. Their objects are unknown.
     pub stale: HashSet<String>,
-    /// The resourceVersions of the objects around the targets, by uid. Empty for files.
+    /// The resourceVersions of the objects around the targets, by uid.
     pub versions: HashMap<Uid, String>,
 }
 
@@ -102,16 +99,7 @@ pub async fn read(
     arguments: SearchArguments,
     mentions: bool,
 ) -> Result<Inspection, CommandError> {
-    let inspection = match arguments.from.is_given() {
-        false => read_cluster(query, arguments, mentions).await,
-        true => {
-            arguments.cluster.check_unused()?;
-            let (installation, _) = arguments.cluster.installation()?;
-            let identities = Identities::of_namespace(&installation);
-            let namespace = arguments.namespace.as_deref();
-            read_files(query, &arguments.from.files, namespace, identities)
-        }
-    }?;
+    let inspection = read_objects(query, arguments, mentions).await?;
     // If none of the removed objects exists, or a selection is empty, there is nothing to report.
     if inspection.targets.is_empty() && !query.may_have_no_targets() {
         let problem = match (inspection.missing.as_slice(), inspection.unread_targets.as_slice()) {
@@ -135,59 +123,40 @@ pub async fn read(
     Ok(inspection)
 }
 
-fn read_files(
+/// The content of the files; `None` if the command reads a cluster.
+fn archive(
     query: &TargetQuery,
-    from: &[PathBuf],
-    namespace: Option<&str>,
-    identities: Identities,
-) -> Result<Inspection, CommandError> {
-    let files = read_nonempty(from)?;
-    let mut backing = BackingResources::default();
-    let default_namespace = namespace.unwrap_or("default");
-    let on_object = &mut |info: &KindInfo, object: &Value| backing.record(info, object);
-    let (layers, file_namespace): (Vec<&[File]>, &str) = match query.change() {
-        // The removed objects are only in the old manifests. If several layers contain an
-        // object, the last layer wins: the files with the state of the cluster.
-        Some(Change { old, new, .. }) => (vec![old, new, &files], default_namespace),
-        None => (vec![&files], "default"),
+    arguments: &SearchArguments,
+) -> Result<Option<Archive>, CommandError> {
+    let SearchArguments { namespace, from, cluster } = arguments;
+    let Some(Change { old, new, .. }) = query.change().filter(|_| from.is_given()) else {
+        return from.archive(cluster);
     };
-    let world = files::World::read_layers(&layers, (file_namespace, identities), on_object)?;
-    let names = files::read_names(&world.graph.kinds, layers.into_iter().flatten())?;
-    let resolved = query.resolved(&names, default_namespace, UNSERVED_IN_FILES)?;
-    let (targets, mut missing) = query.find(&world.graph, &resolved);
-    let files::World { graph, policies, notes } = world;
-    let policy_state = if notes.policies == 0 { PolicyState::None } else { PolicyState::Known };
-    let unserved =
-        UnservedTargets::new(query, &names, default_namespace, UNSERVED_IN_FILES, &HashSet::new());
-    missing.extend(unserved.missing);
-    require_existing(&resolved, &missing)?;
-    Ok(Inspection {
-        graph,
-        policies,
-        policy_state,
-        backing,
-        targets,
-        missing,
-        unread_targets: unserved.unread_targets.iter().map(|(typed, _)| typed.clone()).collect(),
-        not_read: unserved.unread_targets.into_iter().map(unread_kind).collect(),
-        ..Inspection::default()
-    })
+    cluster.check_unused()?;
+    // The removed objects are only in the old manifests. If several layers contain an object, the
+    // last layer wins: the files with the state of the cluster.
+    let files = read_nonempty(&from.files)?;
+    Archive::read_layers(&[old, new, &files], namespace.as_deref().unwrap_or("default")).map(Some)
 }
 
-async fn read_cluster(
+async fn read_objects(
     query: &TargetQuery,
     arguments: SearchArguments,
     mentions: bool,
 ) -> Result<Inspection, CommandError> {
+    let archive = archive(query, &arguments)?;
     let SearchArguments { namespace, cluster, .. } = arguments;
-    let (session, names) = UserSession::open_with_names(cluster).await?;
+    let (session, names) = UserSession::open_with_names(archive, cluster).await?;
+    let prefix = session.unserved_prefix();
     let default_namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
-    let resolved = query.resolved(&names, &default_namespace, UNSERVED)?;
+    let resolved = query.resolved(&names, &default_namespace, prefix)?;
     let (snapshot, leader) = tokio::join!(session.read_rules(), session.leader());
     let snapshot = snapshot?;
     let (policy_state, rules_not_read) = policy_state(&snapshot);
     let progress = Progress::begin();
-    let scope = SearchScope { namespaces: namespaces(&resolved), mentions };
+    // The files contain all objects.
+    let near = if session.asks_files() { None } else { namespaces(&resolved) };
+    let scope = SearchScope { namespaces: near, mentions };
     let surroundings = snapshot.read_surroundings(&scope, READ_WHOLE, |kinds, objects| {
         progress.say(|| format!("reading {kinds} kinds … {objects} objects"));
     });
@@ -223,8 +192,7 @@ async fn read_cluster(
         not_read.push(FailedRead { resource: format!("every kind of {group}"), why });
     }
     let (targets, mut missing) = query.find(&graph, &resolved);
-    let unserved =
-        UnservedTargets::new(query, &names, &default_namespace, UNSERVED, &snapshot.stale);
+    let unserved = UnservedTargets::new(query, &names, &default_namespace, prefix, &snapshot.stale);
     missing.extend(unserved.missing);
     unread_targets.extend(unserved.unread_targets);
     // A target that could not be read may exist.
@@ -252,7 +220,7 @@ async fn read_cluster(
         missing,
         unread_targets: unread_targets.into_iter().map(|(typed, _)| typed).collect(),
         not_read,
-        caller: Some((session.caller, session.me)),
+        caller: (!session.asks_files()).then_some((session.caller, session.me)),
         installation: session.installation,
         no_leader: matches!(leader, Ok(None)),
         complete_in_namespace: surroundings.in_namespace,
@@ -331,7 +299,11 @@ async fn look_up(
 /// Whether belay's kinds exist, and the failed reads of them.
 fn policy_state(snapshot: &Snapshot) -> (PolicyState, Vec<FailedRead>) {
     let unread = snapshot.unread().into_iter().map(FailedRead::from);
-    match (snapshot.context.world.read().loaded, snapshot.is_installed()) {
+    let world = snapshot.context.world.read();
+    let has_files_without_policy =
+        snapshot.kinds_in_files.is_some() && world.policies.iter().next().is_none();
+    match (world.loaded, snapshot.is_installed()) {
+        _ if has_files_without_policy => (PolicyState::None, Vec::new()),
         (true, _) => (PolicyState::Known, unread.collect()),
         (false, false) => (PolicyState::None, Vec::new()),
         (false, true) => (PolicyState::Unknown, unread.collect()),

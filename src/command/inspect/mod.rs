@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  command line ─► targets ─┐                 ┌─► verdict (decide) ─┐              text, Markdown,
-//!  cluster ─► Snapshot ─────┼─► Inspection ───┼─► outcome (fates)  ─┼─► report ─► JSON, YAML
-//!  files ─► files::World ───┘                 └─► destroyed        ─┘
+//!  cluster ─┬─► Snapshot ───┴─► Inspection ───┼─► outcome (fates)  ─┼─► report ─► JSON, YAML
+//!  Archive ─┘                                 └─► destroyed        ─┘
 //! ```
 //!
 //! Both use the fates of the graph and the verdict of admission, so that they agree with

@@ -15,6 +15,7 @@ use crate::command::diagnosis::{
     BlockingFinalizer, HoldState, consent_to, finalizers_of, holding_policies, is_unanswered,
     unread_approvals,
 };
+use crate::command::place::Installation;
 use crate::command::report::Format;
 use crate::command::session::UserSession;
 use crate::command::target::{
@@ -265,7 +266,8 @@ impl Release {
 
     /// The text about the users who can release the object while belay's webhooks do not answer.
     fn impersonation_hint(&self) -> String {
-        let UserSession { installation: (namespace, _), account: name, .. } = &*self.target.session;
+        let UserSession { installation, account: name, .. } = &*self.target.session;
+        let Installation { namespace, .. } = installation;
         format!(
             "while its webhooks do not answer, only a user with the RBAC verb impersonate on \
              serviceaccounts {name} in namespace {namespace} can do this, such as a cluster \

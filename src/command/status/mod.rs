@@ -52,7 +52,7 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         session.list_all::<DeletionPolicy>(),
         session.try_list_all::<Pause>(),
         session.leader(),
-        Webhooks::read(&session.caller.client, &session.installation.1),
+        Webhooks::read(&session.caller.client, &session.installation.name),
     );
     let now = session.now();
     let mut not_read = Vec::new();

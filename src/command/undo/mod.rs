@@ -111,7 +111,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             (record, path)
         }
     };
-    let (session, names) = UserSession::open_with_names(cluster.clone()).await?;
+    let (session, names) = UserSession::open_with_names(None, cluster.clone()).await?;
     let now = ClusterIdentity::of(&session.caller, &names.kinds()).await;
     if !record.cluster.is_same(&now) {
         return Err(CommandError::Refused(format!(

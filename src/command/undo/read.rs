@@ -259,10 +259,11 @@ impl<'i> Reading<'i> {
     /// The content of the Namespace, and the other dependents of the Namespace.
     fn content(&self) -> DeletedObjects<'_> {
         let graph = &self.inspection.graph;
-        let content = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
-        let content = content.filter_map(|id| graph.get(id));
+        let content = graph.objects_in_namespace(self.target.id());
+        let mut content: Vec<_> = content.filter_map(|id| graph.get(id)).collect();
+        content.sort_by_key(|node| node.kind());
         let mut deleted = DeletedObjects { saved: vec![self.target], ..DeletedObjects::default() };
-        for node in content.filter(|node| node.namespace() == self.target.name()) {
+        for node in content {
             if is_recreated(node.info(), node.name()) {
                 continue;
             }

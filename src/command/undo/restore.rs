@@ -252,16 +252,16 @@ impl Undo<'_> {
             Waiter::new(self.session.caller.client.clone(), self.cluster.clone(), self.deadline);
         self.detach().await?;
         let objects = self.record.awaited();
-        let awaited = |object: &Object| Ok(awaited(self.info(object)?, object));
-        let awaited = objects.iter().map(awaited).collect::<Result<Vec<_>, CommandError>>()?;
-        waiter.watch(&awaited).await?;
+        let waiting = objects.iter().map(|object| Ok(awaited(self.info(object)?, object)));
+        let waiting = waiting.collect::<Result<Vec<_>, CommandError>>()?;
+        waiter.watch(&waiting).await?;
         for held in self.held_objects().await? {
             for line in approve_release(&held, REASON).await? {
                 progress(&line);
             }
         }
         progress(&format!("waiting until {} is deleted", all_typed(&objects)));
-        let (waiting, mut deleted) = (objects.iter().zip(awaited).collect(), Vec::new());
+        let mut deleted = Vec::new();
         tokio::select! {
             remaining = waiter.wait(waiting, &mut deleted) => {
                 Ok(remaining.is_empty())

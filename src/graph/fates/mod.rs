@@ -137,7 +137,7 @@ pub enum DeletionOutcome {
     /// It is deleted.
     Deleted,
     /// It is Terminating and waits for a finalizer or a dependent.
-    Held,
+    Terminating,
     /// It stays and loses an owner.
     Orphaned,
 }
@@ -179,7 +179,7 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
         let outcome = if certain.is_removed(id) {
             DeletionOutcome::Deleted
         } else if certain.is_stuck(id) || possible.is_stuck(id) {
-            DeletionOutcome::Held
+            DeletionOutcome::Terminating
         } else {
             // It may be deleted, depending on timing, or when an object that it waits for is
             // deleted.
@@ -235,7 +235,7 @@ impl Fates {
     /// Whether an object may be lost: deleted now, or after the removal of a finalizer.
     pub fn may_be_lost(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(|fate| {
-            matches!(fate.outcome, DeletionOutcome::Deleted | DeletionOutcome::Held)
+            matches!(fate.outcome, DeletionOutcome::Deleted | DeletionOutcome::Terminating)
         })
     }
 

@@ -101,9 +101,9 @@ fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
     assert_eq!(
         fate_lines(&graph, &background, &[]),
         [
-            "data: Held Certain",
+            "data: Terminating Certain",
             "edge: Deleted Certain",
-            "shop: Held Certain",
+            "shop: Terminating Certain",
             "tls: Deleted Certain"
         ]
     );
@@ -112,9 +112,9 @@ fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
     assert_eq!(
         fate_lines(&graph, &background, &["edge"]),
         [
-            "data: Held Certain",
+            "data: Terminating Certain",
             "edge: Broken Certain by tls at spec.tls[0].secretName",
-            "shop: Held Certain",
+            "shop: Terminating Certain",
             "tls: Deleted Certain"
         ]
     );
@@ -179,11 +179,11 @@ fn r14_a_crd_takes_its_instances_and_perhaps_what_they_own() {
     assert_eq!(
         fate_lines(&graph, &target, &[]),
         [
-            "held: Held Certain",
+            "held: Terminating Certain",
             "kept: Deleted Possible",
             "made: Deleted Possible",
             "w: Deleted Certain",
-            "widgets.example.com: Held Certain"
+            "widgets.example.com: Terminating Certain"
         ]
     );
     // If the CRD is not served, its instances stay.

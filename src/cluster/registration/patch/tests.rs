@@ -1,11 +1,12 @@
 //! Patches of existing webhook configurations.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::World;
 use crate::cluster::registration::manifests::{Address, skeleton};
+use crate::cluster::registration::stored::parse_webhooks;
 
 /// The validating configuration as it is installed.
 fn installed() -> Value {

@@ -8,6 +8,7 @@ use super::Cascade;
 use super::order::{Predecessors, losses};
 use crate::command::delete_answer::{CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial};
 use crate::command::inspect::inspection::{Inspection, PolicyState};
+use crate::command::place::Installation;
 use crate::command::webhooks::{VALIDATING, Webhooks};
 use crate::decide::{Reason, Verdict, object_name};
 use crate::graph::{Graph, Node, NodeId};
@@ -57,7 +58,7 @@ pub async fn ask_server(
         (node.id(), object, answer)
     });
     let asking = stream::iter(asking).buffered(CONCURRENT_DELETES).collect::<Vec<_>>();
-    let webhooks = Webhooks::read(&caller.client, &inspection.installation.1);
+    let webhooks = Webhooks::read(&caller.client, &inspection.installation.name);
     let (mut answers, webhooks) = tokio::join!(asking, webhooks);
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let (mut predecessors, mut accepted) = (Predecessors::new(), Vec::new());
@@ -107,7 +108,7 @@ pub async fn ask_server(
 /// Whether the deletion of this object ends the protection: belay's Namespace owns its webhook
 /// configurations.
 fn is_belay(inspection: &Inspection, node: Node<'_>) -> bool {
-    let (namespace, name) = &inspection.installation;
+    let Installation { namespace, name } = &inspection.installation;
     match (node.info().group.as_str(), node.info().kind.as_str()) {
         ("", "Namespace") => node.name() == namespace,
         ("admissionregistration.k8s.io", VALIDATING) => node.name() == name,

@@ -92,7 +92,7 @@ impl<'s> Deletion<'s> {
     pub fn get(&self, id: NodeId) -> Option<Fate> {
         let fate = self.fates.get(id)?;
         let outcome =
-            if self.waits.contains_key(&id) { DeletionOutcome::Held } else { fate.outcome };
+            if self.waits.contains_key(&id) { DeletionOutcome::Terminating } else { fate.outcome };
         Some(Fate { outcome, ..fate })
     }
 

@@ -187,7 +187,7 @@ impl<'s> ImpactOutcomes<'s> {
             _ if self.is_freed(id) => self.ended_users(id),
             _ => return Vec::new(),
         };
-        let stays = self.get(id).is_some_and(|fate| fate.outcome == DeletionOutcome::Held);
+        let stays = self.get(id).is_some_and(|fate| fate.outcome == DeletionOutcome::Terminating);
         let blocks = |user: &&NodeId| !stays || !self.possible.deletes(**user, false);
         let mut blocking: Vec<NodeId> = users.iter().filter(blocks).copied().collect();
         blocking.sort_by_cached_key(|id| self.inspection.graph.name_key(*id));

@@ -188,13 +188,13 @@ impl Impact {
             let certain = fate.certainty == Certainty::Certain;
             let (count, outcome) = match fate.outcome {
                 DeletionOutcome::Deleted => (&mut summary.deleted, "Deleted"),
-                DeletionOutcome::Held => (&mut summary.held, "Held"),
+                DeletionOutcome::Terminating => (&mut summary.held, "Held"),
                 DeletionOutcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
             };
             count.add(label::kind_label(node), certain);
             let held_by_belay =
-                fate.outcome == DeletionOutcome::Held && outcomes.is_held_by_belay(id);
-            if fate.outcome == DeletionOutcome::Held {
+                fate.outcome == DeletionOutcome::Terminating && outcomes.is_held_by_belay(id);
+            if fate.outcome == DeletionOutcome::Terminating {
                 let part = match held_by_belay {
                     true => &mut summary.held_by_belay,
                     false => &mut summary.waiting,
@@ -204,7 +204,7 @@ impl Impact {
             let parent = parent(inspection, &outcomes, id);
             let is_freed = outcomes.is_freed(id);
             let mut notes = match fate.outcome {
-                DeletionOutcome::Held => vec![outcomes.why_held(id)],
+                DeletionOutcome::Terminating => vec![outcomes.why_held(id)],
                 DeletionOutcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
                 DeletionOutcome::Deleted => {
                     let deleter = match parent {

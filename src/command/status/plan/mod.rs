@@ -65,7 +65,7 @@ pub async fn read(
         true => plan_for_cluster(rules, cluster).await,
         false => {
             cluster.check_unused()?;
-            plan_for_files(rules, &files, &from, &cluster.installation()?.0)
+            plan_for_files(rules, &files, &from, &cluster.installation()?.namespace)
         }
     }
 }

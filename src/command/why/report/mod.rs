@@ -220,7 +220,7 @@ impl SharedReads {
         // If the user may not read the Lease, the leader is unknown.
         let leader = async { Leader::from_lease(&session.leader().await) };
         let webhooks = async {
-            let (client, name) = (&session.caller.client, &session.installation.1);
+            let (client, name) = (&session.caller.client, &session.installation.name);
             // Files may be a part of the cluster.
             match session.asks_files() {
                 true => Webhooks::default(),

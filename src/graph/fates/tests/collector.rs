@@ -90,7 +90,7 @@ fn check(
         let fate = node(&graph, *number).and_then(|id| fates.get(id));
         let lost = matches!(
             fate,
-            Some(Fate { outcome: DeletionOutcome::Deleted | DeletionOutcome::Held, .. })
+            Some(Fate { outcome: DeletionOutcome::Deleted | DeletionOutcome::Terminating, .. })
         );
         for end in &ends {
             let after = end.objects.get(number);
@@ -104,7 +104,7 @@ fn check(
                 None => deleted && !before.terminating || newly_terminating || orphaned,
                 Some(Fate { outcome, certainty: Certainty::Certain }) => match outcome {
                     DeletionOutcome::Deleted => !deleted,
-                    DeletionOutcome::Held => !after.is_some_and(|a| a.terminating),
+                    DeletionOutcome::Terminating => !after.is_some_and(|a| a.terminating),
                     DeletionOutcome::Orphaned => deleted || newly_terminating || !lost_an_owner,
                 },
                 Some(_) => (deleted && !before.terminating || newly_terminating) && !lost,
