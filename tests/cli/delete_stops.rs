@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::broken::plane as without_belay;
 use crate::deleting::{left, plan, shop};
 use crate::harness::audit::text;
-use crate::harness::manifest::{Manifest as _, bound_claim, config_map, reader};
+use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, reader};
 use crate::{LIMIT, belay, json, kubectl, policy, terminal, world};
 
 #[test]
@@ -45,6 +45,17 @@ fn a_changed_cluster_stops_the_deletion() {
     kubectl(plane, &["delete", "configmap", "settings", "-n", &ns]);
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
     assert_eq!(changes(&named), ["Recreated settings"]);
+
+    // Anyone can write an owner reference.
+    let other = folder.path().join("other");
+    let planned = plan(plane, &other, &["cm/other", "-n", &ns]);
+    let uid = text(&planned["targets"][0]["uid"]);
+    let owned = |owners: Value| json!({"metadata": {"ownerReferences": owners}});
+    let by_other = owner("ConfigMap", "other", uid).with(json!({"controller": true}));
+    plane.patch("deploy/web", &ns, &owned(json!([by_other])));
+    let added = changes(&other);
+    assert!(added.iter().all(|one| one.starts_with("Added web")) && !added.is_empty(), "{added:?}");
+    plane.patch("deploy/web", &ns, &owned(Value::Null));
     assert_eq!(left(plane, &ns), before);
 
     // An annotation, and a Pod that its ReplicaSet replaces, are no changes of a plan.
