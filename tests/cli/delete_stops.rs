@@ -93,10 +93,33 @@ fn a_missing_approval_stops_before_the_first_delete() {
     }
     assert_eq!(left(plane, &ns), before);
     let approve = ["approve", "secret/password", "-n", &ns, "--reason", "cleanup"];
+    // It expires during the deletion.
+    assert_eq!(belay(plane, &[&approve[..], &["--for", "30s"]].concat()).code, 0);
+    let late = belay(plane, &[&["delete"], &targets[..], &["--yes"]].concat());
+    assert_eq!((late.code, left(plane, &ns)), (1, before), "{late:?}");
+    assert!(late.stdout.contains("use a shorter --timeout, or approve for longer"), "{late:?}");
     assert_eq!(belay(plane, &approve).code, 0);
     let done = belay(plane, &[&["delete"], &targets[..], &["--yes"]].concat());
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!left(plane, &ns).contains("secrets/password"));
+}
+
+#[test]
+fn the_approval_of_a_namespace_that_expires_too_early_stops_before_the_first_delete() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-expiry").unwrap();
+    policy::protect_namespace(plane, &ns);
+    shop(plane, &ns);
+    let before = left(plane, &ns);
+    let namespace = format!("ns/{ns}");
+    let approve = ["approve", &namespace, "--reason", "cleanup", "--for", "60s"];
+    assert_eq!(belay(plane, &approve).code, 0);
+    let late = belay(plane, &["delete", &namespace, "--yes"]);
+    assert_eq!((late.code, left(plane, &ns)), (1, before), "{late:?}");
+    let says = format!("approve for longer: kubectl belay approve namespaces/{ns}");
+    assert!(late.stdout.contains(&says), "{late:?}");
+    let done = belay(plane, &["delete", &namespace, "--yes", "--timeout", "20s"]);
+    assert_eq!(done.code, 0, "{done:?}");
 }
 
 #[test]

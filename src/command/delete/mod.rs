@@ -138,6 +138,12 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         state = wait_for_leftovers(&plan, state, &selection, began + timeout).await?;
     }
     let timeout = timeout.saturating_sub(began.elapsed());
+    let read = Instant::now();
+    let expiry = async || {
+        let end = state.me.now.saturating_add(read.elapsed() + timeout);
+        let end = end.map_or(i64::MAX, |end| end.as_second());
+        preflight::expiry(&state, &selection, end).await
+    };
     show(&state, output)?;
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
     let report = |result, says: String| {
@@ -150,7 +156,11 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         return report(DeleteResult::Changed, says).with_changes(changes).print(output);
     }
     let preflight = preflight::check(&state, &selection).await;
-    if let Some(says) = preflight.refusal(&state) {
+    let refusal = match preflight.refusal(&state) {
+        None => expiry().await,
+        refusal => refusal,
+    };
+    if let Some(says) = refusal {
         let approve = state.impact.approve.clone();
         let refused = report(DeleteResult::Refused, says).with_approvals(approve);
         return refused.with_refusals(preflight.refusals).print(output);
@@ -171,6 +181,9 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     preflight.unknown.iter().for_each(|unknown| progress(&format!("warning: {unknown}")));
     if must_ask {
         ask(&state)?;
+        if let Some(says) = expiry().await {
+            return report(DeleteResult::Refused, says).print(output);
+        }
     }
     let report = Run::new(selection, plan, state, timeout).finish().await?;
     report.print(output)
