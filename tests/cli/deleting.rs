@@ -174,6 +174,23 @@ fn a_namespace_is_deleted_with_custom_resources_before_their_controller() {
 }
 
 #[test]
+fn dependents_that_stay_do_not_stop_the_deletion() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-orphan").unwrap();
+    shop(plane, &ns);
+    let targets = ["deploy/web", "cm/settings", "-n", &ns, "--cascade", "orphan"];
+    let told = json(&belay(plane, &[&["impact"], &targets[..], &["-o", "json"]].concat()));
+    let mut all = told["objects"].as_array().unwrap().iter();
+    let broken = all.find(|one| one["outcome"] == "Broken").unwrap();
+    assert_eq!(broken["object"]["kind"], "ReplicaSet", "{told}");
+    let mut expected = left(plane, &ns);
+    expected.retain(|name| name != "deployments/web" && name != "configmaps/settings");
+    let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
+    assert_eq!((done.code, &json(&done)["result"]), (0, &"Deleted".into()), "{done:?}");
+    assert_eq!(left(plane, &ns), expected);
+}
+
+#[test]
 fn the_deletion_by_a_user_who_may_not_watch_waits_for_each_object() {
     let plane = without_belay();
     let ns = plane.namespace("delete-polled").unwrap();

@@ -139,7 +139,7 @@ pub struct PlannedLoss {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedBreak {
-    /// The object, or its topmost owner.
+    /// The object, or its topmost owner that stays.
     pub object: Object,
     /// The object that it loses.
     pub loses: Object,
