@@ -14,7 +14,7 @@ use crate::harness::manifest::{
 };
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, json, policy, world};
+use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 /// A Pod that uses Secret password, ConfigMap settings and claim data.
 fn user(name: &str) -> Value {
@@ -188,6 +188,47 @@ fn dependents_that_stay_do_not_stop_the_deletion() {
     let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
     assert_eq!((done.code, &json(&done)["result"]), (0, &"Deleted".into()), "{done:?}");
     assert_eq!(left(plane, &ns), expected);
+}
+
+#[test]
+fn the_same_deletion_again_waits_for_terminating_users() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-again").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["again.test/kept"]}});
+    let web = workload("Deployment", "web", &user("web")).with(json!({"spec": {"template": kept}}));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.yaml");
+    std::fs::write(&file, documents(&[config_map("settings"), web])).unwrap();
+    let file = file.display().to_string();
+    kubectl(plane, &["apply", "-n", &ns, "-f", &file]);
+    let pod = eventually("the Pod", LIMIT, || {
+        Ok(plane.api().fields("pods", &ns, "", ".metadata.name")?.pop().ok_or("no Pod")?)
+    });
+    let pod = format!("pod/{}", pod.unwrap());
+    kubectl(plane, &["delete", "deployment", "web", "-n", &ns]);
+    let is_terminating = |time: &str| !time.is_empty();
+    plane
+        .api()
+        .wait_field((&pod, &ns), LIMIT, ".metadata.deletionTimestamp", is_terminating)
+        .unwrap();
+
+    let args = ["delete", "deploy/web", "cm/settings", "-n", &ns, "--yes"];
+    let late = belay(plane, &[&args[..], &["--timeout", "3s"]].concat());
+    assert!(late.code == 1 && late.stdout.contains("still exist: pods/web-"), "{late:?}");
+    assert!(left(plane, &ns).contains("configmaps/settings"));
+    plane.patch(&pod, &ns, &json!({"metadata": {"finalizers": null}}));
+    let done = belay(plane, &args);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!left(plane, &ns).contains("configmaps/settings"));
+
+    let named = belay(plane, &args);
+    assert_eq!(named.code, 1, "{named:?}");
+    assert!(named.stderr.contains("unless it was deleted before"), "{named:?}");
+    let listed = belay(plane, &["delete", "-f", &file, "-n", &ns, "--yes"]);
+    assert_eq!(listed.code, 0, "{listed:?}");
+    assert!(listed.stdout.starts_with("nothing is left to delete; there is no "), "{listed:?}");
+    let selected = belay(plane, &["delete", "deploy", "-l", "a=b", "-n", &ns, "--dry-run=server"]);
+    assert_eq!((selected.code, selected.stdout.as_str()), (0, "no objects match\n"));
 }
 
 #[test]

@@ -132,6 +132,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
             plan.cluster.server
         )));
     }
+    let is_nothing = file.is_none() && state.inspection.targets.is_empty();
     let plan = file.unwrap_or_else(|| state.plan.clone());
     let began = Instant::now();
     if dry_run.is_none() {
@@ -144,12 +145,21 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         let end = end.map_or(i64::MAX, |end| end.as_second());
         preflight::expiry(&state, &selection, end).await
     };
-    show(&state, output)?;
+    if !is_nothing {
+        show(&state, output)?;
+    }
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
     let report = |result, says: String| {
         let picture = picture.clone().map(|picture| picture.with_note(says.clone()));
         DeleteReport::new(result, says, &plan, &selection.cluster).with_picture(picture)
     };
+    if is_nothing {
+        let says = match state.inspection.missing.as_slice() {
+            [] => "no objects match".to_owned(),
+            missing => format!("nothing is left to delete; there is no {}", missing.join(", ")),
+        };
+        return report(DeleteResult::Deleted, says).print(output);
+    }
     let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {
         let says = "the cluster has changed since the plan; nothing was deleted".to_owned();
@@ -189,15 +199,14 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     report.print(output)
 }
 
-/// After an interruption, waits for the objects that a controller is still deleting: admission
-/// would deny the DELETE of what they use. Returns the state afterwards.
+/// Waits for the objects whose deletion began before. Returns the state afterwards.
 async fn wait_for_leftovers(
     plan: &DeletionPlan,
     state: DeletionState,
     selection: &Selection,
     deadline: Instant,
 ) -> Result<DeletionState, CommandError> {
-    let leftovers = plan.leftovers(&state.inspection, &state.plan);
+    let leftovers = state.leftovers(plan);
     let waiting = leftovers.iter().filter_map(|one| Some((&one.object, state.awaited(one)?)));
     let waiting: Vec<_> = waiting.collect();
     if waiting.is_empty() {

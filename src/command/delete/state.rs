@@ -1,19 +1,22 @@
 //! The objects to delete, as they are now.
 
+use std::collections::{BTreeSet, HashSet};
+
 use kube::api::PropagationPolicy;
 
 use crate::cluster::{AwaitedObject, Caller, UserIdentity};
 use crate::command::CommandError;
+use crate::command::document::Object;
 use crate::command::inspect::{
-    Cascade, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments, TargetQuery, assess,
-    read_inspection,
+    Cascade, DeletedBy, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments,
+    TargetQuery, assess, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::report::{Report as _, View};
 use crate::command::wait::awaited;
 use crate::decide::Verdict;
 use crate::graph::NodeId;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, Uid};
 
 /// The objects that the user selects.
 pub struct Selection {
@@ -94,6 +97,37 @@ impl DeletionState {
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
         let node = planned.id.and_then(|id| self.inspection.graph.get(id));
         node.is_some_and(|node| node.is_terminating())
+    }
+
+    /// The objects to wait for before the next DELETE, because their deletion began before: objects
+    /// of the plan that a controller is still deleting, and users of an object to delete.
+    /// Admission would deny the DELETE of what they use.
+    pub fn leftovers(&self, plan: &DeletionPlan) -> Vec<PlannedObject> {
+        let graph = &self.inspection.graph;
+        let planned: HashSet<Uid> = plan
+            .objects()
+            .chain(self.plan.objects())
+            .map(|one| Uid::new(&one.object.uid))
+            .collect();
+        let deleted = self.plan.objects().filter(|one| one.deleted_by == DeletedBy::Command);
+        let users = deleted.filter_map(|one| one.id).flat_map(|id| graph.users(id));
+        let users = users.filter(|user| user.needs() && user.node.is_terminating());
+        let users: BTreeSet<NodeId> = users
+            .map(|user| user.node)
+            .filter(|user| !planned.contains(&user.uid()))
+            .map(|user| user.id())
+            .collect();
+        let user = |id| {
+            Some(PlannedObject {
+                object: Object::at(graph, id).with_uid(&graph.get(id)?.uid().to_string()),
+                resource_version: None,
+                deleted_by: DeletedBy::EarlierDelete,
+                stays: false,
+                id: Some(id),
+            })
+        };
+        let leftovers = plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
+        leftovers.chain(users.into_iter().filter_map(user)).collect()
     }
 
     /// The propagation of the DELETE of an object, as the impact assumes it: the namespace
