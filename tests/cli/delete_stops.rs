@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use crate::broken::plane as without_belay;
 use crate::deleting::{left, plan, shop};
 use crate::harness::audit::text;
-use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, reader};
+use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, reader, secret};
+use crate::harness::rbac::{self, rule};
 use crate::{LIMIT, belay, json, kubectl, policy, terminal, world};
 
 #[test]
@@ -81,7 +83,10 @@ fn a_missing_approval_stops_before_the_first_delete() {
     let planned = plan(plane, &path, &targets);
     let approval = &planned["approvals"][0];
     assert_eq!(approval["object"]["name"], "password", "{planned:#}");
-    assert!(approval["mayApprove"].is_array() && approval["approvers"] == 1, "{approval}");
+    let why = json(&belay(plane, &["why", "secret/password", "-n", &ns, "-o", "json"]));
+    assert_eq!(approval["mayApprove"], why["mayApprove"]);
+    assert_ne!(approval["mayApprove"], json!([]));
+    assert_eq!(approval["approvers"], 1, "{approval}");
     for args in [
         &[&["delete"], &targets[..]].concat()[..],
         &["delete", "--plan", &path.display().to_string()],
@@ -120,6 +125,34 @@ fn the_approval_of_a_namespace_that_expires_too_early_stops_before_the_first_del
     assert!(late.stdout.contains(&says), "{late:?}");
     let done = belay(plane, &["delete", &namespace, "--yes", "--timeout", "20s"]);
     assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_plan_contains_the_missing_approvals() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-two").unwrap();
+    let spec = json!({"targets": [policy::target("", "secrets", &ns)],
+        "protect": {"always": {}}, "approval": {"required": 2}});
+    policy::apply(plane, &ns, spec);
+    plane.apply(&secret("key").with_namespace(&ns)).unwrap();
+    let rules = [
+        rule("", "secrets", "get, list, approve-deletion"),
+        rule("belay.dev", "*", "get, list, create"),
+    ];
+    let [ann, joe] = ["two-ann", "two-joe"];
+    plane.grant("two", None, &rules, &[rbac::user(ann), rbac::user(joe)]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let missing = || {
+        let planned = plan(plane, &folder.path().join("plan"), &["secret/key", "-n", &ns]);
+        let approval = &planned["approvals"][0];
+        let names = approval["mayApprove"].as_array().unwrap().iter().map(text);
+        let names = names.filter(|name| name.starts_with("two-")).map(str::to_owned);
+        (approval["approvers"].as_u64().unwrap(), names.collect::<Vec<_>>())
+    };
+    assert_eq!(missing(), (2, vec![ann.to_owned(), joe.to_owned()]));
+    let approve = ["approve", "secret/key", "-n", &ns, "--reason", "cleanup", "--as", ann];
+    eventually("the approval", LIMIT, || belay(plane, &approve).success()).unwrap();
+    assert_eq!(missing(), (1, vec![joe.to_owned()]));
 }
 
 #[test]
