@@ -208,6 +208,8 @@ fn a_plan_of_others_deletes_nothing_that_is_not_shown() {
     let elsewhere = edited(&|plan| plan["cluster"]["uid"] = "other".into());
     assert_eq!(elsewhere.code, 1, "{elsewhere:?}");
     assert!(elsewhere.stderr.contains("the plan is for another cluster"), "{elsewhere:?}");
+    let stdout = belay(plane, &["impact", "cm/mine", "-n", &ns, "--out", "-"]);
+    assert!(stdout.code == 2 && stdout.stderr.contains("name a file"), "{stdout:?}");
     for (plan, code) in [("", 2), ("[1]", 2), (r#"{"kind": "Impact"}"#, 2)] {
         assert_eq!(run(plan).code, code, "{plan}");
     }
