@@ -10,7 +10,7 @@ use crate::harness::audit::text;
 use crate::harness::eventually;
 use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, reader, secret};
 use crate::harness::rbac::{self, rule};
-use crate::{LIMIT, belay, json, kubectl, policy, terminal, world};
+use crate::{LIMIT, belay, json, kubectl, lost_answer, policy, terminal, world};
 
 #[test]
 fn a_changed_cluster_stops_the_deletion() {
@@ -153,6 +153,34 @@ fn a_plan_contains_the_missing_approvals() {
     let approve = ["approve", "secret/key", "-n", &ns, "--reason", "cleanup", "--as", ann];
     eventually("the approval", LIMIT, || belay(plane, &approve).success()).unwrap();
     assert_eq!(missing(), (1, vec![joe.to_owned()]));
+}
+
+#[test]
+fn a_change_just_before_the_delete_is_noticed() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-race").unwrap();
+    let object = config_map("raced").with_namespace(&ns);
+    let args = ["delete", "cm/raced", "-n", &ns, "--yes"];
+    plane.apply(&object).unwrap();
+    let (place, again) = (ns.clone(), object.clone());
+    let create_again = move || {
+        plane.api().delete(&["configmap", "raced"], &place).unwrap().success().unwrap();
+        plane.apply(&again).unwrap();
+    };
+    let (stdout, codes) = lost_answer::with_interruption(plane, &args, create_again);
+    assert_eq!(codes, ["409"], "{stdout}");
+    assert!(
+        stdout.contains("configmaps/raced") && stdout.contains("was created again"),
+        "{stdout}"
+    );
+    assert!(left(plane, &ns).contains("configmaps/raced"));
+
+    // It has another resourceVersion and the same uid.
+    let labelled = object.with_labels(json!({"a": "b"}));
+    let label = move || plane.apply(&labelled).unwrap();
+    let (stdout, codes) = lost_answer::with_interruption(plane, &args, label);
+    assert_eq!(codes, ["409", "200"], "{stdout}");
+    assert!(!left(plane, &ns).contains("configmaps/raced"));
 }
 
 #[test]

@@ -121,6 +121,12 @@ fn named_objects_are_deleted_after_their_users_and_the_rest_stays() {
     let dry =
         belay(plane, &[&["delete"], &targets[..], &["--dry-run=server", "-o", "json"]].concat());
     assert_eq!((dry.code, &json(&dry)["result"]), (0, &"WouldDelete".into()), "{dry:?}");
+    for (format, begin) in [("html", "<!DOCTYPE"), ("dot", "digraph"), ("mermaid", "flowchart")] {
+        let args = [&["delete"], &targets[..], &["--dry-run=server", "-o", format]].concat();
+        let picture = belay(plane, &args);
+        let is_drawn = picture.stdout.starts_with(begin) && picture.stdout.contains("password");
+        assert!(picture.code == 0 && is_drawn, "{picture:?}");
+    }
     assert_eq!(left(plane, &ns), before);
 
     let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
@@ -188,6 +194,27 @@ fn dependents_that_stay_do_not_stop_the_deletion() {
     let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
     assert_eq!((done.code, &json(&done)["result"]), (0, &"Deleted".into()), "{done:?}");
     assert_eq!(left(plane, &ns), expected);
+}
+
+#[test]
+fn objects_that_use_each_other_are_reported_and_deleted() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-cycle").unwrap();
+    for (name, other) in [("one", "two"), ("two", "one")] {
+        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
+        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(&ns)).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let out = path.display().to_string();
+    let impact = belay(plane, &["impact", "pvc/one", "pvc/two", "-n", &ns, "--out", &out]);
+    assert!(impact.stdout.contains("use each other, and are deleted together: "), "{impact:?}");
+    let planned = plan(plane, &path, &["pvc/one", "pvc/two", "-n", &ns]);
+    assert_eq!(planned["cycles"][0]["objects"].as_array().map(Vec::len), Some(2), "{planned:#}");
+    assert_eq!(planned["waves"].as_array().map(Vec::len), Some(1), "{planned:#}");
+    let done = belay(plane, &["delete", "--plan", &out, "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("2 objects were deleted"), "{done:?}");
 }
 
 #[test]

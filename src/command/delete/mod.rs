@@ -223,7 +223,7 @@ async fn wait_for_leftovers(
 
 /// Prints the complete impact: a list that is cut could hide a deleted object.
 fn show(state: &DeletionState, output: Format) -> Result<(), CommandError> {
-    let text = |screen| state.text(View { screen, all: true, wide: false, verbose: false });
+    let text = |screen| state.impact.text(View { screen, all: true, wide: false, verbose: false });
     match output {
         Format::Table => print(&text(Screen::stdout())),
         _ => {

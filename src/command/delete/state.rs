@@ -12,7 +12,6 @@ use crate::command::inspect::{
     TargetQuery, assess, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
-use crate::command::report::{Report as _, View};
 use crate::command::wait::awaited;
 use crate::decide::Verdict;
 use crate::graph::NodeId;
@@ -61,26 +60,15 @@ impl DeletionState {
 
     async fn new(
         inspection: Inspection,
-        impact: Impact,
+        mut impact: Impact,
         verdict: Option<&Verdict>,
         cascade: Cascade,
     ) -> Result<Self, CommandError> {
-        let plan = DeletionPlan::new(&inspection, &impact, verdict, cascade).await;
+        let plan = DeletionPlan::new(&inspection, &mut impact, verdict, cascade).await;
         let no_cluster = || CommandError::Usage("delete needs a cluster".to_owned());
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
         Ok(Self { inspection, impact, plan, caller, me })
-    }
-
-    /// The impact as text.
-    pub fn text(&self, view: View) -> String {
-        let mut text = self.impact.text(view);
-        for cycle in &self.plan.cycles {
-            let names: Vec<&str> = cycle.objects.iter().map(|one| one.typed.as_str()).collect();
-            let line = format!("use each other, and are deleted together: {}", names.join(", "));
-            text.push_str(&view.screen.paragraph(0, &line));
-        }
-        text
     }
 
     /// The kind of a planned object; `None` if it is not served.

@@ -112,7 +112,7 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         impact.order = order::find(&inspection, cascade.into(), &predecessors).await;
     }
     if let Some(path) = out {
-        let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), cascade).await;
+        let plan = DeletionPlan::new(&inspection, &mut impact, verdict.as_ref(), cascade).await;
         let nothing =
             || CommandError::Refused("no plan was written: no objects are removed".to_owned());
         plan.ok_or_else(nothing)?.write(&path)?;

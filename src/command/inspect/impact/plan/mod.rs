@@ -148,14 +148,15 @@ pub struct PlannedBreak {
 }
 
 impl DeletionPlan {
-    /// The plan of the deletion with this impact.
+    /// The plan of the deletion with this impact, which gets its cycles.
     pub async fn new(
         inspection: &Inspection,
-        impact: &Impact,
+        impact: &mut Impact,
         verdict: Option<&Verdict>,
         cascade: Cascade,
     ) -> Option<Self> {
         let (waves, cycles) = planned_waves(inspection, impact);
+        impact.cycles.clone_from(&cycles);
         let destroyed = impact.destroyed.iter().map(|lost| PlannedLoss {
             what: lost.what.to_owned(),
             name: lost.name.clone(),
