@@ -101,7 +101,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     redact_tokens(&text)
 }
 
-/// Shortens a message to its beginning and its end, because the API server wraps errors and the
+/// Shortens a message to the words at its beginning and its end, because the API server wraps errors and the
 /// cause is at the end. The secret path is removed, as in [`chain`].
 pub fn shortened(text: &str) -> String {
     const HEAD: usize = 100;
@@ -110,7 +110,12 @@ pub fn shortened(text: &str) -> String {
     let from = |count: usize| text.char_indices().nth(count).map(|(at, _)| at);
     let tail = text.char_indices().rev().nth(TAIL - 1).map(|(at, _)| at);
     match (from(HEAD), tail, from(HEAD + TAIL)) {
-        (Some(head), Some(tail), Some(_)) => format!("{}…{}", &text[..head], &text[tail..]),
+        (Some(head), Some(tail), Some(_)) => {
+            let (head, tail) = (&text[..head], &text[tail..]);
+            let head = head.rsplit_once(' ').map_or(head, |(words, _)| words);
+            let tail = tail.split_once(' ').map_or(tail, |(_, words)| words);
+            format!("{head} … {tail}")
+        }
         _ => text,
     }
 }
@@ -128,10 +133,12 @@ mod tests {
              object not decodable revision=343: conversion webhook for example.test/v1, Kind=Thing \
              failed: Post \"https://nobody.default.svc:443/?timeout=30s\": service \"nobody\" not found";
         let words = ApiError::of_status(429, said).to_string();
-        assert!(words.contains("the API server answers 429: storage is (re)initializing"));
+        let head = "the API server answers 429: storage is (re)initializing: failed to list \
+                    <unspecified>: failed to read one or more … ";
+        assert!(words.starts_with(head), "{words}");
         assert!(words.contains("conversion webhook for example.test/v1, Kind=Thing failed"));
         assert!(words.contains("service \"nobody\" not found"), "{words}");
-        for (length, kept) in [(300, 300), (301, 301), (302, 301), (9000, 301)] {
+        for (length, kept) in [(300, 300), (301, 303), (302, 303), (9000, 303)] {
             assert_eq!(shortened(&"ä".repeat(length)).chars().count(), kept);
         }
     }

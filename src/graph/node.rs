@@ -41,11 +41,20 @@ impl<'g> Node<'g> {
         self.root_owner_limited(StepLimit::default())
     }
 
+    /// The topmost owner below the first one that does not count.
+    pub fn root_owner_among(self, counts: impl Fn(&Self) -> bool) -> Self {
+        self.topmost(|node| node.managing_owner(StepLimit::default()).filter(&counts))
+    }
+
     /// The topmost owner, as far as the budget allows.
     pub fn root_owner_limited(self, work: StepLimit<'_>) -> Self {
+        self.topmost(|node| node.managing_owner(work))
+    }
+
+    fn topmost(self, owner: impl Fn(Self) -> Option<Self>) -> Self {
         let mut current = self;
         for _ in 0..MAX_OWNER_LEVELS {
-            match current.managing_owner(work) {
+            match owner(current) {
                 Some(owner) if owner.id() != self.id => current = owner,
                 _ => break,
             }

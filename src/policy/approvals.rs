@@ -38,9 +38,13 @@ impl Pause {
 
     /// Its expiry time for messages.
     pub fn until(&self) -> String {
-        let end = jiff::Timestamp::from_second(self.expires);
-        end.map_or_else(|_| self.expires.to_string(), |end| end.to_string())
+        until(self.expires)
     }
+}
+
+fn until(expires: i64) -> String {
+    let end = jiff::Timestamp::from_second(expires);
+    end.map_or_else(|_| expires.to_string(), |end| end.to_string())
 }
 
 /// The approval of one person.
@@ -96,6 +100,11 @@ impl Approval {
             created: approval.metadata.creation_timestamp.as_ref()?.0.as_second(),
             expires: spec.expiration_time.0.as_second(),
         })
+    }
+
+    /// Its expiry time for messages.
+    pub fn until(&self) -> String {
+        until(self.expires)
     }
 
     /// Whether it names exactly this object. With the uid alone, a user with rights in

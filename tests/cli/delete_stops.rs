@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use crate::broken::plane as without_belay;
 use crate::deleting::{left, plan, shop};
 use crate::harness::audit::text;
-use crate::harness::manifest::{Manifest as _, bound_claim, config_map, reader};
-use crate::{LIMIT, belay, json, kubectl, policy, terminal, world};
+use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, reader, secret};
+use crate::harness::rbac::{self, rule};
+use crate::{LIMIT, belay, json, kubectl, lost_answer, policy, terminal, world};
 
 #[test]
 fn a_changed_cluster_stops_the_deletion() {
@@ -45,6 +47,17 @@ fn a_changed_cluster_stops_the_deletion() {
     kubectl(plane, &["delete", "configmap", "settings", "-n", &ns]);
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
     assert_eq!(changes(&named), ["Recreated settings"]);
+
+    // Anyone can write an owner reference.
+    let other = folder.path().join("other");
+    let planned = plan(plane, &other, &["cm/other", "-n", &ns]);
+    let uid = text(&planned["targets"][0]["uid"]);
+    let owned = |owners: Value| json!({"metadata": {"ownerReferences": owners}});
+    let by_other = owner("ConfigMap", "other", uid).with(json!({"controller": true}));
+    plane.patch("deploy/web", &ns, &owned(json!([by_other])));
+    let added = changes(&other);
+    assert!(added.iter().all(|one| one.starts_with("Added web")) && !added.is_empty(), "{added:?}");
+    plane.patch("deploy/web", &ns, &owned(Value::Null));
     assert_eq!(left(plane, &ns), before);
 
     // An annotation, and a Pod that its ReplicaSet replaces, are no changes of a plan.
@@ -70,7 +83,10 @@ fn a_missing_approval_stops_before_the_first_delete() {
     let planned = plan(plane, &path, &targets);
     let approval = &planned["approvals"][0];
     assert_eq!(approval["object"]["name"], "password", "{planned:#}");
-    assert!(approval["mayApprove"].is_array() && approval["approvers"] == 1, "{approval}");
+    let why = json(&belay(plane, &["why", "secret/password", "-n", &ns, "-o", "json"]));
+    assert_eq!(approval["mayApprove"], why["mayApprove"]);
+    assert_ne!(approval["mayApprove"], json!([]));
+    assert_eq!(approval["approvers"], 1, "{approval}");
     for args in [
         &[&["delete"], &targets[..]].concat()[..],
         &["delete", "--plan", &path.display().to_string()],
@@ -82,10 +98,89 @@ fn a_missing_approval_stops_before_the_first_delete() {
     }
     assert_eq!(left(plane, &ns), before);
     let approve = ["approve", "secret/password", "-n", &ns, "--reason", "cleanup"];
+    // It expires during the deletion.
+    assert_eq!(belay(plane, &[&approve[..], &["--for", "30s"]].concat()).code, 0);
+    let late = belay(plane, &[&["delete"], &targets[..], &["--yes"]].concat());
+    assert_eq!((late.code, left(plane, &ns)), (1, before), "{late:?}");
+    assert!(late.stdout.contains("use a shorter --timeout, or approve for longer"), "{late:?}");
     assert_eq!(belay(plane, &approve).code, 0);
     let done = belay(plane, &[&["delete"], &targets[..], &["--yes"]].concat());
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!left(plane, &ns).contains("secrets/password"));
+}
+
+#[test]
+fn the_approval_of_a_namespace_that_expires_too_early_stops_before_the_first_delete() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-expiry").unwrap();
+    policy::protect_namespace(plane, &ns);
+    shop(plane, &ns);
+    let before = left(plane, &ns);
+    let namespace = format!("ns/{ns}");
+    let approve = ["approve", &namespace, "--reason", "cleanup", "--for", "60s"];
+    assert_eq!(belay(plane, &approve).code, 0);
+    let late = belay(plane, &["delete", &namespace, "--yes"]);
+    assert_eq!((late.code, left(plane, &ns)), (1, before), "{late:?}");
+    let says = format!("approve for longer: kubectl belay approve namespaces/{ns}");
+    assert!(late.stdout.contains(&says), "{late:?}");
+    let done = belay(plane, &["delete", &namespace, "--yes", "--timeout", "20s"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_plan_contains_the_missing_approvals() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-two").unwrap();
+    let spec = json!({"targets": [policy::target("", "secrets", &ns)],
+        "protect": {"always": {}}, "approval": {"required": 2}});
+    policy::apply(plane, &ns, spec);
+    plane.apply(&secret("key").with_namespace(&ns)).unwrap();
+    let rules = [
+        rule("", "secrets", "get, list, approve-deletion"),
+        rule("belay.dev", "*", "get, list, create"),
+    ];
+    let [ann, joe] = ["two-ann", "two-joe"];
+    plane.grant("two", None, &rules, &[rbac::user(ann), rbac::user(joe)]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let missing = || {
+        let planned = plan(plane, &folder.path().join("plan"), &["secret/key", "-n", &ns]);
+        let approval = &planned["approvals"][0];
+        let names = approval["mayApprove"].as_array().unwrap().iter().map(text);
+        let names = names.filter(|name| name.starts_with("two-")).map(str::to_owned);
+        (approval["approvers"].as_u64().unwrap(), names.collect::<Vec<_>>())
+    };
+    assert_eq!(missing(), (2, vec![ann.to_owned(), joe.to_owned()]));
+    let approve = ["approve", "secret/key", "-n", &ns, "--reason", "cleanup", "--as", ann];
+    eventually("the approval", LIMIT, || belay(plane, &approve).success()).unwrap();
+    assert_eq!(missing(), (1, vec![joe.to_owned()]));
+}
+
+#[test]
+fn a_change_just_before_the_delete_is_noticed() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-race").unwrap();
+    let object = config_map("raced").with_namespace(&ns);
+    let args = ["delete", "cm/raced", "-n", &ns, "--yes"];
+    plane.apply(&object).unwrap();
+    let (place, again) = (ns.clone(), object.clone());
+    let create_again = move || {
+        plane.api().delete(&["configmap", "raced"], &place).unwrap().success().unwrap();
+        plane.apply(&again).unwrap();
+    };
+    let (stdout, codes) = lost_answer::with_interruption(plane, &args, create_again);
+    assert_eq!(codes, ["409"], "{stdout}");
+    assert!(
+        stdout.contains("configmaps/raced") && stdout.contains("was created again"),
+        "{stdout}"
+    );
+    assert!(left(plane, &ns).contains("configmaps/raced"));
+
+    // It has another resourceVersion and the same uid.
+    let labelled = object.with_labels(json!({"a": "b"}));
+    let label = move || plane.apply(&labelled).unwrap();
+    let (stdout, codes) = lost_answer::with_interruption(plane, &args, label);
+    assert_eq!(codes, ["409", "200"], "{stdout}");
+    assert!(!left(plane, &ns).contains("configmaps/raced"));
 }
 
 #[test]
@@ -141,6 +236,8 @@ fn a_plan_of_others_deletes_nothing_that_is_not_shown() {
     let elsewhere = edited(&|plan| plan["cluster"]["uid"] = "other".into());
     assert_eq!(elsewhere.code, 1, "{elsewhere:?}");
     assert!(elsewhere.stderr.contains("the plan is for another cluster"), "{elsewhere:?}");
+    let stdout = belay(plane, &["impact", "cm/mine", "-n", &ns, "--out", "-"]);
+    assert!(stdout.code == 2 && stdout.stderr.contains("name a file"), "{stdout:?}");
     for (plan, code) in [("", 2), ("[1]", 2), (r#"{"kind": "Impact"}"#, 2)] {
         assert_eq!(run(plan).code, code, "{plan}");
     }

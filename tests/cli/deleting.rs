@@ -14,7 +14,7 @@ use crate::harness::manifest::{
 };
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, json, policy, world};
+use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 /// A Pod that uses Secret password, ConfigMap settings and claim data.
 fn user(name: &str) -> Value {
@@ -121,6 +121,12 @@ fn named_objects_are_deleted_after_their_users_and_the_rest_stays() {
     let dry =
         belay(plane, &[&["delete"], &targets[..], &["--dry-run=server", "-o", "json"]].concat());
     assert_eq!((dry.code, &json(&dry)["result"]), (0, &"WouldDelete".into()), "{dry:?}");
+    for (format, begin) in [("html", "<!DOCTYPE"), ("dot", "digraph"), ("mermaid", "flowchart")] {
+        let args = [&["delete"], &targets[..], &["--dry-run=server", "-o", format]].concat();
+        let picture = belay(plane, &args);
+        let is_drawn = picture.stdout.starts_with(begin) && picture.stdout.contains("password");
+        assert!(picture.code == 0 && is_drawn, "{picture:?}");
+    }
     assert_eq!(left(plane, &ns), before);
 
     let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
@@ -171,6 +177,85 @@ fn a_namespace_is_deleted_with_custom_resources_before_their_controller() {
     let again = belay(plane, &["delete", "--plan", &path.display().to_string(), "--yes"]);
     assert_eq!(again.code, 0, "{again:?}");
     assert!(again.stdout.contains("nothing is left to delete"), "{again:?}");
+}
+
+#[test]
+fn dependents_that_stay_do_not_stop_the_deletion() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-orphan").unwrap();
+    shop(plane, &ns);
+    let targets = ["deploy/web", "cm/settings", "-n", &ns, "--cascade", "orphan"];
+    let told = json(&belay(plane, &[&["impact"], &targets[..], &["-o", "json"]].concat()));
+    let mut all = told["objects"].as_array().unwrap().iter();
+    let broken = all.find(|one| one["outcome"] == "Broken").unwrap();
+    assert_eq!(broken["object"]["kind"], "ReplicaSet", "{told}");
+    let mut expected = left(plane, &ns);
+    expected.retain(|name| name != "deployments/web" && name != "configmaps/settings");
+    let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
+    assert_eq!((done.code, &json(&done)["result"]), (0, &"Deleted".into()), "{done:?}");
+    assert_eq!(left(plane, &ns), expected);
+}
+
+#[test]
+fn objects_that_use_each_other_are_reported_and_deleted() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-cycle").unwrap();
+    for (name, other) in [("one", "two"), ("two", "one")] {
+        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
+        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(&ns)).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let out = path.display().to_string();
+    let impact = belay(plane, &["impact", "pvc/one", "pvc/two", "-n", &ns, "--out", &out]);
+    assert!(impact.stdout.contains("use each other, and are deleted together: "), "{impact:?}");
+    let planned = plan(plane, &path, &["pvc/one", "pvc/two", "-n", &ns]);
+    assert_eq!(planned["cycles"][0]["objects"].as_array().map(Vec::len), Some(2), "{planned:#}");
+    assert_eq!(planned["waves"].as_array().map(Vec::len), Some(1), "{planned:#}");
+    let done = belay(plane, &["delete", "--plan", &out, "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("2 objects were deleted"), "{done:?}");
+}
+
+#[test]
+fn the_same_deletion_again_waits_for_terminating_users() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-again").unwrap();
+    let kept = json!({"metadata": {"finalizers": ["again.test/kept"]}});
+    let web = workload("Deployment", "web", &user("web")).with(json!({"spec": {"template": kept}}));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.yaml");
+    std::fs::write(&file, documents(&[config_map("settings"), web])).unwrap();
+    let file = file.display().to_string();
+    kubectl(plane, &["apply", "-n", &ns, "-f", &file]);
+    let pod = eventually("the Pod", LIMIT, || {
+        Ok(plane.api().fields("pods", &ns, "", ".metadata.name")?.pop().ok_or("no Pod")?)
+    });
+    let pod = format!("pod/{}", pod.unwrap());
+    kubectl(plane, &["delete", "deployment", "web", "-n", &ns]);
+    let is_terminating = |time: &str| !time.is_empty();
+    plane
+        .api()
+        .wait_field((&pod, &ns), LIMIT, ".metadata.deletionTimestamp", is_terminating)
+        .unwrap();
+
+    let args = ["delete", "deploy/web", "cm/settings", "-n", &ns, "--yes"];
+    let late = belay(plane, &[&args[..], &["--timeout", "3s"]].concat());
+    assert!(late.code == 1 && late.stdout.contains("still exist: pods/web-"), "{late:?}");
+    assert!(left(plane, &ns).contains("configmaps/settings"));
+    plane.patch(&pod, &ns, &json!({"metadata": {"finalizers": null}}));
+    let done = belay(plane, &args);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!left(plane, &ns).contains("configmaps/settings"));
+
+    let named = belay(plane, &args);
+    assert_eq!(named.code, 1, "{named:?}");
+    assert!(named.stderr.contains("unless it was deleted before"), "{named:?}");
+    let listed = belay(plane, &["delete", "-f", &file, "-n", &ns, "--yes"]);
+    assert_eq!(listed.code, 0, "{listed:?}");
+    assert!(listed.stdout.starts_with("nothing is left to delete; there is no "), "{listed:?}");
+    let selected = belay(plane, &["delete", "deploy", "-l", "a=b", "-n", &ns, "--dry-run=server"]);
+    assert_eq!((selected.code, selected.stdout.as_str()), (0, "no objects match\n"));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Kills a command after the API server has executed a change, and before the answer arrives.
+//! Kills a command after the API server has executed a change, and before the answer arrives, or
+//! runs something else before the change.
 //!
 //! The command reaches the API server through a proxy without TLS, which has the certificate of the
 //! administrator.
@@ -7,12 +8,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::harness::ControlPlane;
 use crate::harness::audit::text;
@@ -21,21 +23,57 @@ use crate::harness::client::Client;
 /// Runs a command, and kills it before the answer to the `number`th change that the API server has
 /// executed. Returns whether it was killed; otherwise it has succeeded.
 pub fn is_killed(plane: &ControlPlane, args: &[&str], number: usize) -> bool {
+    let (command, listener, _folder) = start(args);
+    let (pid, left) = (pid(&command), AtomicUsize::new(number));
+    let (killed, received) = channel();
+    let is_kept = move |answer: &[u8]| {
+        let is_last = answer.starts_with(b"HTTP/1.1 2") && left.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last {
+            killed.send(()).unwrap();
+            kill_process(pid, Signal::KILL).unwrap();
+        }
+        !is_last
+    };
+    Proxy { server: client(plane), before: Mutex::default(), is_kept: Box::new(is_kept) }
+        .listen(listener);
+    let output = command.wait_with_output().unwrap();
+    let is_killed = received.try_recv().is_ok();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(is_killed || output.status.success(), "{args:?}: {}\n{stderr}", output.status);
+    is_killed
+}
+
+/// Runs a command, and something else before the API server gets its first change. Returns the
+/// output, and the codes of the answers to all changes.
+pub fn with_interruption(
+    plane: &ControlPlane,
+    args: &[&str],
+    before: impl FnOnce() + Send + 'static,
+) -> (String, Vec<String>) {
+    let (command, listener, _folder) = start(args);
+    let (codes, received) = channel();
+    let is_kept = move |answer: &[u8]| {
+        let code =
+            String::from_utf8_lossy(answer).chars().skip("HTTP/1.1 ".len()).take(3).collect();
+        codes.send(code).is_ok()
+    };
+    let before = Mutex::new(Some(Box::new(before) as Box<_>));
+    Proxy { server: client(plane), before, is_kept: Box::new(is_kept) }.listen(listener);
+    let output = command.wait_with_output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), received.try_iter().collect())
+}
+
+/// Starts a command whose API server is the listener.
+fn start(args: &[&str]) -> (Child, TcpListener, TempDir) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let server = format!("http://{}", listener.local_addr().unwrap());
     std::fs::write(&kubeconfig, without_tls(&server).to_string()).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
-    command.args(args).env("KUBECONFIG", &kubeconfig).stdin(Stdio::null()).stdout(Stdio::null());
-    let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let proxy = Proxy { server: client(plane), pid: pid(&child), left: AtomicUsize::new(number) };
-    let killed = proxy.listen(listener);
-    let output = child.wait_with_output().unwrap();
-    let is_killed = killed.try_recv().is_ok();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(is_killed || output.status.success(), "{args:?}: {}\n{stderr}", output.status);
-    is_killed
+    let command = command.args(args).env("KUBECONFIG", &kubeconfig).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    (child, listener, folder)
 }
 
 fn without_tls(server: &str) -> Value {
@@ -64,41 +102,42 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().try_into().unwrap()).unwrap()
 }
 
+type AnswerFilter = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
 struct Proxy {
     server: Client,
-    /// The command.
-    pid: Pid,
-    /// The changes to execute until the command is killed.
-    left: AtomicUsize,
+    /// What happens before the first change.
+    before: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Whether the command gets the answer to a change.
+    is_kept: AnswerFilter,
 }
 
 impl Proxy {
-    /// Accepts connections. Reports when the command is killed.
-    fn listen(self, listener: TcpListener) -> Receiver<()> {
-        let (killed, received) = channel();
+    fn listen(self, listener: TcpListener) {
         let proxy = Arc::new(self);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (proxy, killed) = (proxy.clone(), killed.clone());
-                std::thread::spawn(move || proxy.carry(client, &killed));
+                let proxy = proxy.clone();
+                std::thread::spawn(move || proxy.carry(client));
             }
         });
-        received
     }
 
     /// Carries one request and its answer. Each has its own connection.
-    fn carry(&self, mut client: TcpStream, killed: &Sender<()>) -> Option<()> {
+    fn carry(&self, mut client: TcpStream) -> Option<()> {
         let request = read_request(&mut client)?;
+        let is_change = is_change(&request);
+        if is_change && let Some(before) = self.before.lock().unwrap().take() {
+            before();
+        }
         let mut server = self.server.connect().ok()?;
         server.write_all(&request).and_then(|()| server.flush()).ok()?;
         let mut answer = Vec::new();
-        if is_change(&request) {
+        if is_change {
             // The end of the connection has no alert.
             let _ = server.read_to_end(&mut answer);
-            let is_executed = answer.starts_with(b"HTTP/1.1 2");
-            if is_executed && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                killed.send(()).ok()?;
-                return kill_process(self.pid, Signal::KILL).ok();
+            if !(self.is_kept)(&answer) {
+                return None;
             }
         }
         client.write_all(&answer).ok()?;
@@ -128,5 +167,6 @@ fn is_change(request: &[u8]) -> bool {
     let request = String::from_utf8_lossy(request);
     let line = request.lines().next().unwrap_or_default();
     let asks = ["GET ", "POST /apis/authorization.k8s.io/", "POST /apis/authentication.k8s.io/"];
-    !asks.iter().any(|ask| line.starts_with(ask)) && !line.contains("dryRun=")
+    let is_dry_run = line.contains("dryRun=") || request.contains(r#""dryRun":["All"]"#);
+    !asks.iter().any(|ask| line.starts_with(ask)) && !is_dry_run
 }

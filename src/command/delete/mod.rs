@@ -132,25 +132,45 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
             plan.cluster.server
         )));
     }
+    let is_nothing = file.is_none() && state.inspection.targets.is_empty();
     let plan = file.unwrap_or_else(|| state.plan.clone());
     let began = Instant::now();
     if dry_run.is_none() {
         state = wait_for_leftovers(&plan, state, &selection, began + timeout).await?;
     }
     let timeout = timeout.saturating_sub(began.elapsed());
-    show(&state, output)?;
+    let read = Instant::now();
+    let expiry = async || {
+        let end = state.me.now.saturating_add(read.elapsed() + timeout);
+        let end = end.map_or(i64::MAX, |end| end.as_second());
+        preflight::expiry(&state, &selection, end).await
+    };
+    if !is_nothing {
+        show(&state, output)?;
+    }
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
     let report = |result, says: String| {
         let picture = picture.clone().map(|picture| picture.with_note(says.clone()));
         DeleteReport::new(result, says, &plan, &selection.cluster).with_picture(picture)
     };
+    if is_nothing {
+        let says = match state.inspection.missing.as_slice() {
+            [] => "no objects match".to_owned(),
+            missing => format!("nothing is left to delete; there is no {}", missing.join(", ")),
+        };
+        return report(DeleteResult::Deleted, says).print(output);
+    }
     let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {
         let says = "the cluster has changed since the plan; nothing was deleted".to_owned();
         return report(DeleteResult::Changed, says).with_changes(changes).print(output);
     }
     let preflight = preflight::check(&state, &selection).await;
-    if let Some(says) = preflight.refusal(&state) {
+    let refusal = match preflight.refusal(&state) {
+        None => expiry().await,
+        refusal => refusal,
+    };
+    if let Some(says) = refusal {
         let approve = state.impact.approve.clone();
         let refused = report(DeleteResult::Refused, says).with_approvals(approve);
         return refused.with_refusals(preflight.refusals).print(output);
@@ -171,20 +191,23 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     preflight.unknown.iter().for_each(|unknown| progress(&format!("warning: {unknown}")));
     if must_ask {
         ask(&state)?;
+        if let Some(says) = expiry().await {
+            return report(DeleteResult::Refused, says).print(output);
+        }
     }
     let report = Run::new(selection, plan, state, timeout).finish().await?;
     report.print(output)
 }
 
-/// After an interruption, waits for the objects that a controller is still deleting: admission
-/// would deny the DELETE of what they use. Returns the state afterwards.
+/// Waits for the objects whose deletion began before. Returns the state afterwards.
 async fn wait_for_leftovers(
     plan: &DeletionPlan,
     state: DeletionState,
     selection: &Selection,
     deadline: Instant,
 ) -> Result<DeletionState, CommandError> {
-    let waiting = state.awaited(plan.leftovers(&state.inspection, &state.plan));
+    let leftovers = state.leftovers(plan);
+    let waiting = state.awaited(leftovers.iter());
     if waiting.is_empty() {
         return Ok(state);
     }
@@ -198,7 +221,7 @@ async fn wait_for_leftovers(
 
 /// Prints the complete impact: a list that is cut could hide a deleted object.
 fn show(state: &DeletionState, output: Format) -> Result<(), CommandError> {
-    let text = |screen| state.text(View { screen, all: true, wide: false, verbose: false });
+    let text = |screen| state.impact.text(View { screen, all: true, wide: false, verbose: false });
     match output {
         Format::Table => print(&text(Screen::stdout())),
         _ => {

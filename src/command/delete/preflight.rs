@@ -7,10 +7,11 @@ use serde::Serialize;
 use super::state::{DeletionState, Selection};
 use crate::command::delete_answer::{CONCURRENT_DELETES, ServerAnswer};
 use crate::command::document::{Object, ReportedVerdict};
-use crate::command::inspect::{DeletedBy, PlannedObject, PolicyState, verdict};
-use crate::decide::{Decision, Reason, Verdict, sentence};
+use crate::command::inspect::{DeletedBy, PlannedObject, PolicyState, verdict, verdict_at};
+use crate::decide::{Decision, Reason, Verdict, approve_command, sentence};
 use crate::graph::NodeId;
 use crate::objects::ObjectRef;
+use crate::policy::Approval;
 
 /// The result of the checks.
 #[derive(Debug, Default)]
@@ -117,6 +118,50 @@ async fn check_verdicts(state: &DeletionState, selection: &Selection, preflight:
             }
         }
     }
+}
+
+/// Why the deletion could stop half-way: at this time, in seconds since 1970, the approvals of a
+/// later wave have expired, or a Pause has ended.
+pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> Option<String> {
+    let DeletionState { inspection, plan, .. } = state;
+    let sent = plan.objects().filter(|one| one.deleted_by == DeletedBy::Command);
+    let ids: Vec<NodeId> = sent.filter_map(|one| one.id).collect();
+    let cascade = selection.cascade.into();
+    let now = verdict(inspection, &ids, cascade).await?;
+    let later = verdict_at(inspection, &ids, cascade, end).await?;
+    // The DELETEs of the first wave are sent at once.
+    let first = &plan.waves.first()?.objects;
+    let is_first = |object| {
+        let node = inspection.graph.object_by_ref(object);
+        node.is_some_and(|node| first.iter().any(|one| one.id == Some(node.id())))
+    };
+    if now.decision == Decision::Deny
+        || later.decision != Decision::Deny
+        || later.blockers.iter().all(|blocker| is_first(&blocker.object))
+    {
+        return None;
+    }
+    let policies = &inspection.policies;
+    let counts = |approval: &&Approval| now.overrides.approvals.contains(&approval.name);
+    let counting = policies.approvals.iter().filter(counts);
+    let expiring: Vec<_> = counting.filter(|approval| approval.expires <= end).collect();
+    let names = expiring.iter().map(|approval| {
+        let Approval { name, approver, .. } = approval;
+        format!("approval {name} of {approver} expires at {}", approval.until())
+    });
+    let pause = policies.pause(inspection.now()).filter(|pause| pause.expires <= end);
+    let pause = pause.map(|pause| format!("Pause {} ends at {}", pause.name, pause.until()));
+    let names: Vec<String> = names.chain(pause).collect();
+    let approve = expiring.first().map(|one| {
+        let command = approve_command(&one.object, one.content);
+        format!(", or approve for longer: {command} --for …")
+    });
+    Some(format!(
+        "{}, before the time limit ends, and a later DELETE would be denied; nothing was deleted; \
+         next: use a shorter --timeout{}",
+        names.join(" and "),
+        approve.unwrap_or_default()
+    ))
 }
 
 async fn ask(

@@ -1,7 +1,6 @@
 //! Deletes the waves one after the other.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -23,7 +22,7 @@ const MAX_CHANGES: usize = 10;
 /// A deletion in progress.
 pub struct Run {
     selection: Selection,
-    plan: Arc<DeletionPlan>,
+    plan: DeletionPlan,
     first: Option<DeletionState>,
     waiter: Waiter,
     /// The uids of the objects with an accepted DELETE.
@@ -64,7 +63,7 @@ impl Run {
         let query = TargetQuery::of_objects(&plan.targets);
         Self {
             selection: Selection { query, ..selection },
-            plan: Arc::new(plan),
+            plan,
             first: Some(state),
             waiter,
             sent: HashSet::new(),
@@ -85,9 +84,8 @@ impl Run {
                 let says = "stopped, because the cluster has changed since the plan".to_owned();
                 return Ok(self.report(DeleteResult::Changed, says).with_changes(changes));
             }
-            let plan = self.plan.clone();
-            let leftovers = plan.leftovers(&state.inspection, &state.plan);
-            let Some(step) = self.next_step(&state, leftovers) else {
+            let leftovers = state.leftovers(&self.plan);
+            let Some(step) = self.next_step(&state, leftovers.iter().collect()) else {
                 return self.end(&state).await;
             };
             if let Some(report) = self.execute(&state, step).await? {
@@ -96,8 +94,7 @@ impl Run {
         }
     }
 
-    /// The next wave with something to do. Objects that a controller is still deleting after an
-    /// interruption come first.
+    /// The next wave with something to do. Objects whose deletion began before come first.
     fn next_step<'s>(
         &self,
         state: &'s DeletionState,

@@ -1,19 +1,21 @@
 //! The objects to delete, as they are now.
 
+use std::collections::{BTreeSet, HashSet};
+
 use kube::api::PropagationPolicy;
 
 use crate::cluster::{Caller, UserIdentity};
 use crate::command::CommandError;
+use crate::command::document::Object;
 use crate::command::inspect::{
-    Cascade, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments, TargetQuery, assess,
-    read_inspection,
+    Cascade, DeletedBy, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments,
+    TargetQuery, assess, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
-use crate::command::report::{Report as _, View};
 use crate::command::wait::{Awaited, awaited};
 use crate::decide::Verdict;
 use crate::graph::NodeId;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, Uid};
 
 /// The objects that the user selects.
 pub struct Selection {
@@ -58,26 +60,15 @@ impl DeletionState {
 
     async fn new(
         inspection: Inspection,
-        impact: Impact,
+        mut impact: Impact,
         verdict: Option<&Verdict>,
         cascade: Cascade,
     ) -> Result<Self, CommandError> {
-        let plan = DeletionPlan::new(&inspection, &impact, verdict, cascade).await;
+        let plan = DeletionPlan::new(&inspection, &mut impact, verdict, cascade).await;
         let no_cluster = || CommandError::Usage("delete needs a cluster".to_owned());
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
         Ok(Self { inspection, impact, plan, caller, me })
-    }
-
-    /// The impact as text.
-    pub fn text(&self, view: View) -> String {
-        let mut text = self.impact.text(view);
-        for cycle in &self.plan.cycles {
-            let names: Vec<&str> = cycle.objects.iter().map(|one| one.typed.as_str()).collect();
-            let line = format!("use each other, and are deleted together: {}", names.join(", "));
-            text.push_str(&view.screen.paragraph(0, &line));
-        }
-        text
     }
 
     /// The kind of a planned object; `None` if it is not served.
@@ -99,6 +90,37 @@ impl DeletionState {
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
         let node = planned.id.and_then(|id| self.inspection.graph.get(id));
         node.is_some_and(|node| node.is_terminating())
+    }
+
+    /// The objects to wait for before the next DELETE, because their deletion began before: objects
+    /// of the plan that a controller is still deleting, and users of an object to delete.
+    /// Admission would deny the DELETE of what they use.
+    pub fn leftovers(&self, plan: &DeletionPlan) -> Vec<PlannedObject> {
+        let graph = &self.inspection.graph;
+        let planned: HashSet<Uid> = plan
+            .objects()
+            .chain(self.plan.objects())
+            .map(|one| Uid::new(&one.object.uid))
+            .collect();
+        let deleted = self.plan.objects().filter(|one| one.deleted_by == DeletedBy::Command);
+        let users = deleted.filter_map(|one| one.id).flat_map(|id| graph.users(id));
+        let users = users.filter(|user| user.needs() && user.node.is_terminating());
+        let users: BTreeSet<NodeId> = users
+            .map(|user| user.node)
+            .filter(|user| !planned.contains(&user.uid()))
+            .map(|user| user.id())
+            .collect();
+        let user = |id| {
+            Some(PlannedObject {
+                object: Object::at(graph, id).with_uid(&graph.get(id)?.uid().to_string()),
+                resource_version: None,
+                deleted_by: DeletedBy::EarlierDelete,
+                stays: false,
+                id: Some(id),
+            })
+        };
+        let leftovers = plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
+        leftovers.chain(users.into_iter().filter_map(user)).collect()
     }
 
     /// The propagation of the DELETE of an object, as the impact assumes it: the namespace

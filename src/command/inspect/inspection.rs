@@ -101,7 +101,11 @@ pub async fn read(
 ) -> Result<Inspection, CommandError> {
     let inspection = read_objects(query, arguments, mentions).await?;
     // If none of the removed objects exists, or a selection is empty, there is nothing to report.
-    if inspection.targets.is_empty() && !query.may_have_no_targets() {
+    let may_have_none = match query.change() {
+        Some(_) => true,
+        None => query.may_have_no_targets() && inspection.unread_targets.is_empty(),
+    };
+    if inspection.targets.is_empty() && !may_have_none {
         let problem = match (inspection.missing.as_slice(), inspection.unread_targets.as_slice()) {
             ([], []) => return Ok(inspection),
             ([], _) => format!("cannot read {}", unread_targets(&inspection)),
@@ -118,7 +122,14 @@ pub async fn read(
             (true, false) => "this needs the RBAC verbs get and list on it, if it exists",
             _ => "check the namespace (-n)",
         };
-        return Err(CommandError::Remote(format!("{problem}; next: {next}")));
+        // kubectl delete exits with 1 if an object that the user named does not exist.
+        let is_read = inspection.unread_targets.is_empty();
+        return Err(match query.may_have_missing_objects() && is_read {
+            true => CommandError::Refused(format!(
+                "{problem}; next: {next}, unless it was deleted before"
+            )),
+            false => CommandError::Remote(format!("{problem}; next: {next}")),
+        });
     }
     Ok(inspection)
 }

@@ -29,4 +29,4 @@ pub use impact::{
 pub use inspection::{Inspection, PolicyState, read as read_inspection};
 pub use targets::{ObjectSelection, SearchArguments, TargetQuery};
 pub use used_by::{UsedBy, UsedByArguments, run as used_by};
-pub use verdict::verdict;
+pub use verdict::{verdict, verdict_at};

@@ -192,9 +192,16 @@ impl TargetQuery {
         Self { manifests, all_may_be_missing: true, ..Self::default() }
     }
 
-    /// The same objects, of which some may be missing.
+    /// The same objects, of which some may be missing. Manifests name them exactly, so all of
+    /// them may be missing.
     pub fn with_missing_objects(self) -> Self {
-        Self { may_be_missing: true, ..self }
+        let all_may_be_missing = !self.manifests.is_empty();
+        Self { may_be_missing: true, all_may_be_missing, ..self }
+    }
+
+    /// Whether a missing object is no failed read: the command deletes the objects.
+    pub fn may_have_missing_objects(&self) -> bool {
+        self.may_be_missing
     }
 
     /// Whether an answer without targets is no error.

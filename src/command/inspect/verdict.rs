@@ -21,10 +21,20 @@ pub async fn verdict(
     targets: &[NodeId],
     cascade: Propagation,
 ) -> Option<Verdict> {
+    verdict_at(inspection, targets, cascade, inspection.now()).await
+}
+
+/// The verdict at a time, in seconds since 1970: an approval may expire before.
+pub async fn verdict_at(
+    inspection: &Inspection,
+    targets: &[NodeId],
+    cascade: Propagation,
+    now: i64,
+) -> Option<Verdict> {
     match (&inspection.policy_state, &inspection.caller) {
         _ if targets.is_empty() => None,
         (PolicyState::Unknown, _) | (PolicyState::None, Some(_)) => None,
-        _ => Some(decide(inspection, targets, cascade).await),
+        _ => Some(decide(inspection, targets, cascade, now).await),
     }
 }
 
@@ -55,7 +65,12 @@ pub fn report_verdict(inspection: &Inspection, known: Option<ReportedVerdict>) -
     }
 }
 
-async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Verdict {
+async fn decide(
+    inspection: &Inspection,
+    targets: &[NodeId],
+    cascade: Propagation,
+    now: i64,
+) -> Verdict {
     let graph = &inspection.graph;
     let nodes: Vec<Node<'_>> = targets.iter().filter_map(|id| graph.get(*id)).collect();
     let (name, groups) = match &inspection.caller {
@@ -74,7 +89,6 @@ async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagatio
         },
         ..Review::of_dry_run(name, groups)
     };
-    let now = inspection.now();
     let decide = |live: ObjectSource<'_>| {
         let situation = Situation::new(graph, &inspection.policies, live, now);
         // The user may read all of this: it was read with the rights of the user, or from files.

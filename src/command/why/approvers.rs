@@ -131,7 +131,11 @@ impl Approvers {
 
     /// The names for JSON; `None` if it is unknown whether there are any.
     pub fn names(&self) -> Option<Vec<String>> {
-        (self.unread.is_empty() || !self.named.is_empty()).then(|| self.named.clone())
+        match (self.named.is_empty(), self.unread.is_empty()) {
+            (true, true) if self.unsure.is_empty() => Some(vec![format!("group {MASTERS}")]),
+            (true, false) => None,
+            _ => Some(self.named.clone()),
+        }
     }
 }
 
@@ -321,7 +325,7 @@ mod tests {
         let said = |approvers: &Approvers, all| approvers.text(all);
         let mut of = Approvers { you: Some(false), ..Approvers::default() };
         assert_eq!(said(&of, false), "who can approve: group system:masters (not you)\n");
-        assert_eq!(of.names(), Some(Vec::new()));
+        assert_eq!(of.names(), Some(vec!["group system:masters".to_owned()]));
         of.unread = vec![FailedRead { resource: "clusterroles".into(), why: "x".into() }];
         assert_eq!(said(&of, false), "who can approve: unknown (not you)\n");
         assert_eq!(of.names(), None);

@@ -64,7 +64,12 @@ pub struct ImpactArguments {
     output: Format,
 
     /// Write the plan of the deletion to this file, for kubectl belay delete --plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "watch"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = plan_file,
+        conflicts_with_all = ["from", "watch"]
+    )]
     out: Option<PathBuf>,
 
     #[command(flatten)]
@@ -73,6 +78,13 @@ pub struct ImpactArguments {
     /// List each kind that could not be read
     #[arg(long)]
     verbose: bool,
+}
+
+fn plan_file(path: &str) -> Result<PathBuf, String> {
+    match path {
+        "-" => Err("the impact is on standard output; name a file".to_owned()),
+        path => Ok(path.into()),
+    }
 }
 
 pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
@@ -100,7 +112,7 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         impact.order = order::find(&inspection, cascade.into(), &predecessors).await;
     }
     if let Some(path) = out {
-        let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), cascade).await;
+        let plan = DeletionPlan::new(&inspection, &mut impact, verdict.as_ref(), cascade).await;
         let nothing =
             || CommandError::Refused("no plan was written: no objects are removed".to_owned());
         plan.ok_or_else(nothing)?.write(&path)?;

@@ -37,9 +37,9 @@ pub struct ImpactOutcomes<'s> {
 
 /// An object that loses something it needs.
 pub struct BrokenUser {
-    /// The topmost owner.
+    /// The topmost owner that stays.
     pub root: NodeId,
-    /// The object with the reference: the topmost owner or one of its dependents.
+    /// The object with the reference: that owner or one of its dependents.
     pub user: NodeId,
     /// The path of the field in the user's manifest.
     pub path: String,
@@ -299,7 +299,7 @@ impl<'s> ImpactOutcomes<'s> {
                 if self.possible.fates.may_be_lost(user.node.id()) {
                     continue;
                 }
-                let root = root(graph, user.node);
+                let root = self.staying_root(user.node);
                 let new = BrokenUser {
                     root,
                     user: user.node.id(),
@@ -330,6 +330,12 @@ impl<'s> ImpactOutcomes<'s> {
         broken
     }
 
+    /// The topmost owner that stays. With `--cascade orphan`, a dependent outlives its owner.
+    fn staying_root(&self, node: Node<'_>) -> NodeId {
+        let stays = |owner: &Node<'_>| !self.possible.fates.may_be_lost(owner.id());
+        node.root_owner_among(stays).id()
+    }
+
     /// Whether the outcomes contain every effect of the deletion.
     pub fn is_complete(&self) -> bool {
         self.possible.fates.is_complete() && self.certain.fates.is_complete()
@@ -342,11 +348,6 @@ fn terminating(graph: &Graph) -> Vec<(NodeId, Propagation)> {
     let nodes = kinds.filter_map(|id| graph.get(id)).filter(|node| node.is_terminating());
     let propagation = |node: Node<'_>| Propagation::under_way(node.finalizers().iter());
     nodes.map(|node| (node.id(), propagation(node))).collect()
-}
-
-/// The topmost owner, or the object itself if that owner does not exist.
-fn root(graph: &Graph, node: Node<'_>) -> NodeId {
-    graph.get(node.root_owner().id()).map_or(node.id(), |root| root.id())
 }
 
 /// What the release of the hold of every object that this deletion reaches waits for.

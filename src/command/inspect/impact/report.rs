@@ -10,6 +10,7 @@ use super::destroyed::{Destroyed, destroyed};
 use super::nodes::{StrandedVolume, stranded_volumes};
 use super::order::DeletionOrder;
 use super::outcome::{BrokenUser, ImpactOutcomes};
+use super::plan::PlannedCycle;
 use crate::command::delete_answer::DeleteAnswer;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{format_bytes, parse_bytes};
@@ -78,6 +79,9 @@ pub struct Impact {
     /// Whether some targets could not be read.
     #[serde(skip)]
     pub has_unread_targets: bool,
+    /// The objects that use each other, if there is a plan.
+    #[serde(skip)]
+    pub cycles: Vec<PlannedCycle>,
 }
 
 /// Counts by kind.
@@ -353,6 +357,7 @@ impl Impact {
             not_read,
             missing: inspection.missing.clone(),
             has_unread_targets: !inspection.unread_targets.is_empty(),
+            cycles: Vec::new(),
         }
     }
 

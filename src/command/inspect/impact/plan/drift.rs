@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{DeletedBy, DeletionPlan, PlannedObject};
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
+use crate::graph::Graph;
 use crate::objects::Uid;
 
 /// A change of the cluster since the plan.
@@ -44,15 +45,19 @@ fn coordinates(object: &Object) -> Coordinates<'_> {
     (&object.group, &object.resource, &object.namespace, &object.name)
 }
 
-/// Whether a controller may replace the object at any time: a Pod of a Deployment, or a part of
-/// a Service. The plan covers such an object with its owner.
-fn is_replaceable(planned: &PlannedObject) -> bool {
-    let kind = (planned.object.group.as_str(), planned.object.resource.as_str());
+/// Whether a controller of Kubernetes may replace the object at any time, for an owner with one of
+/// these uids: a Pod of a Deployment, or an EndpointSlice of a Service. The plan covers such an
+/// object with that owner. Anyone can write other owner references.
+fn is_replaceable(planned: &PlannedObject, graph: &Graph, uids: &HashSet<&str>) -> bool {
+    let object = planned.id.and_then(|id| graph.get(id));
+    let mut controllers = std::iter::successors(object, |node| {
+        let controller = node.owners().iter().find(|owner| owner.controller)?;
+        let controller = node.existing_owner(controller)?;
+        controller.info().creates(node.info()).then_some(controller)
+    })
+    .skip(1);
     planned.deleted_by == DeletedBy::GarbageCollector
-        && matches!(
-            kind,
-            ("apps" | "batch", _) | ("", "pods") | ("discovery.k8s.io", "endpointslices")
-        )
+        && controllers.any(|owner| uids.contains(owner.uid().to_string().as_str()))
 }
 
 impl DeletionPlan {
@@ -69,7 +74,7 @@ impl DeletionPlan {
         for one in current.objects().filter(|one| !uids.contains(one.object.uid.as_str())) {
             let typed = &one.object.typed;
             match places.contains(&coordinates(&one.object)) {
-                _ if is_replaceable(one) => {}
+                _ if is_replaceable(one, &inspection.graph, &uids) => {}
                 true => add(
                     PlanChangeKind::Recreated,
                     &one.object,
@@ -188,7 +193,6 @@ mod tests {
         assert_eq!(changed(one("secrets", "b", "2", Command)), added("b"));
         assert_eq!(changed(one("configmaps", "b", "2", NamespaceController)), added("b"));
         assert_eq!(changed(one("configmaps", "b", "2", GarbageCollector)), added("b"));
-        assert_eq!(changed(one("replicasets", "b", "2", GarbageCollector)), []);
         assert_eq!(changed(one("pods", "b", "2", Command)), added("b"));
     }
 

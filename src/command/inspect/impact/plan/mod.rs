@@ -5,12 +5,14 @@
 //!                                  └──────────────────────────────► drift ─► changes
 //! ```
 
+mod approvals;
 mod drift;
 mod file;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::approvals::{PlannedApproval, missing_approvals};
 pub use self::drift::PlanChange;
 use super::cascade::Cascade;
 use super::report::{AffectedObject, Impact};
@@ -18,11 +20,9 @@ use crate::cluster::Caller;
 use crate::command::document::{FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::report::{Report, View};
-use crate::command::why::{Approvers, RbacReader, needed_approvals};
-use crate::decide::{Blocker, Verdict, approve_command};
+use crate::decide::Verdict;
 use crate::graph::{Deleter, NodeId, PlannedDeletion, waves};
 use crate::objects::{Kinds, NumberMap, NumberSet};
-use crate::policy::ApprovalTerms;
 
 /// The plan of a deletion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,7 +36,7 @@ pub struct DeletionPlan {
     pub targets: Vec<Object>,
     /// The verdict on the deletion.
     pub verdict: ReportedVerdict,
-    /// The approvals that the deletion needs.
+    /// The missing approvals.
     pub approvals: Vec<PlannedApproval>,
     /// The objects in the order of their deletion. `delete` waits for each wave.
     pub waves: Vec<PlannedWave>,
@@ -139,7 +139,7 @@ pub struct PlannedLoss {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedBreak {
-    /// The object, or its topmost owner.
+    /// The object, or its topmost owner that stays.
     pub object: Object,
     /// The object that it loses.
     pub loses: Object,
@@ -147,30 +147,16 @@ pub struct PlannedBreak {
     pub field_path: String,
 }
 
-/// An approval that the deletion needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PlannedApproval {
-    /// The object that the approval names.
-    pub object: Object,
-    /// The command that approves.
-    pub command: String,
-    /// How many different people must run the command.
-    pub approvers: usize,
-    /// The subjects that may approve, by RBAC. Absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub may_approve: Option<Vec<String>>,
-}
-
 impl DeletionPlan {
-    /// The plan of the deletion with this impact.
+    /// The plan of the deletion with this impact, which gets its cycles.
     pub async fn new(
         inspection: &Inspection,
-        impact: &Impact,
+        impact: &mut Impact,
         verdict: Option<&Verdict>,
         cascade: Cascade,
     ) -> Option<Self> {
         let (waves, cycles) = planned_waves(inspection, impact);
+        impact.cycles.clone_from(&cycles);
         let destroyed = impact.destroyed.iter().map(|lost| PlannedLoss {
             what: lost.what.to_owned(),
             name: lost.name.clone(),
@@ -188,7 +174,7 @@ impl DeletionPlan {
             cascade,
             targets: impact.targets.iter().map(|target| with_uid(inspection, target)).collect(),
             verdict: impact.verdict,
-            approvals: approvals(inspection, verdict).await,
+            approvals: missing_approvals(inspection, verdict).await,
             waves,
             cycles,
             destroyed: destroyed.collect(),
@@ -308,35 +294,6 @@ fn with_uid(inspection: &Inspection, object: &Object) -> Object {
     let node = object.find(&inspection.graph);
     let uid = node.map(|node| node.uid().to_string()).unwrap_or_default();
     object.clone().with_uid(&uid)
-}
-
-/// The approvals that a denied or held deletion needs, and who may give them.
-async fn approvals(inspection: &Inspection, verdict: Option<&Verdict>) -> Vec<PlannedApproval> {
-    let (Some((caller, me)), Some(verdict)) = (&inspection.caller, verdict) else {
-        return Vec::new();
-    };
-    let mut rbac = RbacReader::default();
-    let mut approvals = Vec::new();
-    for need in needed_approvals(verdict) {
-        let covers =
-            |blocker: &&Blocker| *blocker.object_to_approve(&verdict.target) == need.object;
-        let covered: Vec<&Blocker> = verdict.blockers.iter().filter(covers).collect();
-        let required = covered.iter().map(|blocker| blocker.required_approvals).max();
-        let policies = inspection.policies.iter().filter(|policy| {
-            covered.iter().any(|blocker| blocker.policies.contains(&policy.source))
-        });
-        let terms = ApprovalTerms::all(policies.map(|policy| &policy.approval));
-        let accounts = terms.map_or_else(Vec::new, |terms| terms.accounts);
-        let needs = std::slice::from_ref(&need);
-        let approvers = Approvers::find((caller, me), needs, &accounts, &mut rbac).await;
-        approvals.push(PlannedApproval {
-            object: Object::of(&need.object, &inspection.graph.kinds),
-            command: approve_command(&need.object, need.content),
-            approvers: required.unwrap_or(1),
-            may_approve: approvers.and_then(|approvers| approvers.names()),
-        });
-    }
-    approvals
 }
 
 /// The document. Only `impact --out` writes it.
