@@ -224,8 +224,8 @@ impl AffectedObjects {
     }
 }
 
-/// Whether belay decided about the deletion of this object before, and can't keep it any more: it
-/// waits for its dependents without a hold, and the API server adds none to a Terminating object.
+/// Whether the DELETE of this object has passed, and belay can't keep the object any more: it waits
+/// for its dependents without a hold, and the API server adds none to a Terminating object.
 /// If it counted, each dependent that uses it would keep the others (H151).
 fn is_decided(node: Node<'_>) -> bool {
     node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
