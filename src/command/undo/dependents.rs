@@ -7,7 +7,7 @@ use kube::api::PatchParams;
 use serde_json::{Value, json};
 
 use super::read::read_new;
-use super::record::DetachedDependent;
+use super::record::{DetachedDependent, LostObject};
 use super::restore::{Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
@@ -22,13 +22,20 @@ impl Undo<'_> {
     /// the file was written. An object that can't be changed delays no other.
     pub(super) async fn detach(&mut self) -> Result<(), CommandError> {
         self.save_new().await?;
+        // An earlier attempt may have failed.
+        self.retain_volumes().await?;
         let mut failures = Vec::new();
-        for dependent in &self.record.dependents {
-            match self.detach_one(dependent, false).await {
+        for dependent in self.record.dependents.clone() {
+            match self.detach_one(&dependent, false).await {
                 Err(error) if self.is_of_others(&dependent.object) => {
                     progress(&format!("warning: {error}"));
+                    // Any tenant can own objects to a Namespace.
+                    if !self.record.is_of_namespace() {
+                        self.not_kept.insert(dependent.object.uid.clone(), error.to_string());
+                    }
                 }
-                detached => failures.extend(detached.err()),
+                Err(error) => failures.push(error),
+                Ok(()) => drop(self.not_kept.remove(&dependent.object.uid)),
             }
         }
         all_done(
@@ -49,9 +56,12 @@ impl Undo<'_> {
         record.dependents.extend(new.dependents);
         record.volumes.extend(new.volumes);
         record.add(new.objects);
+        let is_known = |new: &LostObject| record.lost.iter().any(|one| one.object == new.object);
+        let lost: Vec<_> = new.lost.into_iter().filter(|new| !is_known(new)).collect();
+        record.lost.extend(lost);
         record.replace(self.path)?;
         self.record = record;
-        self.retain_volumes().await
+        Ok(())
     }
 
     /// Whether any user of another namespace can have made this dependent of a cluster-scoped object.

@@ -13,26 +13,35 @@ use super::manifest::{RESTORED_BY, RESTORED_FROM};
 use super::read::{Found, Reading};
 use super::record::{LostObject, SavedObject, SavedVolume};
 use crate::cluster::list_all;
+use crate::command::CommandError;
 use crate::command::document::Object;
-use crate::command::screen::progress;
 use crate::graph::{EdgeQualifier, Strength};
 use crate::objects::{Kinds, ObjectRef};
+
+/// The limit of replicas of a StatefulSet whose claims are checked.
+const MAX_REPLICAS: u64 = 1_000;
 
 impl Reading<'_> {
     /// Adds the claims whose volumes were released by this deletion and keep their data. Without
     /// these claims, a restored StatefulSet would begin with empty volumes.
-    pub(super) async fn add_released_claims(&self, marker: &str, found: &mut Found) {
+    pub(super) async fn add_released_claims(
+        &self,
+        marker: &str,
+        found: &mut Found,
+    ) -> Result<(), CommandError> {
         let api: Api<PersistentVolume> = Api::all(self.caller.client.clone());
-        let volumes = match list_all(api, ListParams::default()).await {
-            Ok(volumes) => volumes.objects,
-            Err(why) => {
-                progress(&format!(
-                    "warning: cannot list persistentvolumes: {why}; claims that are deleted already \
-                     are not restored, also if their volumes still have the data"
-                ));
-                return;
-            }
+        let volumes = list_all(api, ListParams::default()).await.map_err(|why| {
+            CommandError::Remote(format!(
+                "cannot list persistentvolumes: {why}; claims that are deleted already could not be \
+                 restored from their volumes; nothing was changed; next: have an administrator run \
+                 the undo"
+            ))
+        })?;
+        let mut volumes = volumes.objects;
+        let released = |volume: &PersistentVolume| {
+            volume.status.as_ref()?.last_phase_transition_time.as_ref().map(|time| time.0)
         };
+        volumes.sort_by_key(|volume| std::cmp::Reverse(released(volume)));
         for volume in volumes {
             let Some(released) = self.released_claim(volume, marker) else { continue };
             let is_known = |known: &SavedObject| known.object.typed == released.0.object.typed;
@@ -41,6 +50,35 @@ impl Reading<'_> {
                 found.volumes.push(released.1);
             }
         }
+        Ok(())
+    }
+
+    /// The claims that saved workloads need, and that are deleted already.
+    pub(super) fn missing_claims(&self, found: &Found) -> Vec<Object> {
+        let namespace = self.target.name();
+        let claim = |name: &str| {
+            let claim = ObjectRef::new(("", "persistentvolumeclaims"), namespace, name);
+            Object::of(&claim, &self.inspection.graph.kinds)
+        };
+        let sets = found.objects.iter().filter(|saved| saved.object.resource == "statefulsets");
+        let of_templates = sets.flat_map(|saved| {
+            let (set, spec) = (&saved.object.name, &saved.manifest["spec"]);
+            let start = spec["ordinals"]["start"].as_u64().unwrap_or_default();
+            let replicas = spec["replicas"].as_u64().unwrap_or(1).min(MAX_REPLICAS);
+            let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
+            let names = templates.filter_map(|one| one["metadata"]["name"].as_str());
+            names.flat_map(move |name| {
+                (0..replicas)
+                    .map(move |index| format!("{name}-{set}-{}", start.saturating_add(index)))
+            })
+        });
+        let mut missing: Vec<Object> = of_templates.map(|name| claim(&name)).collect();
+        let needed = self.missing(found).into_iter().map(|lost| lost.object);
+        missing.extend(needed.filter(|object| object.resource == "persistentvolumeclaims"));
+        let saved: HashSet<&str> =
+            found.objects.iter().map(|saved| saved.object.typed.as_str()).collect();
+        missing.retain(|object| !saved.contains(object.typed.as_str()));
+        missing
     }
 
     /// The objects of the Namespace that saved objects need and that are deleted already.
@@ -96,6 +134,7 @@ impl Reading<'_> {
                 "annotations": {RESTORED_FROM: uid, RESTORED_BY: marker}},
             "spec": {
                 "accessModes": spec.access_modes, "volumeMode": spec.volume_mode,
+                "volumeAttributesClassName": spec.volume_attributes_class_name,
                 "storageClassName": spec.storage_class_name.unwrap_or_default(),
                 "resources": {"requests": {"storage": storage}}, "volumeName": volume_name,
             },

@@ -18,6 +18,7 @@ mod report;
 mod restore;
 mod volumes;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -133,6 +134,8 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         record,
         path: &path,
         deadline: Instant::now() + timeout,
+        not_kept: HashMap::new(),
+        search_error: None,
     };
     if resume.is_none() {
         undo.check().await?;
@@ -181,8 +184,8 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
                 false => "is restored, but not all of its objects",
             };
             let says = format!(
-                "{typed} {what}; their manifests are in {}; next: end what prevents it, and continue \
-                 with {again}",
+                "{typed} {what}; the manifests are in {}{left}; next: end what prevents it, and \
+                 continue with {again}",
                 path.display()
             );
             report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
@@ -194,10 +197,10 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             );
             report(UndoResult::NameTaken, says).print(output)
         }
-        UndoOutcome::TimedOut => {
+        UndoOutcome::TimedOut { remaining } => {
             let says = format!(
                 "{} still existed at the end of the time limit{left}; next: {again}",
-                all_typed(&record.awaited())
+                all_typed(&remaining)
             );
             report(UndoResult::TimedOut, says).print(output)
         }
@@ -235,6 +238,12 @@ fn steps(record: &UndoRecord, path: &Path) -> String {
     }
     if record.is_of_namespace() {
         text.push_str("objects of the Namespace that are deleted already are not restored\n");
+    }
+    for claim in &record.missing_claims {
+        text.push_str(&format!(
+            "not restored: {}: it is deleted already, and workloads wait until you create it\n",
+            claim.typed
+        ));
     }
     for lost in &record.lost {
         text.push_str(&format!("not restored: {}: {}\n", lost.object.typed, lost.why));

@@ -47,9 +47,7 @@ pub async fn read_new(
     let saved = |uid: &str| record.objects.iter().any(|known| known.object.uid == uid);
     found.objects.retain(|new| !saved(&new.object.uid));
     found.volumes.retain(|new| record.volumes.iter().all(|known| known.name != new.name));
-    found
-        .dependents
-        .retain(|new| record.dependents.iter().all(|known| known.object.uid != new.object.uid));
+    found.dependents.retain(|new| !record.dependents.contains(new));
     Ok(found)
 }
 
@@ -63,7 +61,7 @@ pub struct Found {
     /// The dependents of these objects that are not Terminating.
     pub dependents: Vec<DetachedDependent>,
     /// The Terminating objects that nothing restores.
-    lost: Vec<LostObject>,
+    pub lost: Vec<LostObject>,
 }
 
 async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspection, CommandError> {
@@ -78,7 +76,7 @@ async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspectio
 struct DeletedObjects<'g> {
     /// Those to create again.
     saved: Vec<Node<'g>>,
-    /// The dependents that are not Terminating, each with the uid of its owner among the saved ones.
+    /// The dependents that are not Terminating, each with the uid of each deleted owner.
     dependents: Vec<(Node<'g>, Uid)>,
     /// Those that nothing restores.
     lost: Vec<LostObject>,
@@ -120,9 +118,12 @@ impl<'i> Reading<'i> {
             true => (Vec::new(), Vec::new()),
             false => self.workloads(&found.objects, options).await?,
         };
+        let mut missing_claims = Vec::new();
         if self.is_namespace() {
-            self.add_released_claims(marker, &mut found).await;
-            let missing = self.missing(&found);
+            self.add_released_claims(marker, &mut found).await?;
+            missing_claims = self.missing_claims(&found);
+            let missing = self.missing(&found).into_iter().filter(|lost| !is_claim(&lost.object));
+            let missing: Vec<_> = missing.collect();
             found.lost.extend(missing);
         }
         let Found { objects, volumes, dependents, lost } = found;
@@ -138,6 +139,7 @@ impl<'i> Reading<'i> {
             workloads,
             pods,
             lost,
+            missing_claims,
             is_held,
         };
         record.sort();
@@ -160,6 +162,14 @@ impl<'i> Reading<'i> {
         }
         if let Some(why) = why_irreversible(self.target.info()) {
             return refused(why.to_owned());
+        }
+        let namespace = self.target.namespace_node();
+        let namespace = namespace.and_then(|id| self.inspection.graph.get(id));
+        if let Some(namespace) = namespace.filter(|namespace| namespace.is_terminating()) {
+            let namespace = namespace.name();
+            return refused(format!(
+                "its Namespace is Terminating; next: kubectl belay undo namespaces/{namespace}"
+            ));
         }
         let controller = self.target.owners().iter().find(|owner| owner.controller);
         let Some(controller) = controller.and_then(|owner| self.target.existing_owner(owner))
@@ -234,7 +244,7 @@ impl<'i> Reading<'i> {
                     let mut saved = self.saved(*node, whole, &ids, marker);
                     let detached = known.iter().filter(|one| one.object.uid == saved.object.uid);
                     saved.owners.extend(detached.map(|one| one.reference.clone()));
-                    found.volumes.extend(self.volume(&saved).await?);
+                    found.volumes.extend(self.volume(&saved.object, &saved.manifest).await?);
                     found.objects.push(saved);
                 }
                 Some(_) => {}
@@ -250,6 +260,12 @@ impl<'i> Reading<'i> {
             let mut references = references.into_iter().flatten();
             if let Some(reference) = references.find(|one| one["uid"] == owner.as_str()) {
                 let (object, reference) = (self.object(node), reference.clone());
+                // It may become Terminating before it loses its owner.
+                let volume = self.volume(&object, &whole).await?;
+                let is_new = |volume: &SavedVolume| {
+                    found.volumes.iter().all(|known| known.name != volume.name)
+                };
+                found.volumes.extend(volume.filter(is_new));
                 found.dependents.push(DetachedDependent { object, reference });
             }
         }
@@ -295,24 +311,37 @@ impl<'i> Reading<'i> {
         deleted.saved.push(self.target);
         deleted.saved.extend(tokens.chain(detached));
         let mut seen: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
+        // Each owner, and whether it is created again.
+        let mut owners: Vec<_> = deleted.saved.iter().map(|node| (*node, true)).collect();
         let mut next = 0;
-        while let Some(owner) = deleted.saved.get(next).copied() {
+        while let Some((owner, is_restored)) = owners.get(next).copied() {
             next += 1;
             for node in graph.dependents(owner) {
                 // An editor of another namespace can write such a reference.
-                let is_other = node.namespace() != self.target.namespace();
-                if is_other && !self.target.namespace().is_empty() || !seen.insert(node.uid()) {
+                let namespace = self.target.namespace();
+                if !namespace.is_empty() && node.namespace() != namespace {
                     continue;
                 }
-                let recreated =
+                let is_recreated =
                     is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
-                let why = why_irreversible(node.info())
-                    .or(recreated.then_some("its controller creates it again"))
-                    .or(is_other.then_some("it is deleted as a dependent, in another namespace"));
+                if !node.is_terminating() {
+                    if is_restored || !is_recreated {
+                        deleted.dependents.push((node, owner.uid()));
+                    }
+                    continue;
+                }
+                if !seen.insert(node.uid()) {
+                    continue;
+                }
+                let recreated = is_recreated.then_some("its controller creates it again");
+                let why = why_irreversible(node.info()).or(recreated);
                 match why {
-                    _ if !node.is_terminating() => deleted.dependents.push((node, owner.uid())),
                     Some(why) => deleted.lost.push(self.lost(node, why)),
                     None => deleted.saved.push(node),
+                }
+                // A new Pod has new ephemeral claims.
+                if node.info().group_resource() != ("", "pods") {
+                    owners.push((node, why.is_none()));
                 }
             }
         }
@@ -354,9 +383,12 @@ impl<'i> Reading<'i> {
         Ok(whole.filter(|whole| whole["metadata"]["uid"] == uid.as_str()))
     }
 
-    /// The volume of a saved claim.
-    async fn volume(&self, saved: &SavedObject) -> Result<Option<SavedVolume>, CommandError> {
-        let SavedObject { object, manifest, .. } = saved;
+    /// The volume of a claim with this manifest.
+    async fn volume(
+        &self,
+        object: &Object,
+        manifest: &Value,
+    ) -> Result<Option<SavedVolume>, CommandError> {
         let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
         if !is_claim(object) || name.is_empty() {
             return Ok(None);
@@ -366,8 +398,8 @@ impl<'i> Reading<'i> {
         let volume = self.caller.object(kinds.info(kind), "", name).await;
         let volume = volume.map_err(|why| {
             CommandError::Remote(format!(
-                "cannot read volume {name}: {why}; without it, the data would be lost; nothing was \
-                 changed; next: have an administrator run the undo"
+                "cannot read volume {name}: {why}; without it, the data would be lost; next: have an \
+                 administrator run the undo"
             ))
         })?;
         let volume = volume.filter(|of| of["spec"]["claimRef"]["uid"] == object.uid.as_str());
@@ -375,8 +407,8 @@ impl<'i> Reading<'i> {
         if !self.is_namespace() && volume.as_ref().is_some_and(is_deleted) {
             return Err(CommandError::Refused(format!(
                 "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
-                 the undo could not bind a new claim to it; nothing was changed; next: keep the \
-                 claim, and copy the data to another volume",
+                 the undo could not bind a new claim to it; next: keep the claim, and copy the data \
+                 to another volume",
                 object.typed
             )));
         }

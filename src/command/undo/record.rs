@@ -40,6 +40,9 @@ pub struct UndoRecord {
     pub pods: Vec<Object>,
     /// The objects that can't be restored, each with the reason.
     pub lost: Vec<LostObject>,
+    /// The claims that saved workloads need and that are deleted already. These workloads would begin
+    /// with empty volumes.
+    pub missing_claims: Vec<Object>,
     /// Whether a hold of belay waits for an approval.
     pub is_held: bool,
 }
@@ -111,12 +114,19 @@ impl UndoRecord {
         });
     }
 
-    /// The objects whose end the undo awaits. The content of a Namespace ends before it.
+    /// The objects whose end the undo awaits: the target, its claims, and the tokens of a
+    /// ServiceAccount. The content of a Namespace ends before it. An editor can add other dependents
+    /// that never end.
     pub fn awaited(&self) -> Vec<Object> {
-        match self.is_of_namespace() {
-            true => vec![self.target.clone()],
-            false => self.objects.iter().map(|saved| saved.object.clone()).collect(),
-        }
+        let resources: &[&str] = match self.target.resource.as_str() {
+            "namespaces" => &[],
+            "serviceaccounts" => &["persistentvolumeclaims", "secrets"],
+            _ => &["persistentvolumeclaims"],
+        };
+        let others = self.objects.iter().map(|saved| &saved.object).filter(|object| {
+            object.uid != self.target.uid && resources.contains(&object.resource.as_str())
+        });
+        std::iter::once(&self.target).chain(others).cloned().collect()
     }
 
     /// Whether the target is a Namespace.
@@ -217,7 +227,9 @@ impl UndoRecord {
         if !volumes.is_empty() {
             steps.push(format!("keep the data: set the reclaim policy of {volumes} to Retain"));
         }
-        let dependents = names(&mut self.dependents.iter().map(|one| &one.object));
+        let mut dependents: Vec<&Object> = self.dependents.iter().map(|one| &one.object).collect();
+        dependents.dedup_by_key(|object| object.uid.as_str());
+        let dependents = names(&mut dependents.into_iter());
         if !dependents.is_empty() {
             steps.push(format!("remove the owner reference from {dependents}"));
         }

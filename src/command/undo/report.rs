@@ -34,7 +34,7 @@ pub enum UndoResult {
     Undone,
     /// A dry run: the undo is possible.
     WouldUndo,
-    /// The object is restored, and some of its dependents or content are not.
+    /// Some of the objects are not restored or not kept.
     Incomplete,
     /// Another object has the name.
     NameTaken,

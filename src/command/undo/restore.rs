@@ -33,8 +33,8 @@ use crate::objects::{
 /// The time between two reads of an object that is not ready yet.
 pub(super) const POLL: Duration = Duration::from_millis(500);
 
-/// The time limit of the wait for the ServiceAccount of one token.
-const ACCOUNT_LIMIT: Duration = Duration::from_secs(10);
+/// The time limit of the wait for the ServiceAccount of one token, and for the end of one dependent.
+const SHORT_WAIT: Duration = Duration::from_secs(10);
 
 /// The time between two searches for new dependents, while the old object exists.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -47,6 +47,10 @@ pub struct Undo<'u> {
     /// The file with the record.
     pub path: &'u Path,
     pub deadline: Instant,
+    /// Why dependents of others could not be kept, by uid.
+    pub not_kept: HashMap<String, String>,
+    /// Why the last search for new dependents failed.
+    pub search_error: Option<String>,
 }
 
 /// How an undo ends.
@@ -55,8 +59,8 @@ pub enum UndoOutcome {
     Restored { not_restored: Vec<LostObject> },
     /// Another object has the name of the target.
     Taken,
-    /// The old object still existed at the end of the time limit.
-    TimedOut,
+    /// These old objects still existed at the end of the time limit.
+    TimedOut { remaining: Vec<Object> },
 }
 
 impl Undo<'_> {
@@ -91,9 +95,12 @@ impl Undo<'_> {
             for workload in &self.record.workloads {
                 self.scale(&workload.object, 0).await?;
             }
-            if !self.end_deletion().await? {
-                return Ok(UndoOutcome::TimedOut);
+            let remaining = self.end_deletion().await?;
+            // Another user can delay the end of a claim for ever.
+            if remaining.iter().any(|object| object.uid == self.record.target.uid) {
+                return Ok(UndoOutcome::TimedOut { remaining });
             }
+            self.retain_volumes().await?;
         }
         self.restore_all().await
     }
@@ -107,6 +114,20 @@ impl Undo<'_> {
         let (mut uids, mut failed) = (HashMap::new(), Vec::new());
         // Without them, workloads would begin with empty volumes, or not at all.
         let mut lacks_data = false;
+        for claim in &record.missing_claims {
+            if self.read(claim).await?.is_none() {
+                lacks_data = true;
+                let why = "it is deleted already; next: create it, so that its workloads can start";
+                failed.push(lost(claim, why));
+            }
+        }
+        if let Some(error) = &self.search_error {
+            let typed = format!("new dependents of {}", record.target.typed);
+            failed.push(lost(&Object { typed, ..Object::default() }, error));
+        }
+        for object in record.dependents.iter().map(|one| &one.object) {
+            failed.extend(self.not_kept.get(&object.uid).map(|why| lost(object, why)));
+        }
         for saved in &record.objects {
             if saved.is_last && lacks_data {
                 failed.push(lost(&saved.object, "it is created after the data above"));
@@ -133,10 +154,12 @@ impl Undo<'_> {
         }
         for (object, uid, owner) in self.owner_references(&uids) {
             match self.attach(object, uid, owner).await {
-                Err(error) if self.is_of_others(object) => progress(&format!("warning: {error}")),
-                attached => {
-                    failed.extend(attached.err().map(|error| lost(object, &error.to_string())))
+                Ok(()) => {}
+                Err(_) if self.not_kept.contains_key(&object.uid) => {}
+                Err(error) if record.is_of_namespace() && self.is_of_others(object) => {
+                    progress(&format!("warning: {error}"));
                 }
+                Err(error) => failed.push(lost(object, &error.to_string())),
             }
         }
         for saved in &record.objects {
@@ -145,13 +168,24 @@ impl Undo<'_> {
                 self.wait_until_bound(&saved.object).await?;
             }
         }
-        for workload in &record.workloads {
-            self.scale(&workload.object, workload.replicas).await?;
-        }
         for volume in &record.volumes {
-            // The claim of another object uses another volume; this one keeps its data.
-            if uids.contains_key(volume.claim_uid.as_str()) {
-                self.set_reclaim_policy(volume, &volume.reclaim_policy).await?;
+            let is_dependent =
+                record.dependents.iter().any(|one| one.object.uid == volume.claim_uid);
+            let kept = is_dependent.then_some(&volume.claim_uid);
+            let Some(uid) = uids.get(volume.claim_uid.as_str()).or(kept) else { continue };
+            let given = self.set_reclaim_policy(volume, &volume.reclaim_policy, Some(uid)).await;
+            if let Err(error) = given {
+                let of_claim = |saved: &&SavedObject| saved.object.uid == volume.claim_uid;
+                let claim = record.objects.iter().find(of_claim).map(|saved| &saved.object);
+                let claim = claim.unwrap_or(&record.target);
+                lacks_data = true;
+                failed.push(lost(claim, &error.to_string()));
+            }
+        }
+        for workload in &record.workloads {
+            match lacks_data {
+                true => failed.push(lost(&workload.object, "it is scaled up after the data above")),
+                false => self.scale(&workload.object, workload.replicas).await?,
             }
         }
         Ok(UndoOutcome::Restored { not_restored: failed })
@@ -199,7 +233,11 @@ impl Undo<'_> {
             if current["metadata"]["uid"] != saved.object.uid.as_str() {
                 continue;
             }
-            let (mut manifest, owners) = manifest(current, &record.marker, &ids);
+            let (mut manifest, mut owners) = manifest(current, &record.marker, &ids);
+            if record.dependents.iter().any(|one| one.object.uid == saved.object.uid) {
+                // It has lost its owner reference meanwhile.
+                owners.clone_from(&saved.owners);
+            }
             let volume = |manifest: &Value| manifest["spec"]["volumeName"].clone();
             if volume(&manifest) != volume(&saved.manifest) {
                 return Err(CommandError::Refused(format!(
@@ -246,8 +284,9 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Ends the deletion of the old object, and waits for that. Returns whether it has ended.
-    async fn end_deletion(&mut self) -> Result<bool, CommandError> {
+    /// Ends the deletion of the old object, and waits for that. Returns what still exists at the end of
+    /// the time limit.
+    async fn end_deletion(&mut self) -> Result<Vec<Object>, CommandError> {
         let mut waiter =
             Waiter::new(self.session.caller.client.clone(), self.cluster.clone(), self.deadline);
         self.detach().await?;
@@ -260,12 +299,10 @@ impl Undo<'_> {
                 progress(&line);
             }
         }
-        progress(&format!("waiting until {} is deleted", all_typed(&objects)));
+        progress(&format!("waiting for the end of {}", all_typed(&objects)));
         let mut deleted = Vec::new();
         tokio::select! {
-            remaining = waiter.wait(waiting, &mut deleted) => {
-                Ok(remaining.is_empty())
-            }
+            remaining = waiter.wait(waiting, &mut deleted) => Ok(remaining),
             never = self.keep_detaching() => match never {}
         }
     }
@@ -298,7 +335,8 @@ impl Undo<'_> {
     async fn keep_detaching(&mut self) -> Infallible {
         loop {
             tokio::time::sleep(SEARCH_INTERVAL).await;
-            if let Err(error) = self.detach().await {
+            self.search_error = self.detach().await.err().map(|error| error.to_string());
+            if let Some(error) = &self.search_error {
                 progress(&format!("warning: {error}"));
             }
         }
@@ -307,6 +345,13 @@ impl Undo<'_> {
     /// Creates an object again, and returns its uid. `None`: another object has its name.
     async fn restore(&self, saved: &SavedObject) -> Result<Option<String>, CommandError> {
         let SavedObject { object, manifest, .. } = saved;
+        let began = Instant::now();
+        while self.old(object).await?.is_some() {
+            if Instant::now() >= began + SHORT_WAIT {
+                return Err(CommandError::Refused(format!("{} still exists", object.typed)));
+            }
+            tokio::time::sleep(POLL).await;
+        }
         if self.read(object).await?.is_none() {
             let mut volumes = self.record.volumes.iter();
             let volume = volumes.find(|volume| volume.claim_uid == object.uid);
@@ -324,9 +369,6 @@ impl Undo<'_> {
             }
         }
         let existing = self.read(object).await?.unwrap_or_default();
-        if existing["metadata"]["uid"] == object.uid.as_str() {
-            return Err(CommandError::Refused(format!("{} still exists", object.typed)));
-        }
         let marker = &existing["metadata"]["annotations"][RESTORED_BY];
         if *marker != self.record.marker.as_str() {
             return Ok(None);
@@ -371,7 +413,7 @@ impl Undo<'_> {
         let (caller, began) = (&self.session.caller, Instant::now());
         while caller.object(info, namespace, name).await?.is_none() {
             // Any user may write the name of an account that is never created.
-            if Instant::now() >= self.deadline.min(began + ACCOUNT_LIMIT) {
+            if Instant::now() >= self.deadline.min(began + SHORT_WAIT) {
                 return Err(ApiError::Other(format!("its ServiceAccount {name} does not exist")));
             }
             tokio::time::sleep(POLL).await;

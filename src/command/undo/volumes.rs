@@ -17,29 +17,39 @@ impl Undo<'_> {
     pub(super) async fn retain_volumes(&self) -> Result<(), CommandError> {
         let mut failures = Vec::new();
         for volume in &self.record.volumes {
-            failures.extend(self.set_reclaim_policy(volume, "Retain").await.err());
+            failures.extend(self.set_reclaim_policy(volume, "Retain", None).await.err());
         }
         all_done(&failures, "")
     }
 
     /// Sets the reclaim policy of a volume. A volume that does not exist is reported with its claim.
+    /// `claim_uid`: only if the volume is bound to this claim.
     pub(super) async fn set_reclaim_policy(
         &self,
         volume: &SavedVolume,
         policy: &str,
+        claim_uid: Option<&str>,
     ) -> Result<(), CommandError> {
         let object = volume_object(&volume.name);
         let Some(current) = self.read(&object).await? else { return Ok(()) };
+        // Others can create a claim with the annotations of a restored one.
+        if claim_uid.is_some_and(|uid| current["spec"]["claimRef"]["uid"] != uid) {
+            return Err(CommandError::Refused(format!(
+                "volume {} is not bound to the restored claim, and keeps the reclaim policy Retain",
+                volume.name
+            )));
+        }
         let now = &current["spec"]["persistentVolumeReclaimPolicy"];
         if *now == policy {
             return Ok(());
         }
+        let bound = claim_uid.map(|uid| operations::test(&["spec", "claimRef", "uid"], uid));
         let patch = vec![
             operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
             operations::test(RECLAIM_POLICY, now.clone()),
             operations::replace(RECLAIM_POLICY, policy),
         ];
-        self.patch(&object, patch).await?;
+        self.patch(&object, bound.into_iter().chain(patch).collect()).await?;
         progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
         Ok(())
     }

@@ -123,3 +123,33 @@ fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
     assert_eq!(belay(plane, &[&resume[..], &["60s"]].concat()).code, 0);
     assert_eq!(read(plane, &ns, "cm/settings")["data"]["new"], "value");
 }
+
+#[test]
+fn h156_a_claim_with_the_marker_of_an_undo_does_not_end_the_protection_of_its_volume() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-marker").unwrap();
+    storage_class(plane, &ns);
+    let data = claim("data").with_namespace(&ns).with(json!({"spec": {"storageClassName": ns}}));
+    plane.apply(&data).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.api().patch("pvc/data", &ns, &kept).unwrap().success().unwrap();
+    delete(plane, &ns, "pvc/data");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("pvc/data", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let marker = json!({"metadata": {"annotations": {"belay.dev/restored-by": record["marker"]}}});
+    plane.apply(&data.with(marker)).unwrap();
+    bound(plane, &ns, "pvc/data");
+    let resumed = belay(plane, &["undo", "--resume", &path, "--yes"]);
+    let why = "is not bound to the restored claim, and keeps the reclaim policy Retain";
+    assert!(resumed.code == 1 && resumed.stdout.contains(why), "{resumed:?}");
+    let policy = ".spec.persistentVolumeReclaimPolicy";
+    assert_eq!(plane.api().field(&volume, "", policy).unwrap(), "Retain");
+}

@@ -115,3 +115,43 @@ fn an_undo_that_may_not_remove_an_owner_reference_does_not_begin() {
         uid(&new)
     );
 }
+
+#[test]
+fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_does_not_end_delays_no_other() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-owners").unwrap();
+    let kept = |name| config_map(name).with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept("settings")).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    let child = owner("ConfigMap", "settings", uid(&old));
+    let owned = |owners: Vec<Value>| json!({"metadata": {"ownerReferences": owners}});
+    plane.apply(&kept("child").with(owned(vec![child.clone()]))).unwrap();
+    let old_child = read(plane, &ns, "cm/child");
+    let owners = owned(vec![child, owner("ConfigMap", "child", uid(&old_child))]);
+    plane.apply(&secret("token").with_namespace(&ns).with(owners)).unwrap();
+    let token = read(plane, &ns, "secret/token");
+    for name in ["cm/settings", "cm/child"] {
+        delete(plane, &ns, name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let first = std::thread::scope(|scope| {
+        scope.spawn(|| free_when(plane, &ns, "cm/settings", ("secret/token", OWNERS, "")));
+        belay(plane, &["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file])
+    });
+    assert!(first.code == 1 && first.stdout.contains("still exists"), "{first:?}");
+    let new = read(plane, &ns, "cm/settings");
+    assert_ne!(uid(&new), uid(&old));
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/child", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone(("cm/child", &ns), LIMIT).unwrap();
+    let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let now = read(plane, &ns, "secret/token");
+    assert_eq!(uid(&now), uid(&token));
+    let child = read(plane, &ns, "cm/child");
+    let owners = [&new, &child].map(|owner| json!(uid(owner)));
+    let found = now["metadata"]["ownerReferences"].as_array().unwrap().iter();
+    let found: Vec<_> = found.map(|owner| owner["uid"].clone()).collect();
+    assert_eq!(found, owners);
+}

@@ -35,7 +35,8 @@ fn restore_namespace(ns: &str, kill: Kill) {
     let api = service("api", Value::Null).with_namespace(&ns).with(kept.clone());
     plane.apply(&api).unwrap();
     let address = read(plane, &ns, "svc/api")["spec"]["clusterIP"].clone();
-    plane.apply(&stateful_set(&ns).with_namespace(&ns).with(kept)).unwrap();
+    let web = workload("StatefulSet", "web", &pod("web").with_claim("data"));
+    plane.apply(&web.with_namespace(&ns).with(kept)).unwrap();
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
     let names = ["svc/api", "pvc/data", "secret/owned", "sts/web"];
@@ -149,6 +150,36 @@ fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
 }
 
 #[test]
+fn a_stateful_set_whose_claim_is_lost_waits_with_its_namespace_for_a_new_claim() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-lost").unwrap();
+    storage_class(plane, &ns);
+    plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
+    bound(plane, &ns, "pvc/data-web-0");
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("sts/web", &ns, &kept).unwrap().success().unwrap();
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    plane.api().wait_gone(("pvc/data-web-0", &ns), LIMIT).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    plane.api().patch("sts/web", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
+    let resume = ["undo", "--resume", &path, "--yes"];
+    let lost = belay(plane, &resume);
+    let why = format!("persistentvolumeclaims/data-web-0 -n {ns}: it is deleted already");
+    assert!(lost.code == 1 && lost.stdout.contains(&why), "{lost:?}");
+    assert_eq!(plane.api().get("sts/web", &ns).unwrap(), None);
+    plane.apply(&claim("data-web-0").with_namespace(&ns)).unwrap();
+    assert_eq!(belay(plane, &resume).code, 0);
+    read(plane, &ns, "sts/web");
+    plane.api().patch("sts/web", &ns, &free).unwrap().success().unwrap();
+}
+
+#[test]
 fn a_claim_that_is_deleted_already_gets_its_released_volume_back_with_its_namespace() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-released").unwrap();
@@ -248,7 +279,7 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "80s"];
-    let (mut undo, mut progress) = begin(plane, &undo, "waiting until");
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the end");
     let free = json!({"metadata": {"finalizers": null}});
     for name in names {
         plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
@@ -292,7 +323,7 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     let other = read(plane, &ns, "secret/other");
     delete(plane, &ns, "sa/robot");
     let undo = ["undo", "sa/robot", "-n", &ns, "--yes", "--out", &path, "--timeout", "80s"];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting until");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
     plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
     assert!(undo.wait().unwrap().success());
     let new = filled_token(plane, &ns, "robot");
@@ -318,7 +349,7 @@ fn another_object_of_its_name_does_not_replace_a_saved_object() {
     plane.api().delete(&["secret/robot-token"], &ns).unwrap().success().unwrap();
     plane.apply(&secret("robot-token").with_namespace(&ns)).unwrap();
     let resume = ["undo", "--resume", &path, "--yes", "--timeout", "80s"];
-    let (mut undo, _progress) = begin(plane, &resume, "waiting until");
+    let (mut undo, _progress) = begin(plane, &resume, "waiting for the end");
     let free = json!({"metadata": {"finalizers": null}});
     plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
     assert_eq!(undo.wait().unwrap().code(), Some(1));
