@@ -110,24 +110,6 @@ fn a_missing_approval_stops_before_the_first_delete() {
 }
 
 #[test]
-fn the_approval_of_a_namespace_that_expires_too_early_stops_before_the_first_delete() {
-    let plane = &world().plane;
-    let ns = plane.namespace("delete-expiry").unwrap();
-    policy::protect_namespace(plane, &ns);
-    shop(plane, &ns);
-    let before = left(plane, &ns);
-    let namespace = format!("ns/{ns}");
-    let approve = ["approve", &namespace, "--reason", "cleanup", "--for", "60s"];
-    assert_eq!(belay(plane, &approve).code, 0);
-    let late = belay(plane, &["delete", &namespace, "--yes"]);
-    assert_eq!((late.code, left(plane, &ns)), (1, before), "{late:?}");
-    let says = format!("approve for longer: kubectl belay approve namespaces/{ns}");
-    assert!(late.stdout.contains(&says), "{late:?}");
-    let done = belay(plane, &["delete", &namespace, "--yes", "--timeout", "20s"]);
-    assert_eq!(done.code, 0, "{done:?}");
-}
-
-#[test]
 fn a_plan_contains_the_missing_approvals() {
     let plane = &world().plane;
     let ns = plane.namespace("delete-two").unwrap();

@@ -10,7 +10,6 @@ use super::destroyed::{Destroyed, destroyed};
 use super::nodes::{StrandedVolume, stranded_volumes};
 use super::order::DeletionOrder;
 use super::outcome::{BrokenUser, ImpactOutcomes};
-use super::plan::PlannedCycle;
 use crate::command::delete_answer::DeleteAnswer;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{format_bytes, parse_bytes};
@@ -81,7 +80,7 @@ pub struct Impact {
     pub has_unread_targets: bool,
     /// The objects that use each other, if there is a plan.
     #[serde(skip)]
-    pub cycles: Vec<PlannedCycle>,
+    pub cycles: Vec<Vec<Object>>,
 }
 
 /// Counts by kind.

@@ -72,7 +72,7 @@ pub fn text(impact: &Impact, view: View) -> String {
     text.push_str(&tree(impact, screen, all, view.wide));
     text.push_str(&tail(impact, view));
     for cycle in &impact.cycles {
-        let names: Vec<&str> = cycle.objects.iter().map(|one| one.typed.as_str()).collect();
+        let names: Vec<&str> = cycle.iter().map(|one| one.typed.as_str()).collect();
         let line = format!("use each other, and are deleted together: {}", names.join(", "));
         text.push_str(&screen.paragraph(0, &line));
     }

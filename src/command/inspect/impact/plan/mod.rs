@@ -156,7 +156,7 @@ impl DeletionPlan {
         cascade: Cascade,
     ) -> Option<Self> {
         let (waves, cycles) = planned_waves(inspection, impact);
-        impact.cycles.clone_from(&cycles);
+        impact.cycles = cycles.iter().map(|cycle| cycle.objects.clone()).collect();
         let destroyed = impact.destroyed.iter().map(|lost| PlannedLoss {
             what: lost.what.to_owned(),
             name: lost.name.clone(),
