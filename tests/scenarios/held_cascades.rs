@@ -185,7 +185,8 @@ fn s12_foreground_deletion_keeps_a_used_object_until_its_user_is_deleted() {
 
     team.deleted(&["configmap/root", "--cascade=foreground"]);
     team.was_kept("secret/key");
-    assert_ne!(team.field("pod/slow", ".metadata.deletionTimestamp"), "");
+    let (slow, deletion) = (("pod/slow", &**ns), ".metadata.deletionTimestamp");
+    team.plane.api().wait_field(slow, SOON, deletion, |at| !at.is_empty()).unwrap();
     team.finish("pod/slow");
     team.wait_until_deleted("secret/key");
     team.wait_until_deleted("configmap/root");
