@@ -13,10 +13,11 @@ use super::owners::{OwnerState, is_cascade, owner_state};
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
 use super::{
-    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, Reason, Review, Situation, Verdict,
+    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, LostVolume, Reason, Review,
+    Situation, Verdict,
 };
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
-use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet};
+use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet, ObjectRef};
 use crate::policy::api::OnDelete;
 use crate::policy::{AppliedPolicy, Policy, PolicySource};
 
@@ -57,7 +58,24 @@ pub(super) fn delete_item<'a>(
         true => DenialStatus::NotFound,
         false => verdict.denial_status,
     };
-    Verdict { passing_propagation, denial_status, ..verdict }
+    let lost_volumes = passing_propagation
+        .filter(|_| propagation == Propagation::Orphan)
+        .and_then(|passing| lost_volume(situation, target, passing));
+    let lost_volumes = lost_volumes.into_iter().collect();
+    Verdict { passing_propagation, lost_volumes, denial_status, ..verdict }
+}
+
+/// A volume or claim that the deletion of an object deletes as well.
+pub(super) fn lost_volume<'a>(
+    situation: &Situation<'a>,
+    step: &JudgedObject<'a>,
+    propagation: Propagation,
+) -> Option<LostVolume> {
+    let affected = AffectedObjects::find(situation, &[DeletionTarget::new(*step, propagation)]);
+    let lost = affected.lost(situation.graph).filter(|node| node.uid() != step.uid());
+    let volumes = lost.map(Node::object_ref).filter(ObjectRef::is_volume);
+    let volume = volumes.min_by(|a, b| a.name.cmp(&b.name))?;
+    Some(LostVolume { step: step.object_ref(), volume })
 }
 
 /// Whether the namespace controller has yet to delete an object for which the verdict denies the

@@ -72,8 +72,8 @@ pub use unreadable::{
 pub(crate) use users::counting_users;
 pub use verdict::{
     Blocker, Cause, ContentReason, Decision, DenialStatus, Exemption, HoldChange, HoldPosition,
-    IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RefusedStep, RevokedRecord,
-    Verdict,
+    IneffectiveApproval, LostVolume, ObjectName, Overrides, Reason, Recordable, RefusedStep,
+    RevokedRecord, Verdict,
 };
 
 use crate::graph::{Node, StepBudget, StepLimit};
