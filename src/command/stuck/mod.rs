@@ -166,6 +166,7 @@ fn needs_whole(object: &TerminatingObject) -> bool {
     let kinds = [
         "namespaces",
         "pods",
+        "persistentvolumeclaims",
         "persistentvolumes",
         "customresourcedefinitions.apiextensions.k8s.io",
     ];
