@@ -12,7 +12,7 @@ use crate::command::why::NeededApproval;
 use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
 use crate::graph::{Certainty, DeletionOutcome, Fate, Graph, Node, NodeId, Propagation};
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{NumberMap, and_more, is_hold};
+use crate::objects::{NumberMap, STORAGE_CLASSES, and_more, is_hold};
 
 /// The maximum number of objects that a note names.
 const MAX_NAMED: usize = 2;
@@ -295,8 +295,11 @@ impl<'s> ImpactOutcomes<'s> {
                 continue;
             }
             let is_certain = fate.certainty == Certainty::Certain;
+            let class =
+                graph.get(lost).is_some_and(|lost| lost.object_ref().is_of(STORAGE_CLASSES));
             for (user, certainty) in self.possible.fates.broken_by(graph, lost) {
-                if self.possible.fates.may_be_lost(user.node.id()) {
+                let outlives = class && self.inspection.backing.outlives_class(user.node);
+                if outlives || self.possible.fates.may_be_lost(user.node.id()) {
                     continue;
                 }
                 let root = self.staying_root(user.node);
