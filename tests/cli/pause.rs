@@ -48,6 +48,16 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     .unwrap();
 
     kubectl(&plane, &["delete", "pauses", "--all"]);
+    // Without a terminal, the commands show their effect before they ask for --yes.
+    let effects: [(&[&str], &str); 2] = [
+        (&begin[..3], "belay will deny nothing in the whole cluster for 10m."),
+        (&["admin", "uninstall"], "This removes belay's protection from the whole cluster."),
+    ];
+    for (command, effect) in effects {
+        let said = belay(&plane, command);
+        assert!(said.stderr.contains(&format!("{effect}\nerror: ")), "{said:?}");
+        assert!(said.stderr.contains("hint: add --yes") && said.code == 2, "{said:?}");
+    }
     let asked = answer(&plane, "pause --for=10m --reason=INC-1", "yes\n");
     assert_eq!(asked.1, 0, "{asked:?}");
     let question = "belay will deny nothing in the whole cluster for 10m. Type yes to continue: ";
