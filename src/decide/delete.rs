@@ -1,7 +1,7 @@
 //! DELETE: whether belay allows the deletion of an object. The questions are those in
 //! docs/THEORY.md.
 
-use super::cascade::{defer_to_release, judge_remaining_users};
+use super::cascade::{defer_to_release, judge_hold, judge_remaining_users};
 use super::content::{
     BlockingObjects, Container, find_content, find_existing, protects_now, require_content_lists,
 };
@@ -28,7 +28,19 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    delete_item(situation, review, &JudgedObject::of_review(situation, review, object))
+    delete_one(situation, review, &JudgedObject::of_review(situation, review, object))
+}
+
+/// The verdict on the deletion of this object. For a dry run on a Terminating object, it also tells
+/// what the hold waits for.
+pub(super) fn delete_one<'a>(
+    situation: &Situation<'a>,
+    review: &'a Review<'a>,
+    target: &JudgedObject<'a>,
+) -> Verdict {
+    let verdict = delete_item(situation, review, target);
+    let is_held = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
+    if is_held { judge_hold(situation, review, target) } else { verdict }
 }
 
 /// The verdict on the deletion of this object with the options of the review.

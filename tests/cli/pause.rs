@@ -136,6 +136,10 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     let kept = "configmap \"kept\" stays Terminating until its deletion is approved; policy ";
     let why = belay(&plane, &["why", "configmap/kept", "-n", &ns]).stdout;
     assert!(why.contains(", and then stays Terminating while:\n"), "{why}");
+    assert!(why.contains("(always, action Deny, paused until 2"), "{why}");
+    let impact = belay(&plane, &["impact", "configmap/settings", "-n", &ns]);
+    let warning = "\nwarning     paused until 2";
+    assert!(impact.stdout.contains(warning) && impact.code == 0, "{impact:?}");
     let delete = ["configmap", "kept", "-n", &ns, "--wait=false"];
     let deleted = plane.kubectl(&[&["delete"], &delete[..]].concat()).unwrap();
     assert!(deleted.ok() && deleted.stderr.contains(kept), "{deleted:?}");
