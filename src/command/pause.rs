@@ -95,7 +95,7 @@ pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     }
     let PauseArguments { lasts, reason, end: _, confirm, output, cluster } = arguments;
     let output = output.output;
-    let must_ask = lasts.is_some() && confirm.must_ask()?;
+    let must_ask = lasts.is_some() && !confirm.is_confirmed();
     let session = UserSession::open(cluster).await?;
     let api: Api<Pause> = Api::all(session.caller.client.clone());
     let webhooks = Webhooks::read(&session.caller.client, &session.installation.name).await;

@@ -6,7 +6,6 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use crate::objects::text_enum;
-use terminal_size::Width;
 use unicode_width::UnicodeWidthStr as _;
 
 pub use crate::objects::without_controls;
@@ -58,8 +57,9 @@ impl Screen {
     /// The capabilities of standard output.
     pub fn stdout() -> Self {
         let stdout = std::io::stdout();
-        let measured = terminal_size::terminal_size_of(&stdout);
-        let measured = measured.map(|(Width(columns), _)| usize::from(columns));
+        // Some terminals have columns and 0 rows.
+        let measured = rustix::termios::tcgetwinsize(&stdout);
+        let measured = measured.ok().map(|size| usize::from(size.ws_col));
         let environment = |name: &str| std::env::var(name).ok();
         Self::detect(stdout.is_terminal(), measured, environment)
     }

@@ -6,9 +6,9 @@ use super::approved::sufficient_approvals;
 use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::users::{UsedObject, find_users};
-use super::{Cause, Reason, Situation};
+use super::{Cause, Reason, Review, Situation, Verdict};
 use crate::graph::Fates;
-use crate::objects::ORPHAN;
+use crate::objects::{HoldAge, ORPHAN};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{AppliedPolicy, InUse};
 
@@ -81,6 +81,44 @@ pub(super) fn judge_remaining_users<'a>(
             );
         }
     }
+}
+
+/// The verdict on a DELETE of a Terminating object, which passes: what the hold waits for. The
+/// watches are enough for this warning.
+pub(super) fn judge_hold<'a>(
+    situation: &Situation<'a>,
+    review: &'a Review<'a>,
+    target: &JudgedObject<'a>,
+) -> Verdict {
+    let mut judgement = Judgement::new(situation, review);
+    let held = target.hold() != HoldAge::NotHeld;
+    // A Pause releases no hold.
+    let applied = if held { situation.policies_ignoring_pause(target.facts) } else { Vec::new() };
+    let delays = |applied: &&AppliedPolicy<'_>| {
+        applied.action == Action::Deny && applied.policy.delays_release()
+    };
+    for applied in applied.iter().filter(delays) {
+        let causes = match &applied.policy.modes.while_used {
+            _ if applied.policy.requires_approval_to_release() => (vec![Cause::Always], 0),
+            Some(in_use) => {
+                let owners = &mut judgement.user_owners;
+                let used =
+                    UsedObject { item: target, release_waits: true, owner_propagation: None };
+                let fates = Fates::default();
+                let users = find_users(situation, &fates, used, in_use, false, owners);
+                match users.unknown {
+                    _ if !users.blocking.is_empty() => (users.blocking, users.more),
+                    Some(_) => (vec![Cause::CheckedAtRelease], 0),
+                    None => (users.doomed, 0),
+                }
+            }
+            None => continue,
+        };
+        if !causes.0.is_empty() {
+            judgement.add_hold_or_finding(applied, target, causes);
+        }
+    }
+    judgement.verdict(&[*target])
 }
 
 /// Whether belay may deny the DELETE of an object by the garbage collector.

@@ -1,7 +1,7 @@
 //! DELETE: whether belay allows the deletion of an object. The questions are those in
 //! docs/THEORY.md.
 
-use super::cascade::{defer_to_release, judge_remaining_users};
+use super::cascade::{defer_to_release, judge_hold, judge_remaining_users};
 use super::content::{
     BlockingObjects, Container, find_content, find_existing, protects_now, require_content_lists,
 };
@@ -13,10 +13,11 @@ use super::owners::{OwnerState, is_cascade, owner_state};
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
 use super::{
-    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, Reason, Review, Situation, Verdict,
+    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, LostVolume, Reason, Review,
+    Situation, Verdict,
 };
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
-use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet};
+use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet, ObjectRef};
 use crate::policy::api::OnDelete;
 use crate::policy::{AppliedPolicy, Policy, PolicySource};
 
@@ -27,7 +28,19 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    delete_item(situation, review, &JudgedObject::of_review(situation, review, object))
+    delete_one(situation, review, &JudgedObject::of_review(situation, review, object))
+}
+
+/// The verdict on the deletion of this object. For a dry run on a Terminating object, it also tells
+/// what the hold waits for.
+pub(super) fn delete_one<'a>(
+    situation: &Situation<'a>,
+    review: &'a Review<'a>,
+    target: &JudgedObject<'a>,
+) -> Verdict {
+    let verdict = delete_item(situation, review, target);
+    let is_held = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
+    if is_held { judge_hold(situation, review, target) } else { verdict }
 }
 
 /// The verdict on the deletion of this object with the options of the review.
@@ -57,7 +70,24 @@ pub(super) fn delete_item<'a>(
         true => DenialStatus::NotFound,
         false => verdict.denial_status,
     };
-    Verdict { passing_propagation, denial_status, ..verdict }
+    let lost_volumes = passing_propagation
+        .filter(|_| propagation == Propagation::Orphan)
+        .and_then(|passing| lost_volume(situation, target, passing));
+    let lost_volumes = lost_volumes.into_iter().collect();
+    Verdict { passing_propagation, lost_volumes, denial_status, ..verdict }
+}
+
+/// A volume or claim that the deletion of an object deletes as well.
+pub(super) fn lost_volume<'a>(
+    situation: &Situation<'a>,
+    step: &JudgedObject<'a>,
+    propagation: Propagation,
+) -> Option<LostVolume> {
+    let affected = AffectedObjects::find(situation, &[DeletionTarget::new(*step, propagation)]);
+    let lost = affected.lost(situation.graph).filter(|node| node.uid() != step.uid());
+    let volumes = lost.map(Node::object_ref).filter(ObjectRef::is_volume);
+    let volume = volumes.min_by(|a, b| a.name.cmp(&b.name))?;
+    Some(LostVolume { step: step.object_ref(), volume })
 }
 
 /// Whether the namespace controller has yet to delete an object for which the verdict denies the

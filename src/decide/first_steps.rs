@@ -2,13 +2,13 @@
 //! would deny.
 
 use super::causes::is_in_other_namespace;
-use super::delete::delete_by;
+use super::delete::{delete_by, lost_volume};
 use super::item::JudgedObject;
 use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
 };
 use crate::graph::{Propagation, StepBudget, StepLimit};
-use crate::objects::ObjectRef;
+use crate::objects::{ObjectRef, STATEFUL_SETS};
 
 /// The limit of steps for the DELETEs of these objects, apart from the limit of the review.
 /// Beyond the limit, a message gives no advice.
@@ -39,18 +39,25 @@ impl Verdict {
         }
         let budget = StepBudget::new(STEPS);
         let situation = &Situation { work: StepLimit::new(&budget), ..*situation };
-        let delete = |object: &ObjectName| {
+        let item = |object: &ObjectName| {
             let node = situation.graph.object_by_ref(&object.object)?;
-            let item = JudgedObject::of_node(situation, node);
+            Some(JudgedObject::of_node(situation, node))
+        };
+        let delete = |object: &ObjectName| {
+            let item = item(object)?;
             let verdict = delete_by(situation, review, &item, Propagation::Background);
             let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Hold);
             is_refused.then_some(verdict)
         };
         let namespace = self.target.own_namespace();
-        let mut refused_steps = Vec::new();
+        let (mut refused_steps, mut lost_volumes) = (Vec::new(), Vec::new());
         let blockers = self.blockers.iter().take(blockers);
         let objects = blockers.flat_map(|blocker| keeping_objects(&self.target, Some(blocker)));
         for object in objects {
+            let is_user = object.object.is_of(STATEFUL_SETS) && self.reason == Some(Reason::InUse);
+            let set = item(object).filter(|_| is_user);
+            let lost = set.and_then(|set| lost_volume(situation, &set, Propagation::Background));
+            lost_volumes.extend(lost);
             let Some(verdict) = delete(object) else { continue };
             let first: Vec<ObjectName> =
                 keeping_objects(&verdict.target, verdict.blockers.first()).cloned().collect();
@@ -69,6 +76,7 @@ impl Verdict {
             }
         }
         self.refused_steps = refused_steps;
+        self.lost_volumes.extend(lost_volumes);
         let finalizes = review.resource.subresource == "finalize";
         self.is_update = review.operation == Operation::Update && !finalizes;
         self

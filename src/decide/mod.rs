@@ -57,7 +57,8 @@ pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
 pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use};
 pub(crate) use render::{
-    HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,
+    ENDS_USE, HOLD_WARNING, UNTIL_APPROVED, approve_command, describe_cause, policy_names,
+    remedies, sentence,
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{
@@ -72,8 +73,8 @@ pub use unreadable::{
 pub(crate) use users::counting_users;
 pub use verdict::{
     Blocker, Cause, ContentReason, Decision, DenialStatus, Exemption, HoldChange, HoldPosition,
-    IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RefusedStep, RevokedRecord,
-    Verdict,
+    IneffectiveApproval, LostVolume, ObjectName, Overrides, Reason, Recordable, RefusedStep,
+    RevokedRecord, Verdict,
 };
 
 use crate::graph::{Node, StepBudget, StepLimit};
@@ -110,11 +111,11 @@ pub fn decide_together(
     review: &Review<'_>,
     nodes: &[Node<'_>],
 ) -> Verdict {
-    delete::delete_together(situation, review, nodes).with_refused_steps(
-        situation,
-        review,
-        remedy::MAX_DESCRIBED,
-    )
+    let verdict = match nodes {
+        [node] => delete::delete_one(situation, review, &JudgedObject::of_node(situation, *node)),
+        _ => delete::delete_together(situation, review, nodes),
+    };
+    verdict.with_refused_steps(situation, review, remedy::MAX_DESCRIBED)
 }
 
 /// The verdict, if the object of the review exists.

@@ -7,8 +7,8 @@ use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::users::counting_users;
 use super::{Cause, ObjectName, Reason, Review};
-use crate::objects::NumberSet;
-use crate::policy::{AppliedPolicy, Policy};
+use crate::objects::{LABEL_VALUES, NumberSet};
+use crate::policy::{AppliedPolicy, Policy, PolicySource};
 
 pub(super) fn judge_weaker_protection<'a>(
     judgement: &mut Judgement<'a>,
@@ -82,9 +82,14 @@ fn judge_lost_policies<'a>(
     after: &[AppliedPolicy<'a>],
 ) {
     for applied in before {
-        let still_applies = after.iter().any(|other| {
-            std::ptr::eq(other.policy, applied.policy) && other.action >= applied.action
-        });
+        // Always denies every DELETE that WhileUsed denies.
+        let [always, while_used] = LABEL_VALUES.map(PolicySource::Label);
+        let replaces = |policy: &Policy| {
+            std::ptr::eq(policy, applied.policy)
+                || (applied.policy.source == while_used && policy.source == always)
+        };
+        let still_applies =
+            after.iter().any(|other| replaces(other.policy) && other.action >= applied.action);
         if !still_applies {
             judgement.add_finding(
                 applied,

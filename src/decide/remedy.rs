@@ -2,7 +2,7 @@
 
 use super::content::MAX_OBJECTS;
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedStep, Verdict};
-use crate::objects::{ObjectRef, more, one_line_name};
+use crate::objects::{ObjectRef, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
 
 /// The limit of blockers that a message describes.
 pub(super) const MAX_DESCRIBED: usize = 3;
@@ -12,7 +12,7 @@ const IMMUTABLE_KINDS: &[(&str, &str)] = &[
     ("", "pods"),
     ("batch", "jobs"),
     ("resource.k8s.io", "resourceclaims"),
-    ("storage.k8s.io", "storageclasses"),
+    STORAGE_CLASSES,
     ("storage.k8s.io", "volumeattributesclasses"),
     ("storage.k8s.io", "volumeattachments"),
     ("rbac.authorization.k8s.io", "rolebindings"),
@@ -25,7 +25,7 @@ const IMMUTABLE_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceNa
 /// Controllers that `kubectl scale` scales to 0.
 const SCALABLE: &[(&str, &str)] = &[
     ("apps", "deployments"),
-    ("apps", "statefulsets"),
+    STATEFUL_SETS,
     ("apps", "replicasets"),
     ("", "replicationcontrollers"),
 ];
@@ -33,6 +33,9 @@ const SCALABLE: &[(&str, &str)] = &[
 /// Other controllers of Kubernetes that re-create Pods.
 const OTHER_CONTROLLERS: &[(&str, &str)] =
     &[("apps", "daemonsets"), ("batch", "jobs"), ("batch", "cronjobs")];
+
+/// The field of a StatefulSet that decides whether its deletion deletes its claims.
+const RETENTION: &str = "spec.persistentVolumeClaimRetentionPolicy.whenDeleted";
 
 /// The advice of a message, besides an approval.
 pub(super) struct Remedy {
@@ -52,7 +55,8 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let to_delete = |action| Some(Remedy { goal: Some(goal()), action });
     let passing_cascade = verdict
         .passing_propagation
-        .map(|propagation| format!("use --cascade={}", propagation.as_str().to_lowercase()));
+        .map(|propagation| format!("--cascade={}", propagation.as_str().to_lowercase()));
+    let use_cascade = |cascade: String| to_delete(format!("use {cascade}"));
     let without_goal = |action: String| Some(Remedy { goal: None, action });
     let all_objects = || {
         let causes: Vec<&Cause> = blocker.causes.iter().collect();
@@ -67,7 +71,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             without_goal(format!("keep {} while these volumes or claims exist", it()))
         }
         (Reason::InUse | Reason::FinalizerGuarded, _) if passing_cascade.is_some() => {
-            to_delete(passing_cascade?)
+            use_cascade(passing_cascade?)
         }
         (Reason::InUse, _) if blocker.is_own_use(target) => {
             to_delete(own_use_step(verdict, blocker)?)
@@ -97,7 +101,15 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
             without_goal("keep the owner reference".to_owned())
         }
-        (Reason::WouldOrphan, _) => to_delete(passing_cascade?),
+        (Reason::WouldOrphan, _) if let Some(lost) = verdict.lost_with(target) => {
+            let retain = match target.is_of(STATEFUL_SETS) {
+                true => format!(", or first set {RETENTION} to Retain"),
+                false => String::new(),
+            };
+            let (kept, cascade, volume) = (target.quoted(), passing_cascade?, lost.quoted());
+            without_goal(format!("keep {kept}{retain}; {cascade} deletes {volume} as well"))
+        }
+        (Reason::WouldOrphan, _) => use_cascade(passing_cascade?),
         (Reason::FinalizerGuarded, Cause::LostFinalizer(_)) => None,
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
             without_goal(format!("release it with kubectl belay release {}", target.arguments()))
@@ -133,7 +145,11 @@ pub(crate) fn step_of_each(verdict: &Verdict) -> Option<String> {
     let deciding = verdict.blockers.iter().filter(|one| one.decision == verdict.decision);
     let steps = deciding.map(|blocker| {
         let alone = Verdict::from_blockers(blocker.object.clone(), vec![blocker.clone()]);
-        let alone = Verdict { refused_steps: verdict.refused_steps.clone(), ..alone };
+        let alone = Verdict {
+            refused_steps: verdict.refused_steps.clone(),
+            lost_volumes: verdict.lost_volumes.clone(),
+            ..alone
+        };
         (blocker.object.clone(), remedy(&alone, blocker).map(|remedy| remedy.action))
     });
     join_steps(steps.collect(), verdict.more)
@@ -188,7 +204,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         causes.partition(|cause| !holds_data && is_changeable(cause));
     if holds_data {
         let objects = objects_to_delete(verdict, blocker, &delete, blocker.more)?;
-        return Some(format!("first delete {objects}"));
+        return Some(format!("first {}delete {objects}", retain_step(verdict, &delete)));
     }
     // These may need another step than the listed users.
     let others = match blocker.more {
@@ -198,7 +214,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     };
     if change.is_empty() {
         let objects = objects_to_delete(verdict, blocker, &delete, 0)?;
-        return Some(format!("first delete {objects}{others}"));
+        return Some(format!("first {}delete {objects}{others}", retain_step(verdict, &delete)));
     }
     let is_same = |one: &Cause, other: &Cause| match (one, other) {
         (Cause::User { root: one, .. }, Cause::User { root: other, .. }) => one == other,
@@ -218,12 +234,14 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let remove = format!("remove {references} from {from}");
     if !delete.is_empty() {
         let objects = objects_to_delete(verdict, blocker, &delete, 0)?;
-        return Some(format!("first delete {objects}, and {remove}{others}"));
+        let retain = retain_step(verdict, &delete);
+        return Some(format!("first {retain}delete {objects}, and {remove}{others}"));
     }
     // Hidden users may be volumes.
     let is_hidden = |cause: &&Cause| matches!(cause, Cause::Elsewhere { .. });
-    let may_delete =
-        !change.iter().any(is_hidden) && objects_to_delete(verdict, blocker, &change, 0).is_some();
+    let may_delete = !change.iter().any(is_hidden)
+        && objects_to_delete(verdict, blocker, &change, 0).is_some()
+        && retain_step(verdict, &change).is_empty();
     let alternative = match only_kind {
         _ if !may_delete => String::new(),
         Some(kind) => format!(", or delete the {kind}"),
@@ -273,6 +291,17 @@ fn objects_to_delete(
         Some(before) => format!("{before}, then {objects}"),
         None => objects,
     })
+}
+
+/// The step before the deletion of these users that keeps their claims; empty if it deletes no
+/// claim.
+fn retain_step(verdict: &Verdict, causes: &[&Cause]) -> String {
+    let users = causes.iter().filter_map(|cause| cause.object_to_delete(&verdict.target));
+    let loses = |user: &&ObjectName| verdict.lost_with(&user.object).is_some();
+    match join(users.filter(loses).map(ToString::to_string).collect()) {
+        Some(sets) => format!("set {RETENTION} of {sets} to Retain, then "),
+        None => String::new(),
+    }
 }
 
 /// The first step if only the target uses an object that is deleted as well.

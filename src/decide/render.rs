@@ -18,6 +18,12 @@ const MAX_WARNING: usize = 256;
 /// The words in the warning about a hold.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 
+/// The end of that warning about users.
+pub(crate) const ENDS_USE: &str = " no longer use";
+
+/// The end of that warning about an object that only an approval releases.
+pub(crate) const UNTIL_APPROVED: &str = "its deletion is approved";
+
 /// The text for all causes in other namespaces than the object.
 const ELSEWHERE: &str = "an object in another namespace";
 
@@ -431,9 +437,11 @@ fn hold_warning(blocker: &Blocker) -> String {
     });
     let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
     let until = match user {
-        Some(user) if others == 0 => format!("{user} no longer uses it"),
-        Some(user) => format!("{user}{} no longer use it", and_more(others, "object")),
-        None if blocker.reason == Reason::Protected => "its deletion is approved".to_owned(),
+        Some(user) if others == 0 => format!("{user}{ENDS_USE}s it"),
+        Some(user) => format!("{user}{}{ENDS_USE} it", and_more(others, "object")),
+        None if blocker.reason == Reason::Protected || blocker.causes == [Cause::Always] => {
+            UNTIL_APPROVED.to_owned()
+        }
         None => "belay confirms that nothing uses it".to_owned(),
     };
     format!("{}{HOLD_WARNING}{until}", blocker.object.quoted())

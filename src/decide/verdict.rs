@@ -384,6 +384,8 @@ pub struct Verdict {
     /// belay denies the DELETE because of orphaning, because of a removed finalizer of another
     /// propagation, or because the target uses an object that is deleted before it.
     pub passing_propagation: Option<Propagation>,
+    /// Volumes that the steps of a message would delete, so that it must not advise these steps.
+    pub lost_volumes: Vec<LostVolume>,
     /// Whether an UPDATE leads to the deletion, and not a DELETE.
     pub is_update: bool,
     /// The objects that keep the object of the first blocker and that can't be deleted
@@ -403,6 +405,15 @@ pub struct RefusedStep {
     pub object: ObjectName,
     /// The objects to delete before this one; none if only an approval helps.
     pub first: Vec<ObjectName>,
+}
+
+/// A volume or claim that a step deletes, although the request keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostVolume {
+    /// The object that the step deletes.
+    pub step: ObjectRef,
+    /// The volume or claim.
+    pub volume: ObjectRef,
 }
 
 /// Whether belay may record a verdict. A caller who knows the path can name any object.
@@ -433,6 +444,7 @@ impl Verdict {
             needed_reads: Vec::new(),
             denial_status: DenialStatus::Forbidden,
             passing_propagation: None,
+            lost_volumes: Vec::new(),
             is_update: false,
             refused_steps: Vec::new(),
             retry_seconds: None,
@@ -458,6 +470,11 @@ impl Verdict {
             let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
             blocker.decision == Decision::Hold || (blocker.held && is_kept)
         })
+    }
+
+    /// A volume or claim that the deletion of this object deletes as well.
+    pub(super) fn lost_with(&self, object: &ObjectRef) -> Option<&ObjectRef> {
+        self.lost_volumes.iter().find(|lost| lost.step == *object).map(|lost| &lost.volume)
     }
 
     /// Whether the verdict denies the request only because belay could not read

@@ -15,6 +15,8 @@ pub enum HoldForecast {
     Users(Vec<NodeId>),
     /// For an approval, because a policy always protects the object.
     Approval,
+    /// Until this, by belay's warning about the DELETE.
+    Reported(String),
     /// Unknown, for this reason.
     Unknown(UnknownUse),
 }

@@ -246,6 +246,12 @@ pub fn is_namespace(group: &str, resource: &str) -> bool {
 /// The kind of CRDs: its group and plural name.
 pub const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
+/// The kind of StatefulSets: its group and plural name.
+pub const STATEFUL_SETS: (&str, &str) = ("apps", "statefulsets");
+
+/// The kind of StorageClasses: its group and plural name.
+pub const STORAGE_CLASSES: (&str, &str) = ("storage.k8s.io", "storageclasses");
+
 /// The plural name of a kind, with its group after a dot.
 pub fn full_name(group: &str, resource: &str) -> String {
     let dot = if group.is_empty() { "" } else { "." };

@@ -1,15 +1,17 @@
 //! A developer: the ClusterRole `edit` in one namespace, and no right elsewhere.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::{Output, run};
 use crate::harness::manifest::{
-    Manifest as _, config_map, documents, owner, pod, validating_webhook,
+    Manifest as _, claim, config_map, documents, owner, pod, validating_webhook,
 };
 use crate::harness::rbac::{rule, user};
-use crate::harness::{Api, ControlPlane, eventually};
+use crate::harness::{Api, ControlPlane, eventually, pause};
+use crate::held_data::storage_class;
 use crate::{LIMIT, belay, belay_as, kubectl, policy, world};
 
 /// A new namespace, and a kubeconfig of a developer in it.
@@ -150,15 +152,66 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
     let stays =
         "and then stays Terminating while:\n- configmap \"settings\" stays Terminating until";
     let said = why(&dev, &ns, "settings", stays);
-    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(said.code, 0, "{said:?}");
     let said = belay_as(&dev, &["impact", "cm/settings", "-n", &ns]);
-    assert!(said.stdout.contains("   ALLOWED, and held\n"), "{said:?}");
     let warning = "\nwarning     configmap \"settings\" stays Terminating until";
-    assert!(said.stdout.contains(warning) && said.code == 0, "{said:?}");
+    let held = format!("held  until Pod {ns}/web no longer uses it; policy {ns}\n");
+    let is_held = |said: &Output| {
+        for text in ["   ALLOWED, and held\n", "held          1   ConfigMap 1\n", warning, &held] {
+            assert!(said.stdout.contains(text) && said.code == 0, "{text}: {said:?}");
+        }
+        for guess in ["perhaps", "deleted?", "broken"] {
+            assert!(!said.stdout.contains(guess), "{guess}: {said:?}");
+        }
+    };
+    is_held(&said);
     kubectl(plane, &["delete", "configmap", "settings", "-n", &ns, "--wait=false"]);
+
+    // The API server also answers about a Terminating object.
+    let holds = format!("belay holds it for: Pod {ns}/web");
     let said = why(&dev, &ns, "settings", "has been Terminating since");
-    let unknown = "it is unknown whether an object needs it: you may not read the policies";
-    assert!(said.stdout.contains(unknown) && said.code == 3, "{said:?}");
+    assert!(said.stdout.contains(&holds) && said.code == 1, "{said:?}");
+    let json = crate::json(&belay_as(&dev, &["why", "cm/settings", "-n", &ns, "-o", "json"]));
+    assert!(!json.to_string().contains("deployments.apps"), "{json:#}");
+    for command in [
+        &["stuck", "-n", &ns, "--longer-than=1s"][..],
+        &["release", "cm/settings", "-n", &ns, "--dry-run"],
+        &["release", "cm/settings", "-n", &ns, "--timeout=3"],
+    ] {
+        pause(Duration::from_secs(1));
+        let said = belay_as(&dev, command);
+        let all = said.stdout.clone() + &said.stderr;
+        assert!(all.contains(&holds) && said.code == 1, "{command:?}: {said:?}");
+    }
+    for who in [&dev, plane.kubeconfig()] {
+        let said = belay_as(who, &["impact", "cm/settings", "-n", &ns]);
+        let before = "configmap \"settings\" is already Terminating; next: kubectl belay why ";
+        assert!(said.stdout.contains(before), "{said:?}");
+    }
+}
+
+#[test]
+fn impact_does_not_claim_a_loss_that_it_cannot_know() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-perhaps");
+    storage_class(plane, &ns);
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    plane.apply(&config_map("kept").with_namespace(&ns)).unwrap();
+    let free = claim("free").with(json!({"spec": {"storageClassName": ns}}));
+    plane.apply(&free.with_namespace(&ns)).unwrap();
+    let volume = eventually("a bound claim", LIMIT, || {
+        match plane.api().field("pvc/free", &ns, ".spec.volumeName")? {
+            volume if volume.is_empty() => Err("it is not bound".into()),
+            volume => Ok(volume),
+        }
+    })
+    .unwrap();
+    let lost = format!("pvc/free; this perhaps destroys 1 resource for good: {volume}\n");
+    eventually("the loss", LIMIT, || {
+        let said = belay_as(&dev, &["impact", "cm/kept", "pvc/free", "-n", &ns]);
+        if said.stdout.contains(&lost) { Ok(()) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
 }
 
 #[test]
@@ -250,6 +303,32 @@ fn impact_asks_the_api_server_about_the_given_cascade() {
     .unwrap();
     let said = impact("background");
     assert!(said.stdout.contains("   ALLOWED\n") && said.code == 0, "{said:?}");
+
+    // An administrator gets the same step.
+    let step = |who: &Path, name: &str| {
+        let asked = ["impact", &format!("cm/{name}"), "-n", &ns, "--cascade=orphan", "-o", "json"];
+        crate::json(&belay_as(who, &asked))["nextStep"].clone()
+    };
+    let admin = plane.kubeconfig();
+    for who in [&dev, admin] {
+        assert_eq!(step(who, "parent"), "use --cascade=background");
+    }
+    // Another cascade would delete the claim that the policy keeps.
+    let spec = json!({"targets": [policy::target("", "persistentvolumeclaims", &ns)],
+        "protect": {"fromOrphaning": {}}});
+    policy::apply(plane, &format!("{ns}-claims"), spec);
+    plane.apply(&config_map("store").with_namespace(&ns)).unwrap();
+    let uid = plane.api().field("configmap/store", &ns, ".metadata.uid").unwrap();
+    let data = claim("data").with_owner(owner("ConfigMap", "store", &uid));
+    plane.apply(&data.with_namespace(&ns)).unwrap();
+    let expected = "keep configmap \"store\"; --cascade=background deletes persistentvolumeclaim \
+                    \"data\" as well";
+    eventually("the step", LIMIT, || match step(&dev, "store") {
+        step if step == expected => Ok(()),
+        step => Err(step.to_string().into()),
+    })
+    .unwrap();
+    assert_eq!(step(admin, "store"), expected);
 }
 
 #[test]

@@ -225,6 +225,24 @@ fn an_object_outside_of_the_deletion_keeps_a_hold() {
     .unwrap();
 }
 
+/// A bound claim and its volume work without their StorageClass.
+#[test]
+fn the_deletion_of_a_storage_class_breaks_no_bound_claim() {
+    let plane = &world().plane;
+    let ns = plane.namespace("class-broken").unwrap();
+    storage_class(plane, &ns);
+    hold_claims(plane, &ns);
+    bound_claims(plane, &ns, &["data"]);
+    let template = json!({"metadata": {"name": "logs"}, "spec": {"storageClassName": ns,
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let set = workload("StatefulSet", "journal", &pod("journal"));
+    let spec = json!({"spec": {"serviceName": "journal", "volumeClaimTemplates": [template]}});
+    plane.apply(&set.with(spec).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 1);
+    let told = json(&belay(plane, &["impact", &format!("sc/{ns}"), "-o", "json"]));
+    assert_eq!(told["summary"]["broken"]["byKind"], json!({"StatefulSet": 1}), "{told:#}");
+}
+
 /// Claims that are already Terminating are deleted after their last users, with their volumes.
 #[test]
 fn terminating_claims_are_deleted_with_their_last_users() {
@@ -235,7 +253,12 @@ fn terminating_claims_are_deleted_with_their_last_users() {
 
     // With a hold, a Deployment without Pods is still a user.
     let why = belay(plane, &["why", "pvc/data", "-n", &ns]).stdout;
-    assert!(why.contains("; to end the use, delete Deployment web\n"), "{why}");
+    let loss = format!(
+        "    to end the use, delete Deployment web; then volume {} is deleted as well, unless its \
+         reclaimPolicy is Retain\n",
+        volumes[0]
+    );
+    assert!(why.contains(&loss), "{why}");
     assert!(why.contains("to finish the deletion: first delete Deployment "), "{why}");
 
     let asked = ["impact", "deploy/web", "-n", &ns];

@@ -48,6 +48,16 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     .unwrap();
 
     kubectl(&plane, &["delete", "pauses", "--all"]);
+    // Without a terminal, the commands show their effect before they ask for --yes.
+    let effects: [(&[&str], &str); 2] = [
+        (&begin[..3], "belay will deny nothing in the whole cluster for 10m."),
+        (&["admin", "uninstall"], "This removes belay's protection from the whole cluster."),
+    ];
+    for (command, effect) in effects {
+        let said = belay(&plane, command);
+        assert!(said.stderr.contains(&format!("{effect}\nerror: ")), "{said:?}");
+        assert!(said.stderr.contains("hint: add --yes") && said.code == 2, "{said:?}");
+    }
     let asked = answer(&plane, "pause --for=10m --reason=INC-1", "yes\n");
     assert_eq!(asked.1, 0, "{asked:?}");
     let question = "belay will deny nothing in the whole cluster for 10m. Type yes to continue: ";
@@ -126,6 +136,10 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     let kept = "configmap \"kept\" stays Terminating until its deletion is approved; policy ";
     let why = belay(&plane, &["why", "configmap/kept", "-n", &ns]).stdout;
     assert!(why.contains(", and then stays Terminating while:\n"), "{why}");
+    assert!(why.contains("(always, action Deny, paused until 2"), "{why}");
+    let impact = belay(&plane, &["impact", "configmap/settings", "-n", &ns]);
+    let warning = "\nwarning     paused until 2";
+    assert!(impact.stdout.contains(warning) && impact.code == 0, "{impact:?}");
     let delete = ["configmap", "kept", "-n", &ns, "--wait=false"];
     let deleted = plane.kubectl(&[&["delete"], &delete[..]].concat()).unwrap();
     assert!(deleted.ok() && deleted.stderr.contains(kept), "{deleted:?}");

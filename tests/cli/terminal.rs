@@ -22,12 +22,13 @@ use crate::{LIMIT, belay, belay_as, kubectl, policy, world};
 /// A terminal of so many columns.
 struct Terminal {
     columns: u16,
+    rows: u16,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Terminal {
     fn of(columns: u16) -> Self {
-        Self { columns, environment: vec![("TERM", "xterm".to_owned())] }
+        Self { columns, rows: 24, environment: vec![("TERM", "xterm".to_owned())] }
     }
 
     fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -51,7 +52,7 @@ impl Terminal {
         let mut options = OpenOptions::new();
         let flags = rustix::fs::OFlags::NOCTTY.bits().try_into().unwrap();
         let slave = options.read(true).write(true).custom_flags(flags).open(path).unwrap();
-        let size = Winsize { ws_row: 24, ws_col: self.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: self.rows, ws_col: self.columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&slave, size).unwrap();
         let end = || Stdio::from(slave.try_clone().unwrap());
         let mut child = command
@@ -257,6 +258,8 @@ fn lines_keep_to_the_width_of_the_terminal() {
         let more = plain(&Terminal::of(columns + 40).shows(IMPACT).0);
         assert!(more.lines().count() <= shown.lines().count(), "{columns}:\n{shown}\n{more}");
     }
+    let rowless = Terminal { rows: 0, ..Terminal::of(160) };
+    assert_eq!(rowless.shows(IMPACT), Terminal::of(160).shows(IMPACT));
     // COLUMNS overrides the width of the terminal.
     let narrow = Terminal::of(200).with("COLUMNS", "60").shows(IMPACT).0;
     assert_eq!(narrow, Terminal::of(60).shows(IMPACT).0);

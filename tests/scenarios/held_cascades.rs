@@ -286,6 +286,13 @@ fn s35_a_stateful_set_with_retain_leaves_its_claims() {
     apply_owning_set(&team);
     let none = r#"{"metadata":{"ownerReferences":null}}"#;
     team.kubectl(&["patch", "pvc/data-db-0", "--type=merge", "-p", none]).failure().unwrap();
+    // The advice does not lead to the deletion of the claim.
+    let orphan = team.delete(&["sts/db", "--cascade=orphan"]);
+    let advice = "Keep statefulset.apps \"db\", or first set \
+                  spec.persistentVolumeClaimRetentionPolicy.whenDeleted to Retain; \
+                  --cascade=background deletes persistentvolumeclaim \"data-db-0\" as well.";
+    let refused = orphan.failure().unwrap();
+    assert!(refused.contains(advice), "{refused}");
     let retain = r#"{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenDeleted":"Retain"}}}"#;
     team.kubectl(&["patch", "sts/db", "--type=merge", "-p", retain]).success().unwrap();
     eventually("a claim without an owner", SOON, || {
@@ -295,6 +302,12 @@ fn s35_a_stateful_set_with_retain_leaves_its_claims() {
         }
     })
     .unwrap();
+    eventually("a DELETE that passes", SOON, || {
+        team.delete(&["sts/db", "--cascade=orphan"]).success().map(drop)
+    })
+    .unwrap();
+    team.wait_until_deleted("sts/db");
+    team.assert_exists("pvc/data-db-0");
 }
 
 #[test]

@@ -62,6 +62,20 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     assert!(refused.contains("update.belay.dev\" denied the request"), "{refused}");
 }
 
+#[test]
+fn w23_more_protection_needs_no_approval() {
+    let team = Team::new(&world().plane, "w23-label");
+    let settings = object("v1", "ConfigMap", "settings");
+    team.apply(&settings.with_protect_label("WhileUsed"));
+    let label = |value: &str| {
+        let label = format!("belay.dev/protect={value}");
+        team.kubectl(&["label", "configmap/settings", &label, "--overwrite"])
+    };
+    label("Always").success().unwrap();
+    team.kubectl(&["delete", "configmap/settings"]).failure().unwrap();
+    label("WhileUsed").failure().unwrap();
+}
+
 /// Kubernetes copies the label of a Service to its Endpoints and EndpointSlice.
 #[test]
 fn h104_the_label_of_a_service_leaves_its_endpoints_with_it() {

@@ -17,8 +17,9 @@ use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{CONCURRENT_READS, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
+use crate::decide::only_wait;
 use crate::objects::{
-    ApiError, CRDS, ObjectRef, condition, is_plain_name, list_at, one_line_name, text_at,
+    ApiError, CRDS, ObjectRef, condition, is_plain_name, list_at, one_line_name, text_at, texts_at,
 };
 
 /// The facts that explain why objects are not deleted.
@@ -114,9 +115,13 @@ pub async fn evidence(
     evidence.more_groups = reader.info(CRDS.0, CRDS.1, "").is_none();
     evidence.of_files = snapshot.kinds_in_files.is_some();
     let pods = found.iter().any(|found| found.object_ref.is_of(("", "pods")));
+    // The workloads may be the controllers of other finalizers.
+    let has_others =
+        |found: &&TerminatingObject| !only_wait(texts_at(&found.object, "/metadata/finalizers"));
+    let foreign = found.iter().any(has_others);
     let (broken, workloads, nodes, webhooks, conversions, events, users) = tokio::join!(
         reader.broken(),
-        reader.workloads(),
+        async { if foreign { reader.workloads().await } else { Default::default() } },
         async { if pods { reader.nodes().await } else { None } },
         reader.webhooks(found),
         reader.conversions(),

@@ -54,7 +54,7 @@ impl DeletionState {
     /// Reads the cluster before a later wave. The API server then decides about each DELETE.
     pub async fn read_again(selection: &Selection) -> Result<Self, CommandError> {
         let inspection = inspect(selection).await?;
-        let impact = Impact::new(&inspection, None, selection.cascade.into());
+        let impact = Impact::new(&inspection, None, selection.cascade.into(), None);
         Self::new(inspection, impact, None, selection.cascade).await
     }
 

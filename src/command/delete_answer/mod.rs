@@ -5,10 +5,15 @@
 mod server;
 
 pub use self::server::{DeniedBlocker, ServerAnswer, ServerDenial};
+use serde_json::Value;
+
+use crate::cluster::Snapshot;
+use crate::command::diagnosis::HoldState;
 use crate::command::document::{FailedRead, ReportedVerdict};
+use crate::command::session::UserSession;
 use crate::command::webhooks::{MISSING, Webhooks};
 use crate::decide::{HOLD_WARNING, Verdict};
-use crate::objects::{ObjectRef, without_controls};
+use crate::objects::{KindInfo, ObjectRef, text_at, without_controls};
 
 /// The number of concurrent DELETEs, also as dry runs.
 pub const CONCURRENT_DELETES: usize = 8;
@@ -37,9 +42,44 @@ pub struct DeleteAnswer {
     /// The warnings of the API server, if its answer replaces the verdict, and why policies are
     /// not enforced.
     pub warnings: Vec<String>,
+    /// Until when belay's hold keeps the object, if the answer of the API server replaces the
+    /// verdict.
+    pub held_until: Option<String>,
     /// Why the answer of the API server is unknown.
     pub unanswered: Option<FailedRead>,
 }
+
+/// What the hold on a Terminating object waits for. If the user may not read all of it, belay's
+/// warning about a dry run of the DELETE decides.
+pub async fn hold_state(
+    session: &UserSession,
+    snapshot: &Snapshot,
+    (info, object_ref): (&KindInfo, &ObjectRef),
+    object: &Value,
+) -> HoldState {
+    let key = {
+        let world = snapshot.context.world.read();
+        world.key(object_ref).filter(|_| world.loaded)
+    };
+    let state = match &key {
+        Some(key) => HoldState::check(snapshot, key, object).await,
+        // Without its policies, every object looks unprotected.
+        None => HoldState::unknown("you may not read the policies"),
+    };
+    if state.known || session.asks_files() {
+        return state;
+    }
+    let (user, target) = ((&session.caller, &session.me), (object_ref, text_at(object, UID)));
+    match ServerAnswer::ask(user, info, target, None).await {
+        ServerAnswer::Accepts(warnings) => {
+            warnings.iter().find_map(|text| HoldState::from_warning(text)).unwrap_or(state)
+        }
+        _ => state,
+    }
+}
+
+/// The path of the uid in an object.
+const UID: &str = "/metadata/uid";
 
 impl DeleteAnswer {
     /// Merges the verdict of the command and the answer of the API server. `local` is `None` if
@@ -64,13 +104,15 @@ impl DeleteAnswer {
                     .extend((is_policy && webhooks.are_missing()).then(|| MISSING.to_owned()));
             }
             Some(ServerAnswer::Accepts(warnings)) => {
-                let is_held = warnings.iter().any(|warning| warning.contains(HOLD_WARNING));
+                let held = warnings.iter().find_map(|warning| warning.split_once(HOLD_WARNING));
+                let until = held.map(|(_, until)| until);
                 answer = Self::from_verdict(target, Some(Verdict::allow(target.clone())));
                 answer.reported = match warnings.is_empty() {
                     true => ReportedVerdict::Allow,
-                    false if is_held => ReportedVerdict::Hold,
+                    false if until.is_some() => ReportedVerdict::Hold,
                     false => ReportedVerdict::Warn,
                 };
+                answer.held_until = until.map(without_controls);
                 answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
                 let why = match webhooks.are_missing() {
                     true if is_policy => Some(MISSING),
@@ -105,6 +147,7 @@ impl DeleteAnswer {
             next_step: None,
             refused: None,
             warnings: Vec::new(),
+            held_until: None,
             unanswered: None,
         }
     }

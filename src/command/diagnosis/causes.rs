@@ -147,18 +147,23 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
         and_more(pods.len() - 1, "Pod"),
         if pods.len() == 1 { "s" } else { "" }
     );
-    let describe = format!("kubectl describe pods/{pod} -n {}", claim.namespace);
-    let next = match controller {
+    let step = match controller {
         // A controller without Pods still keeps belay's hold.
         Some(controller) if finalizers_of(&found.object).into_iter().any(is_hold) => {
-            format!("{describe}; to end the use, delete {controller}")
+            format!("delete {controller}")
         }
-        Some(controller) => {
-            format!("{describe}; to end the use, scale down or delete {controller}")
-        }
-        None => describe,
+        Some(controller) => format!("scale down or delete {controller}"),
+        None => format!("delete Pod {pod}"),
     };
+    let loss = match text_at(&found.object, "/spec/volumeName") {
+        "" => String::new(),
+        volume => {
+            format!("; then volume {volume} is deleted as well, unless its reclaimPolicy is Retain")
+        }
+    };
+    let next = format!("kubectl describe pods/{pod} -n {}", claim.namespace);
     let shown = pods.iter().take(5).map(|user| format!("spec.volumes of Pod {} name it", user.pod));
+    let shown = shown.chain([format!("to end the use, {step}{loss}")]);
     Finding::new(Cause::InUse, says, next).with(shown)
 }
 

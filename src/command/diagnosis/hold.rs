@@ -9,9 +9,11 @@ use serde_json::Value;
 use super::finding::{Cause, Finding};
 use crate::cluster::release::by_hand::check_by_hand;
 use crate::cluster::{ObjectKey, Snapshot};
-use crate::decide::{self, describe_cause, step_to_end_use};
+use crate::decide::{
+    self, ENDS_USE, HOLD_WARNING, UNTIL_APPROVED, describe_cause, step_to_end_use,
+};
 use crate::hold::{ReleaseReason, UseCheck};
-use crate::objects::ObjectRef;
+use crate::objects::{ObjectRef, without_controls};
 
 /// What a release waits for.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -44,6 +46,17 @@ impl HoldState {
     pub fn unknown(why: &str) -> Self {
         let r#for = vec![why.to_owned()];
         Self { free: false, released_by_belay: true, known: false, r#for, step: None }
+    }
+
+    /// The state in belay's warning about a DELETE; `None` if it names no cause.
+    pub fn from_warning(warning: &str) -> Option<Self> {
+        let (_, until) = warning.split_once(HOLD_WARNING)?;
+        let cause = match until.split_once(ENDS_USE) {
+            Some((users, _)) => without_controls(users),
+            None if until.starts_with(UNTIL_APPROVED) => cause_text(&decide::Cause::Always),
+            None => return None,
+        };
+        Some(Self { known: true, ..Self::unknown(&cause) })
     }
 
     /// The state from the result of a count.

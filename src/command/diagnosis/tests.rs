@@ -328,16 +328,19 @@ fn a_volume_in_use_names_its_users() {
     evidence.users.insert(key, vec![user("web-0", Some("StatefulSet web"))]);
     let used = of(&claim, &evidence);
     assert_eq!(used.says, "Pod web-0 of StatefulSet web uses it");
-    assert_eq!(
-        used.next,
-        "kubectl describe pods/web-0 -n shop; to end the use, scale down or delete StatefulSet web"
-    );
+    assert_eq!(used.next, "kubectl describe pods/web-0 -n shop");
+    let step = |used: &Finding| used.evidence.last().unwrap().clone();
+    assert_eq!(step(&used), "to end the use, scale down or delete StatefulSet web");
+    let mut bound = claim.clone();
+    bound.object["spec"] = json!({"volumeName": "pv-1"});
+    let loss = "; then volume pv-1 is deleted as well, unless its reclaimPolicy is Retain";
+    assert!(step(&of(&bound, &evidence)).ends_with(loss));
     let mut held = claim.clone();
     held.object["metadata"]["finalizers"] =
         json!(["kubernetes.io/pvc-protection", "belay.dev/hold"]);
     let pods = find_causes(&held, &Survey::default(), &evidence, &Hold::default());
-    let next = &pods.iter().find(|finding| finding.cause == Cause::InUse).unwrap().next;
-    assert!(next.ends_with("; to end the use, delete StatefulSet web"), "{next}");
+    let used = pods.iter().find(|finding| finding.cause == Cause::InUse).unwrap();
+    assert_eq!(step(used), "to end the use, delete StatefulSet web");
     let volume = |phase: &str| {
         let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
             "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::affinity::NodeAffinity;
+use crate::graph::Node;
 use crate::objects::{KindInfo, list_at, text_at};
 
 /// The kinds that are read as complete objects, because the graph omits the fields that this
@@ -125,6 +126,17 @@ impl BackingResources {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Whether this user of a StorageClass does not need it: a volume, or a claim with a volume.
+    pub fn outlives_class(&self, user: Node<'_>) -> bool {
+        match user.info().group_resource() {
+            ("", "persistentvolumes") => true,
+            ("", "persistentvolumeclaims") => {
+                self.claims.contains_key(&(user.namespace().to_owned(), user.name().to_owned()))
+            }
+            _ => false,
         }
     }
 

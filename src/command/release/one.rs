@@ -11,6 +11,7 @@ use crate::cluster::election::LeaderInfo;
 use crate::cluster::release::{DriverReport, by_hand};
 use crate::cluster::{Context, ObjectKey, Snapshot};
 use crate::command::CommandError;
+use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, HoldState, consent_to, finalizers_of, holding_policies, is_unanswered,
     unread_approvals,
@@ -190,7 +191,13 @@ impl Release {
         let object = caller.object(info, namespace, name).await;
         let object = object.map_err(|error| unread(&what, &error))?;
         let Some(object) = object else { return Ok(self.deleted_answer()) };
-        Ok(self.held_answer(HoldState::check(&self.snapshot, &self.key, &object).await))
+        Ok(self.held_answer(self.hold_state(&object).await))
+    }
+
+    /// What the hold of the object waits for.
+    async fn hold_state(&self, object: &Value) -> HoldState {
+        let TargetObject { session, info, object_ref, .. } = &self.target;
+        hold_state(session, &self.snapshot, (info, object_ref), object).await
     }
 
     /// Waits because the leader did not respond to the request. If the leader has just stopped,
@@ -277,7 +284,7 @@ impl Release {
 
     /// Whether the object would be released now.
     async fn preview(&self) -> ReleaseOutput {
-        let hold = HoldState::check(&self.snapshot, &self.key, &self.target.json).await;
+        let hold = self.hold_state(&self.target.json).await;
         // The leader releases holds only on some kinds. Without a leader, this command releases
         // holds on all kinds.
         let is_released = hold.free

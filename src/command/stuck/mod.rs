@@ -15,6 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::report::{StuckObject, StuckReport};
 use super::CommandError;
+use super::delete_answer::hold_state;
 use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -166,6 +167,7 @@ fn needs_whole(object: &TerminatingObject) -> bool {
     let kinds = [
         "namespaces",
         "pods",
+        "persistentvolumeclaims",
         "persistentvolumes",
         "customresourcedefinitions.apiextensions.k8s.io",
     ];
@@ -192,21 +194,23 @@ async fn check_holds(
     let installed = snapshot.is_installed() || session.asks_files();
     // A user who may not read the Lease does not see who is the leader.
     let unled = installed && matches!(session.leader().await, Ok(None));
-    // Without the policies, no object would appear to be protected.
-    let counts = installed && snapshot.context.world.read().loaded;
     let held = first_in_turns(&held, most, |held| namespace_of(held));
     let holds = held.into_iter().enumerate().map(|(index, held)| async move {
-        let state = match counts && index < most {
-            true => check_hold(snapshot, held).await,
+        let state = match installed && index < most {
+            true => Some(check_hold(session, snapshot, held).await),
             false => None,
         };
-        let is_left_out = counts && index >= most;
+        let is_left_out = installed && index >= most;
         (held.uid.clone(), Hold { state, is_left_out, installed, no_leader: unled })
     });
     futures_util::stream::iter(holds).buffer_unordered(MAX_CONCURRENT).collect().await
 }
 
-async fn check_hold(snapshot: &Snapshot, held: &TerminatingObject) -> Option<HoldState> {
-    let place = add_object(snapshot, &held.object_ref, &held.object).await?;
-    Some(HoldState::check(snapshot, &place, &held.object).await)
+async fn check_hold(
+    session: &UserSession,
+    snapshot: &Snapshot,
+    held: &TerminatingObject,
+) -> HoldState {
+    add_object(snapshot, &held.object_ref, &held.object).await;
+    hold_state(session, snapshot, (&held.info, &held.object_ref), &held.object).await
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::terminating::TerminatingObject;
-use crate::command::diagnosis::{Cause, Finding};
+use crate::command::diagnosis::{Cause, Finding, why_irreversible};
 use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
@@ -35,6 +35,9 @@ pub struct StuckObject {
     since: String,
     /// The causes, most likely first.
     causes: Vec<Finding>,
+    /// Whether the deletion would lose the data of a claim, and `undo` can create it again.
+    #[serde(skip)]
+    loses_data: bool,
     #[serde(skip)]
     seconds: i64,
 }
@@ -45,6 +48,9 @@ impl StuckObject {
         Self {
             object: Object::of_kind(&stuck.info, namespace, name).with_uid(&stuck.uid),
             since: stuck.since.to_string(),
+            loses_data: stuck.object_ref.is_volume()
+                && why_irreversible(&stuck.info).is_none()
+                && causes.iter().any(|cause| cause.finalizer.is_some()),
             causes,
             seconds: now.as_second().saturating_sub(stuck.since.as_second()),
         }
@@ -101,7 +107,12 @@ impl StuckObject {
             told.push(next);
             text.push_str(&view.screen.behind(heading, 8, next));
         }
-        text + &more.map_or(String::new(), |more| view.screen.paragraph(2, &more))
+        text.push_str(&more.map_or(String::new(), |more| view.screen.paragraph(2, &more)));
+        if self.loses_data {
+            let undo = format!("kubectl belay undo {}", self.object.typed);
+            text.push_str(&view.screen.behind("  if the deletion is a mistake: ", 8, &undo));
+        }
+        text
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::cluster::release::settle;
 use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
 use crate::cluster::{ObjectKey, Snapshot};
+use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
     guarded_finalizers, why_irreversible,
@@ -58,12 +59,12 @@ impl Terminating {
         let finalizers = BlockingFinalizer::all(&target.json, object_ref);
         let is_held = finalizers.iter().any(|finalizer| finalizer.ours);
         let key = snapshot.context.world.read().key(object_ref).filter(|_| is_held);
-        let loaded = snapshot.context.world.read().loaded;
-        let hold = match &key {
-            // Without its policies, every object looks unprotected.
-            Some(_) if !loaded => Some(HoldState::unknown("you may not read the policies")),
-            Some(key) => Some(HoldState::check(snapshot, key, &target.json).await),
-            None => None,
+        let hold = match is_held {
+            true => {
+                let object = (&target.info, object_ref);
+                Some(hold_state(&target.session, snapshot, object, &target.json).await)
+            }
+            false => None,
         };
         let hold = hold.map(|hold| HoldState {
             released_by_belay: hold.released_by_belay && !no_leader,

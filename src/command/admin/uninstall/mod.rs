@@ -55,7 +55,7 @@ pub struct UninstallArguments {
 }
 
 pub fn run(arguments: UninstallArguments) -> Result<ExitCode, CommandError> {
-    let must_ask = !arguments.dry_run && arguments.confirm.must_ask()?;
+    let must_ask = !arguments.dry_run && !arguments.confirm.is_confirmed();
     block_on(uninstall(arguments, must_ask))?
 }
 

@@ -27,7 +27,7 @@ pub struct AcceptedPart {
 
 impl AcceptedPart {
     pub fn new(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Self {
-        let outcomes = ImpactOutcomes::new(inspection, targets, cascade, &[]);
+        let outcomes = ImpactOutcomes::new(inspection, targets, cascade, &[], None);
         Self {
             targets: targets.iter().map(|id| Object::at(&inspection.graph, *id)).collect(),
             destroyed: destroyed(inspection, &outcomes),
@@ -39,19 +39,22 @@ impl AcceptedPart {
         let named: Vec<String> =
             self.targets.iter().take(MAX_NAMED).map(|target| target.label(namespace)).collect();
         let more = and_more(self.targets.len() - named.len(), "object");
-        let destroys = match self.destroyed.len() {
-            0 => String::new(),
-            count => {
-                let resources = self.destroyed.iter().map(|one| one.name.as_str());
-                let resources = resources.collect::<Vec<_>>().join(", ");
-                format!("; this destroys {} for good: {resources}", counted(count, "resource"))
+        let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none();
+        let (known, unknown): (Vec<_>, Vec<_>) = self.destroyed.iter().partition(is_known);
+        let destroys = [("destroys", known), ("perhaps destroys", unknown)].map(|(verb, all)| {
+            let resources: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+            let count = counted(all.len(), "resource");
+            match all.is_empty() {
+                true => String::new(),
+                false => format!("; this {verb} {count} for good: {}", resources.join(", ")),
             }
-        };
+        });
         let least = if count > MAX_ASKED { "at least " } else { "" };
         format!(
-            "kubectl deletes {least}{} of these {count} objects without an approval: {}{more}{destroys}",
+            "kubectl deletes {least}{} of these {count} objects without an approval: {}{more}{}",
             self.targets.len(),
-            named.join(", ")
+            named.join(", "),
+            destroys.concat()
         )
     }
 }

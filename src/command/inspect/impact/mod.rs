@@ -132,7 +132,8 @@ pub async fn assess(
     if let Some(asked) = &asked {
         verdict = Some(asked.answer.verdict.clone());
     }
-    let mut impact = Impact::new(inspection, verdict.as_ref(), cascade.into());
+    let held_until = asked.as_ref().and_then(|asked| asked.answer.held_until.as_deref());
+    let mut impact = Impact::new(inspection, verdict.as_ref(), cascade.into(), held_until);
     let mut predecessors = Predecessors::new();
     if let Some(asked) = asked {
         let TargetAnswers { answer, predecessors: denied, accepted } = asked;

@@ -12,7 +12,7 @@ use crate::command::why::NeededApproval;
 use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
 use crate::graph::{Certainty, DeletionOutcome, Fate, Graph, Node, NodeId, Propagation};
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{NumberMap, and_more, is_hold};
+use crate::objects::{NumberMap, STORAGE_CLASSES, and_more, is_hold};
 
 /// The maximum number of objects that a note names.
 const MAX_NAMED: usize = 2;
@@ -53,11 +53,13 @@ pub struct BrokenUser {
 
 impl<'s> ImpactOutcomes<'s> {
     /// The outcomes if the targets are deleted with this propagation policy, with these approvals.
+    /// `held`: a held target, and until when it stays by belay's warning.
     pub fn new(
         inspection: &'s Inspection,
         targets: &[NodeId],
         cascade: Propagation,
         approvals: &[NeededApproval],
+        held: Option<(NodeId, &str)>,
     ) -> Self {
         let graph = &inspection.graph;
         let targets = targets.iter().filter_map(|id| graph.get(*id));
@@ -73,6 +75,10 @@ impl<'s> ImpactOutcomes<'s> {
         let mut holds = forecasts(inspection, &reached);
         for id in approved(inspection, approvals, cascade) {
             holds.entry(id).and_modify(|forecast| *forecast = HoldForecast::Unprotected);
+        }
+        if let Some((id, until)) = held {
+            let reported = HoldForecast::Reported(until.to_owned());
+            holds.entry(id).and_modify(|forecast| *forecast = reported);
         }
         let mut users = HoldUsers::new();
         let (mut possible, mut certain) = (BTreeSet::new(), BTreeSet::new());
@@ -93,7 +99,7 @@ impl<'s> ImpactOutcomes<'s> {
                 HoldForecast::Unknown(_) if inspection.policy_state != PolicyState::None => {
                     possible.insert(*id);
                 }
-                HoldForecast::Approval | HoldForecast::Unknown(_) => {}
+                HoldForecast::Approval | HoldForecast::Reported(_) | HoldForecast::Unknown(_) => {}
             }
         }
         let deletion = |targets: &[_], is_certain: bool| {
@@ -229,8 +235,8 @@ impl<'s> ImpactOutcomes<'s> {
         !self.possible.waits.contains_key(&id)
             && match self.holds.get(&id) {
                 Some(HoldForecast::Users(_)) => !self.after(id).is_empty(),
-                Some(HoldForecast::Approval | HoldForecast::Unknown(_)) => true,
                 Some(HoldForecast::Unprotected) | None => false,
+                Some(_) => true,
             }
     }
 
@@ -258,6 +264,7 @@ impl<'s> ImpactOutcomes<'s> {
             Some(HoldForecast::Approval) => {
                 reasons.push("until its deletion is approved".to_owned());
             }
+            Some(HoldForecast::Reported(until)) => reasons.push(format!("until {until}")),
             Some(HoldForecast::Unknown(why)) => {
                 reasons.push(format!("until belay releases it ({why})"));
             }
@@ -295,8 +302,11 @@ impl<'s> ImpactOutcomes<'s> {
                 continue;
             }
             let is_certain = fate.certainty == Certainty::Certain;
+            let class =
+                graph.get(lost).is_some_and(|lost| lost.object_ref().is_of(STORAGE_CLASSES));
             for (user, certainty) in self.possible.fates.broken_by(graph, lost) {
-                if self.possible.fates.may_be_lost(user.node.id()) {
+                let outlives = class && self.inspection.backing.outlives_class(user.node);
+                if outlives || self.possible.fates.may_be_lost(user.node.id()) {
                     continue;
                 }
                 let root = self.staying_root(user.node);

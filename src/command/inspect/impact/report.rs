@@ -173,14 +173,24 @@ pub struct EdgeReport {
 }
 
 impl Impact {
-    /// The report on the deletion of the targets with this propagation policy.
-    pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
+    /// The report on the deletion of the targets with this propagation policy. `held_until`: what
+    /// belay's hold waits for, by its warning.
+    pub fn new(
+        inspection: &Inspection,
+        verdict: Option<&Verdict>,
+        cascade: Propagation,
+        held_until: Option<&str>,
+    ) -> Self {
         let graph = &inspection.graph;
         // A denied deletion has these effects if it is approved.
         let denied = verdict.filter(|verdict| verdict.decision == Decision::Deny);
         let approvals = denied.map_or_else(Vec::new, needed_approvals);
         let targets = inspection.deletable_targets();
-        let outcomes = ImpactOutcomes::new(inspection, &targets, cascade, &approvals);
+        let held = match targets.as_slice() {
+            [target] => held_until.map(|until| (*target, until)),
+            _ => None,
+        };
+        let outcomes = ImpactOutcomes::new(inspection, &targets, cascade, &approvals, held);
         let broken = outcomes.broken();
         let lacks_leader = inspection.no_leader && outcomes.has_holds();
         let mut summary = Summary::default();
@@ -302,6 +312,10 @@ impl Impact {
                 parent: Some(node),
             });
         }
+        let ends = already_terminating(inspection);
+        let pause = inspection.policies.pause(inspection.now());
+        let paused =
+            pause.map(|pause| format!("paused until {}: belay denies nothing", pause.until()));
         let mut not_read = inspection.rules_not_read.clone();
         not_read.extend(inspection.not_read.iter().cloned());
         if !outcomes.is_complete() {
@@ -341,7 +355,10 @@ impl Impact {
             cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
-            warnings: Vec::from_iter(lacks_leader.then(|| NO_LEADER.to_owned())),
+            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends, paused]
+                .into_iter()
+                .flatten()
+                .collect(),
             blockers,
             more: verdict.map_or(0, |verdict| verdict.more),
             next_step,
@@ -448,6 +465,17 @@ fn parent(
     let crd_kind = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
     let crd = graph.object(crd_kind, "", &format!("{resource}.{group}"))?;
     is_affected(crd.id()).then_some((crd.id(), "content"))
+}
+
+/// The warning about targets that were deleted before.
+fn already_terminating(inspection: &Inspection) -> Option<String> {
+    let targets = inspection.targets.iter().filter_map(|id| inspection.graph.get(*id));
+    let terminating: Vec<_> = targets.filter(|target| target.is_terminating()).collect();
+    let object = terminating.first()?.object_ref();
+    let others = and_more(terminating.len() - 1, "target");
+    let are = if terminating.len() == 1 { "is" } else { "are" };
+    let (name, arguments) = (object.quoted(), object.arguments());
+    Some(format!("{name}{others} {are} already Terminating; next: kubectl belay why {arguments}"))
 }
 
 /// The reason of a blocker if the API server itself refuses the deletion.

@@ -193,10 +193,12 @@ impl Report for WhyReport {
         view.screen.wrap(&text::text(self, view.is_complete(), view.verbose))
     }
 
-    /// 0 if it can be deleted, 1 if not, 3 if that is unknown.
+    /// 0 if the API server accepts the DELETE, 1 if not, 3 if that is unknown. For a Terminating
+    /// object: 0 if nothing blocks the deletion.
     fn exit_code(&self) -> u8 {
         match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
+            (false, None, ReportedVerdict::Hold) if self.refused_otherwise.is_none() => 0,
             (false, None, ReportedVerdict::Unknown) if self.refused_otherwise.is_none() => 3,
             (false, Some(terminating), _) if terminating.is_unknown() => 3,
             (false, ..) => 1,
@@ -278,8 +280,10 @@ impl WhyReport {
             .retain(|one| !not_read.iter().any(|other| other.resource == one.resource));
         let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
-        let blockers =
-            verdict.blockers.iter().map(|b| ExplainedBlocker::new(&world, verdict, b, known));
+        // The hold of a Terminating object explains these.
+        let is_hold = |blocker: &Blocker| hold.is_some() && blocker.decision == Decision::Hold;
+        let blockers = verdict.blockers.iter().filter(|blocker| !is_hold(blocker));
+        let blockers = blockers.map(|b| ExplainedBlocker::new(&world, verdict, b, known));
         let mut blockers: Vec<ExplainedBlocker> = blockers.collect();
         for (blocker, texts) in blockers.iter_mut().zip(answer.blocker_texts) {
             blocker.set_texts(texts);
@@ -442,7 +446,10 @@ fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option
 /// DELETE.
 fn protecting_policies(target: &TargetObject, world: &World) -> Vec<ProtectingPolicy> {
     let Some(node) = world.graph.object_by_ref(&target.object_ref) else { return Vec::new() };
-    let applied = situation(world).policies_of(ObjectFacts::of_node(node));
+    let situation = situation(world);
+    let applied = situation.policies_ignoring_pause(ObjectFacts::of_node(node));
+    let pause = situation.policies.pause(situation.now);
+    let pause = pause.map_or_else(String::new, |pause| format!(", paused until {}", pause.until()));
     let report = |applied: &AppliedPolicy<'_>| {
         let Policy { source, modes, .. } = applied.policy;
         let (protects, on_delete) =
@@ -451,7 +458,7 @@ fn protecting_policies(target: &TargetObject, world: &World) -> Vec<ProtectingPo
             name: policy_name(source),
             action: applied.action,
             named: source.to_string(),
-            effects: effects(applied.action, on_delete, protects.len()),
+            effects: effects(applied.action, on_delete, protects.len()) + &pause,
             protects,
         }
     };
