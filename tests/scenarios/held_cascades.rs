@@ -79,7 +79,13 @@ fn s11_a_cascade_that_waits_on_what_is_held_ends_when_that_is_released() {
     team.apply(&secret("child").with_owner(team.owner("ConfigMap", "parent")));
     team.apply(&reader("user", "secretRef", "child"));
 
-    let warning = team.deleted(&["configmap/parent", "--cascade=foreground"]);
+    let parent = ["configmap/parent", "--cascade=foreground"];
+    eventually("a webhook about the owner", SOON, || {
+        let dry = team.deleted(&[&parent[..], &["--dry-run=server"]].concat());
+        if dry.contains("Warning: ") { Ok(()) } else { Err(dry.into()) }
+    })
+    .unwrap();
+    let warning = team.deleted(&parent);
     assert!(warning.contains("Warning: "), "{warning}");
     assert!(warning.contains(&format!("Pod {ns}/user no longer uses it")), "{warning}");
     team.was_kept("secret/child");

@@ -23,8 +23,7 @@ impl Undo<'_> {
     pub(super) async fn detach(&mut self) -> Result<(), CommandError> {
         self.save_new().await?;
         // An earlier attempt may have failed.
-        self.retain_volumes().await?;
-        let mut failures = Vec::new();
+        let mut failures = Vec::from_iter(self.retain_volumes().await.err());
         for dependent in self.record.dependents.clone() {
             match self.detach_one(&dependent, false).await {
                 Err(error) if self.is_of_others(&dependent.object) => {

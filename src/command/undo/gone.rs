@@ -27,6 +27,7 @@ impl Reading<'_> {
     pub(super) async fn add_released_claims(
         &self,
         marker: &str,
+        missing: &[Object],
         found: &mut Found,
     ) -> Result<(), CommandError> {
         let api: Api<PersistentVolume> = Api::all(self.caller.client.clone());
@@ -44,8 +45,11 @@ impl Reading<'_> {
         volumes.sort_by_key(|volume| std::cmp::Reverse(released(volume)));
         for volume in volumes {
             let Some(released) = self.released_claim(volume, marker) else { continue };
-            let is_known = |known: &SavedObject| known.object.typed == released.0.object.typed;
-            if !found.objects.iter().any(is_known) {
+            let typed = &released.0.object.typed;
+            let is_known = found.objects.iter().any(|known| known.object.typed == *typed);
+            // Outside of a Terminating Namespace, a user may have deleted others on purpose.
+            let is_wanted = self.is_namespace() || missing.iter().any(|one| one.typed == *typed);
+            if !is_known && is_wanted {
                 found.objects.push(released.0);
                 found.volumes.push(released.1);
             }
@@ -54,31 +58,33 @@ impl Reading<'_> {
     }
 
     /// The claims that saved workloads need, and that are deleted already.
-    pub(super) fn missing_claims(&self, found: &Found) -> Vec<Object> {
-        let namespace = self.target.name();
-        let claim = |name: &str| {
-            let claim = ObjectRef::new(("", "persistentvolumeclaims"), namespace, name);
-            Object::of(&claim, &self.inspection.graph.kinds)
-        };
-        let sets = found.objects.iter().filter(|saved| saved.object.resource == "statefulsets");
-        let of_templates = sets.flat_map(|saved| {
-            let (set, spec) = (&saved.object.name, &saved.manifest["spec"]);
-            let start = spec["ordinals"]["start"].as_u64().unwrap_or_default();
-            let replicas = spec["replicas"].as_u64().unwrap_or(1).min(MAX_REPLICAS);
-            let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
-            let names = templates.filter_map(|one| one["metadata"]["name"].as_str());
-            names.flat_map(move |name| {
-                (0..replicas)
-                    .map(move |index| format!("{name}-{set}-{}", start.saturating_add(index)))
-            })
-        });
-        let mut missing: Vec<Object> = of_templates.map(|name| claim(&name)).collect();
-        let needed = self.missing(found).into_iter().map(|lost| lost.object);
-        missing.extend(needed.filter(|object| object.resource == "persistentvolumeclaims"));
-        let saved: HashSet<&str> =
-            found.objects.iter().map(|saved| saved.object.typed.as_str()).collect();
-        missing.retain(|object| !saved.contains(object.typed.as_str()));
-        missing
+    pub(super) async fn missing_claims(&self, found: &Found) -> Result<Vec<Object>, CommandError> {
+        let graph = &self.inspection.graph;
+        let mut missing = Vec::new();
+        for saved in found.objects.iter().filter(|saved| saved.object.resource == "statefulsets") {
+            let Some(node) = self.node(&saved.object) else { continue };
+            let Some(set) = self.whole(node).await? else { continue };
+            // Its status may not count a Pod that is deleted already.
+            let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
+            let start = set["spec"]["ordinals"]["start"].as_u64().unwrap_or_default();
+            let templates = set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
+            for template in templates.filter_map(|one| one["metadata"]["name"].as_str()) {
+                for index in 0..replicas.min(MAX_REPLICAS) {
+                    let ordinal = start.saturating_add(index);
+                    let name = format!("{template}-{}-{ordinal}", node.name());
+                    let claim =
+                        ObjectRef::new(("", "persistentvolumeclaims"), node.namespace(), &name);
+                    if graph.object_by_ref(&claim).is_none() {
+                        missing.push(Object::of(&claim, &graph.kinds));
+                    }
+                }
+            }
+        }
+        if self.is_namespace() {
+            let needed = self.missing(found).into_iter().map(|lost| lost.object);
+            missing.extend(needed.filter(|object| object.resource == "persistentvolumeclaims"));
+        }
+        Ok(missing)
     }
 
     /// The objects of the Namespace that saved objects need and that are deleted already.
@@ -115,22 +121,24 @@ impl Reading<'_> {
         let (spec, status) = (volume.spec?, volume.status?);
         let claim = spec.claim_ref?;
         let (name, uid) = (claim.name?, claim.uid?);
+        let target = self.target.object_ref();
+        let namespace = target.own_namespace();
         let released = status.last_phase_transition_time?.0.as_second();
         let is_released = status.phase.as_deref() == Some("Released")
             && spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
             && volume.metadata.deletion_timestamp.is_none()
-            && claim.namespace.as_deref() == Some(self.target.name())
+            && claim.namespace.as_deref() == Some(namespace)
             && self.target.deletion_time().is_some_and(|deleted| deleted <= released);
         if !is_released {
             return None;
         }
-        let target = ObjectRef::new(("", "persistentvolumeclaims"), self.target.name(), &name);
-        let object = Object::of(&target, &Kinds::default()).with_uid(&uid);
+        let claim = ObjectRef::new(("", "persistentvolumeclaims"), namespace, &name);
+        let object = Object::of(&claim, &Kinds::default()).with_uid(&uid);
         let volume_name = volume.metadata.name?;
         let storage = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"));
         let manifest = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "namespace": self.target.name(),
+            "metadata": {"name": name, "namespace": namespace,
                 "annotations": {RESTORED_FROM: uid, RESTORED_BY: marker}},
             "spec": {
                 "accessModes": spec.access_modes, "volumeMode": spec.volume_mode,

@@ -118,10 +118,14 @@ impl<'i> Reading<'i> {
             true => (Vec::new(), Vec::new()),
             false => self.workloads(&found.objects, options).await?,
         };
-        let mut missing_claims = Vec::new();
+        let mut missing_claims = self.missing_claims(&found).await?;
+        if self.is_namespace() || !missing_claims.is_empty() {
+            self.add_released_claims(marker, &missing_claims, &mut found).await?;
+            let saved: HashSet<&str> =
+                found.objects.iter().map(|saved| saved.object.typed.as_str()).collect();
+            missing_claims.retain(|claim| !saved.contains(claim.typed.as_str()));
+        }
         if self.is_namespace() {
-            self.add_released_claims(marker, &mut found).await?;
-            missing_claims = self.missing_claims(&found);
             let missing = self.missing(&found).into_iter().filter(|lost| !is_claim(&lost.object));
             let missing: Vec<_> = missing.collect();
             found.lost.extend(missing);
@@ -216,7 +220,7 @@ impl<'i> Reading<'i> {
         )))
     }
 
-    fn is_namespace(&self) -> bool {
+    pub(super) fn is_namespace(&self) -> bool {
         self.target.object_ref().is_namespace()
     }
 
@@ -376,7 +380,7 @@ impl<'i> Reading<'i> {
         SavedObject { object: self.object(node), manifest, owners, is_last }
     }
 
-    async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
+    pub(super) async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
         let read = self.caller.object(node.info(), node.namespace(), node.name()).await;
         let whole = read.map_err(|why| unread(&self.object(node), &why))?;
         let uid = node.uid().to_string();

@@ -2,6 +2,7 @@
 //! command writes it before its first change, and continues from it after an interruption. It
 //! contains whole objects, also Secrets, so only its owner may read it.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -227,9 +228,9 @@ impl UndoRecord {
         if !volumes.is_empty() {
             steps.push(format!("keep the data: set the reclaim policy of {volumes} to Retain"));
         }
-        let mut dependents: Vec<&Object> = self.dependents.iter().map(|one| &one.object).collect();
-        dependents.dedup_by_key(|object| object.uid.as_str());
-        let dependents = names(&mut dependents.into_iter());
+        let mut seen = HashSet::new();
+        let dependents = self.dependents.iter().map(|one| &one.object);
+        let dependents = names(&mut dependents.filter(|object| seen.insert(object.uid.as_str())));
         if !dependents.is_empty() {
             steps.push(format!("remove the owner reference from {dependents}"));
         }

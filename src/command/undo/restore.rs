@@ -16,7 +16,7 @@ use super::manifest::{
     ACCOUNT_NAME, RESTORED_BY, is_token_secret, manifest, without_allocated, without_token,
 };
 use super::read::read_record;
-use super::record::{LostObject, SavedObject, UndoRecord};
+use super::record::{LostObject, SavedObject, SavedVolume, UndoRecord};
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
@@ -112,7 +112,7 @@ impl Undo<'_> {
             return Ok(UndoOutcome::Taken);
         }
         let (mut uids, mut failed) = (HashMap::new(), Vec::new());
-        // Without them, workloads would begin with empty volumes, or not at all.
+        // Without the claims, workloads would begin with empty volumes. Pods wait for other objects.
         let mut lacks_data = false;
         for claim in &record.missing_claims {
             if self.read(claim).await?.is_none() {
@@ -126,7 +126,21 @@ impl Undo<'_> {
             failed.push(lost(&Object { typed, ..Object::default() }, error));
         }
         for object in record.dependents.iter().map(|one| &one.object) {
-            failed.extend(self.not_kept.get(&object.uid).map(|why| lost(object, why)));
+            let is_saved = record.objects.iter().any(|saved| saved.object.uid == object.uid);
+            let why = self.not_kept.get(&object.uid).map(String::as_str);
+            if why.is_some() {
+                failed.extend(why.map(|why| lost(object, why)));
+            } else if is_data(object) && !is_saved && !self.is_alive(object).await? {
+                let volume = record.volumes.iter().find(|volume| volume.claim_uid == object.uid);
+                failed.push(lost(object, &match volume {
+                    Some(SavedVolume { name, .. }) => format!(
+                        "it was deleted meanwhile; its volume {name} has the data, and the policy \
+                         Retain"
+                    ),
+                    None => "it was deleted meanwhile, and is not in the file".to_owned(),
+                }));
+                lacks_data |= volume.is_some();
+            }
         }
         for saved in &record.objects {
             if saved.is_last && lacks_data {
@@ -134,9 +148,6 @@ impl Undo<'_> {
                 continue;
             }
             let is_claim = saved.object.resource == "persistentvolumeclaims";
-            let is_data = is_claim
-                || ["secrets", "configmaps"].contains(&&*saved.object.resource)
-                    && !is_token_secret(&saved.manifest);
             match self.restore(saved).await {
                 Ok(Some(uid)) => drop(uids.insert(saved.object.uid.as_str(), uid)),
                 // Nothing is restored into a Namespace of other users.
@@ -147,7 +158,7 @@ impl Undo<'_> {
                     failed.push(lost(&saved.object, "another object has its name"));
                 }
                 Err(error) => {
-                    lacks_data |= is_data;
+                    lacks_data |= is_claim;
                     failed.push(lost(&saved.object, &error.to_string()));
                 }
             }
@@ -169,15 +180,18 @@ impl Undo<'_> {
             }
         }
         for volume in &record.volumes {
-            let is_dependent =
-                record.dependents.iter().any(|one| one.object.uid == volume.claim_uid);
-            let kept = is_dependent.then_some(&volume.claim_uid);
-            let Some(uid) = uids.get(volume.claim_uid.as_str()).or(kept) else { continue };
+            let saved = record.objects.iter().map(|saved| &saved.object);
+            let dependents = record.dependents.iter().map(|one| &one.object);
+            let mut claims = saved.chain(dependents);
+            let Some(claim) = claims.find(|claim| claim.uid == volume.claim_uid) else { continue };
+            let uid = match uids.get(claim.uid.as_str()) {
+                Some(uid) => uid,
+                None if self.is_alive(claim).await? => &claim.uid,
+                // The volume keeps the data.
+                None => continue,
+            };
             let given = self.set_reclaim_policy(volume, &volume.reclaim_policy, Some(uid)).await;
             if let Err(error) = given {
-                let of_claim = |saved: &&SavedObject| saved.object.uid == volume.claim_uid;
-                let claim = record.objects.iter().find(of_claim).map(|saved| &saved.object);
-                let claim = claim.unwrap_or(&record.target);
                 lacks_data = true;
                 failed.push(lost(claim, &error.to_string()));
             }
@@ -205,6 +219,12 @@ impl Undo<'_> {
     async fn old(&self, object: &Object) -> Result<Option<Value>, CommandError> {
         let read = self.read(object).await?;
         Ok(read.filter(|read| read["metadata"]["uid"] == object.uid.as_str()))
+    }
+
+    /// Whether the old object exists and is not Terminating.
+    async fn is_alive(&self, object: &Object) -> Result<bool, CommandError> {
+        let old = self.old(object).await?;
+        Ok(old.is_some_and(|old| old["metadata"]["deletionTimestamp"].is_null()))
     }
 
     /// Whether an object of others has the name.
@@ -335,7 +355,11 @@ impl Undo<'_> {
     async fn keep_detaching(&mut self) -> Infallible {
         loop {
             tokio::time::sleep(SEARCH_INTERVAL).await;
-            self.search_error = self.detach().await.err().map(|error| error.to_string());
+            let searched = match self.save_changes().await {
+                Ok(()) => self.detach().await,
+                failed => self.detach().await.and(failed),
+            };
+            self.search_error = searched.err().map(|error| error.to_string());
             if let Some(error) = &self.search_error {
                 progress(&format!("warning: {error}"));
             }
@@ -490,6 +514,12 @@ impl Undo<'_> {
         };
         Ok(KindInfo { versions, ..info.clone() })
     }
+}
+
+/// Whether an object of this kind holds data that no controller creates again.
+fn is_data(object: &Object) -> bool {
+    let kinds = ["persistentvolumeclaims", "secrets", "configmaps"];
+    object.group.is_empty() && kinds.contains(&object.resource.as_str())
 }
 
 /// The objects as a user types them.

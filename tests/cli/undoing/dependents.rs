@@ -155,3 +155,32 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_does_not_end_delays_no
     let found: Vec<_> = found.map(|owner| owner["uid"].clone()).collect();
     assert_eq!(found, owners);
 }
+
+#[test]
+fn the_volume_of_a_claim_that_is_deleted_before_it_is_detached_keeps_its_data() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-late-claim").unwrap();
+    storage_class(plane, &ns);
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    let owned =
+        json!({"metadata": {"ownerReferences": [owner("ConfigMap", "settings", uid(&old))]}});
+    let class = json!({"spec": {"storageClassName": ns}});
+    plane.apply(&claim("data").with_namespace(&ns).with(class).with(owned)).unwrap();
+    let volume = format!("pv/{}", text(&bound(plane, &ns, "pvc/data")["spec"]["volumeName"]));
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
+    // Killed when the volume has the policy Retain.
+    assert!(lost_answer::is_killed(plane, &undo, 1));
+    assert_eq!(plane.api().field(&volume, "", RECLAIM_POLICY).unwrap(), "Retain");
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
+    let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
+    assert!(resumed.code == 1 && resumed.stdout.contains("has the data"), "{resumed:?}");
+    assert_eq!(plane.api().field(&volume, "", RECLAIM_POLICY).unwrap(), "Retain");
+    read(plane, &ns, "cm/settings");
+}
