@@ -105,7 +105,9 @@ fn a_user_who_may_read_neither_policies_nor_users_sees_that_it_was_not_counted()
     held(&ns);
     let reader = user(&ns, &format!("reader-{ns}"), "get,list");
     let held = first(&told(&reader, &ns, "HeldByBelay"), "HeldByBelay");
-    assert_eq!(held["says"], "belay holds it; what needs it is unknown", "{held}");
+    let unknown = "belay holds it, and it is unknown whether an object needs it: you may not read the \
+                   policies";
+    assert_eq!(held["says"], unknown, "{held}");
     assert_eq!(held["next"], format!("kubectl belay why configmaps/settings -n {ns}"));
     // This user may not read the Lease, so the report does not contain the leader.
     assert_eq!(held["evidence"].as_array().map(Vec::len), Some(0), "{held}");

@@ -70,7 +70,7 @@ fn wait_for_fates(
             let held = find(name).map(|o| o["metadata"].get("deletionTimestamp").is_some());
             let right = match fate.as_str() {
                 "Deleted Certain" => held.is_none(),
-                "Held Certain" => held == Some(true),
+                "Terminating Certain" => held == Some(true),
                 _ => true,
             };
             if !right {
@@ -108,10 +108,10 @@ fn r14_a_namespace_takes_what_is_in_it_and_finalizers_hold() {
     let mut told = predict(&objects, None, ("Namespace", &ns), "nsc-").unwrap();
     assert_eq!(
         told.iter().map(|(name, fate)| format!("{name} {fate}")).collect::<Vec<_>>(),
-        ["nsc-held Held Certain", "nsc-orphan Deleted Certain", "nsc-plain Deleted Certain"]
+        ["nsc-held Terminating Certain", "nsc-orphan Deleted Certain", "nsc-plain Deleted Certain"]
     );
     told.extend(predict(&objects, None, ("Namespace", &ns), &ns).unwrap());
-    assert_eq!(told[&ns], "Held Certain");
+    assert_eq!(told[&ns], "Terminating Certain");
     plane.kubectl(&["delete", "namespace", &ns, "--wait=false"]).unwrap().success().unwrap();
     wait_for_fates(plane, "configmaps,namespaces", "nsc-", &told);
 }
@@ -137,10 +137,10 @@ fn r14_a_crd_takes_its_instances_and_finalizers_on_them_hold() {
     let mut told = predict(&objects, Some(("Gadget", "gadgets")), target, "crd-").unwrap();
     assert_eq!(
         told.iter().map(|(name, fate)| format!("{name} {fate}")).collect::<Vec<_>>(),
-        ["crd-held Held Certain", "crd-plain Deleted Certain"]
+        ["crd-held Terminating Certain", "crd-plain Deleted Certain"]
     );
     told.extend(predict(&objects, Some(("Gadget", "gadgets")), target, target.1).unwrap());
-    assert_eq!(told[target.1], "Held Certain");
+    assert_eq!(told[target.1], "Terminating Certain");
     plane.kubectl(&["delete", "crd", target.1, "--wait=false"]).unwrap().success().unwrap();
     wait_for_fates(plane, "gadgets.content.example.com,customresourcedefinitions", "crd-", &told);
 }
