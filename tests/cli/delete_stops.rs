@@ -117,12 +117,11 @@ fn a_plan_contains_the_missing_approvals() {
         "protect": {"always": {}}, "approval": {"required": 2}});
     policy::apply(plane, &ns, spec);
     plane.apply(&secret("key").with_namespace(&ns)).unwrap();
-    let rules = [
-        rule("", "secrets", "get, list, approve-deletion"),
-        rule("belay.dev", "*", "get, list, create"),
-    ];
     let [ann, joe] = ["two-ann", "two-joe"];
-    plane.grant("two", None, &rules, &[rbac::user(ann), rbac::user(joe)]).unwrap();
+    let subjects = [ann, joe].map(rbac::user);
+    let secrets = [rule("", "secrets", "get, list, approve-deletion")];
+    plane.grant("two", Some(&ns), &secrets, &subjects).unwrap();
+    plane.grant("two", None, &[rule("belay.dev", "*", "get, list, create")], &subjects).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let missing = || {
         let planned = plan(plane, &folder.path().join("plan"), &["secret/key", "-n", &ns]);

@@ -378,6 +378,9 @@ fn of_random_graphs_what_impact_says_stays() {
         let ns = format!("random-delete-{number}");
         let namespace = object("v1", "Namespace", &ns).with_labels(json!({"random": "delete"}));
         plane.apply(&namespace).unwrap();
+        // A controller creates it when it has time.
+        let root = ("cm/kube-root-ca.crt", &*ns);
+        plane.api().wait_field(root, LIMIT, ".metadata.uid", |uid| !uid.is_empty()).unwrap();
         let objects = random_graph(plane, &ns, &mut seed);
         let targets: Vec<&str> = match number % 4 {
             0 => vec![],
