@@ -16,7 +16,7 @@ use super::{
     Verdict, is_hold_unsafe_on_kind,
 };
 use crate::graph::{MAX_LIST_ENTRIES, Node, OwnerRef, Propagation};
-use crate::objects::{KeyedSet, KindId, ORPHAN, ObjectRef, Uid, clear_name};
+use crate::objects::{CLAIMS, KeyedSet, KindId, ORPHAN, ObjectRef, Uid, clear_name};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
 
@@ -324,7 +324,7 @@ fn unread_owner(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> Option<L
 }
 
 fn is_persistent_volume_claim(item: &JudgedObject<'_>) -> bool {
-    (item.facts.group, item.facts.resource) == ("", "persistentvolumeclaims")
+    (item.facts.group, item.facts.resource) == CLAIMS
 }
 
 /// Whether persistentVolumeClaimRetentionPolicy may ask for the removal of this owner of a

@@ -246,6 +246,9 @@ pub fn is_namespace(group: &str, resource: &str) -> bool {
 /// The kind of CRDs: its group and plural name.
 pub const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
+/// The kind of claims: its group and plural name.
+pub const CLAIMS: (&str, &str) = ("", "persistentvolumeclaims");
+
 /// The kind of StatefulSets: its group and plural name.
 pub const STATEFUL_SETS: (&str, &str) = ("apps", "statefulsets");
 

@@ -19,7 +19,8 @@ use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
 use crate::decide::only_wait;
 use crate::objects::{
-    ApiError, CRDS, ObjectRef, condition, is_plain_name, list_at, one_line_name, text_at, texts_at,
+    ApiError, CLAIMS, CRDS, ObjectRef, condition, is_plain_name, list_at, one_line_name, text_at,
+    texts_at,
 };
 
 /// The facts that explain why objects are not deleted.
@@ -232,8 +233,7 @@ impl ListReader<'_> {
     }
 
     async fn users(&self, found: &[&TerminatingObject]) -> ClaimUsers {
-        let claims =
-            found.iter().filter(|found| found.object_ref.is_of(("", "persistentvolumeclaims")));
+        let claims = found.iter().filter(|found| found.object_ref.is_of(CLAIMS));
         let namespaces: BTreeSet<&str> =
             claims.map(|found| found.object_ref.namespace.as_str()).collect();
         let mut users = ClaimUsers::new();

@@ -66,6 +66,11 @@ impl Object {
         }
     }
 
+    /// Whether its kind has this group and plural name.
+    pub fn is_of(&self, (group, resource): (&str, &str)) -> bool {
+        self.group == group && self.resource == resource
+    }
+
     /// The report of an object whose plural is unknown. kubectl accepts the kind as well.
     pub fn of_unknown(kind: &str, namespace: &str, name: &str) -> Self {
         let target = ObjectRef::new(("", &kind.to_lowercase()), namespace, name);

@@ -16,18 +16,19 @@ use crate::cluster::list_all;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::graph::{EdgeQualifier, Strength};
-use crate::objects::{Kinds, ObjectRef};
+use crate::objects::{CLAIMS, Kinds, ObjectRef, STATEFUL_SETS};
 
 /// The limit of replicas of a StatefulSet whose claims are checked.
 const MAX_REPLICAS: u64 = 1_000;
 
 impl Reading<'_> {
-    /// Adds the claims whose volumes were released by this deletion and keep their data. Without
-    /// these claims, a restored StatefulSet would begin with empty volumes.
+    /// Adds the claims whose volumes were released by this deletion and keep their data, and removes
+    /// them from the missing claims. Without these claims, a restored StatefulSet would begin with
+    /// empty volumes.
     pub(super) async fn add_released_claims(
         &self,
         marker: &str,
-        missing: &[Object],
+        missing: &mut Vec<Object>,
         found: &mut Found,
     ) -> Result<(), CommandError> {
         let api: Api<PersistentVolume> = Api::all(self.caller.client.clone());
@@ -50,6 +51,7 @@ impl Reading<'_> {
             // Outside of a Terminating Namespace, a user may have deleted others on purpose.
             let is_wanted = self.is_namespace() || missing.iter().any(|one| one.typed == *typed);
             if !is_known && is_wanted {
+                missing.retain(|one| one.typed != released.0.object.typed);
                 found.objects.push(released.0);
                 found.volumes.push(released.1);
             }
@@ -57,34 +59,31 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The claims that saved workloads need, and that are deleted already.
-    pub(super) async fn missing_claims(&self, found: &Found) -> Result<Vec<Object>, CommandError> {
+    /// The claims of saved StatefulSets that are deleted already.
+    pub(super) fn claims_of_templates(&self, found: &Found) -> Vec<Object> {
         let graph = &self.inspection.graph;
         let mut missing = Vec::new();
-        for saved in found.objects.iter().filter(|saved| saved.object.resource == "statefulsets") {
-            let Some(node) = self.node(&saved.object) else { continue };
-            let Some(set) = self.whole(node).await? else { continue };
+        for SavedObject { object, manifest, .. } in &found.objects {
+            if !object.is_of(STATEFUL_SETS) {
+                continue;
+            }
             // Its status may not count a Pod that is deleted already.
-            let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
-            let start = set["spec"]["ordinals"]["start"].as_u64().unwrap_or_default();
-            let templates = set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
+            let spec = &manifest["spec"];
+            let replicas = spec["replicas"].as_u64().unwrap_or(1);
+            let start = spec["ordinals"]["start"].as_u64().unwrap_or_default();
+            let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
             for template in templates.filter_map(|one| one["metadata"]["name"].as_str()) {
                 for index in 0..replicas.min(MAX_REPLICAS) {
                     let ordinal = start.saturating_add(index);
-                    let name = format!("{template}-{}-{ordinal}", node.name());
-                    let claim =
-                        ObjectRef::new(("", "persistentvolumeclaims"), node.namespace(), &name);
+                    let name = format!("{template}-{}-{ordinal}", object.name);
+                    let claim = ObjectRef::new(CLAIMS, &object.namespace, &name);
                     if graph.object_by_ref(&claim).is_none() {
                         missing.push(Object::of(&claim, &graph.kinds));
                     }
                 }
             }
         }
-        if self.is_namespace() {
-            let needed = self.missing(found).into_iter().map(|lost| lost.object);
-            missing.extend(needed.filter(|object| object.resource == "persistentvolumeclaims"));
-        }
-        Ok(missing)
+        missing
     }
 
     /// The objects of the Namespace that saved objects need and that are deleted already.
@@ -132,7 +131,7 @@ impl Reading<'_> {
         if !is_released {
             return None;
         }
-        let claim = ObjectRef::new(("", "persistentvolumeclaims"), namespace, &name);
+        let claim = ObjectRef::new(CLAIMS, namespace, &name);
         let object = Object::of(&claim, &Kinds::default()).with_uid(&uid);
         let volume_name = volume.metadata.name?;
         let storage = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"));

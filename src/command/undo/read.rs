@@ -1,6 +1,6 @@
 //! Reads what an undo needs, and refuses what can't be undone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::{Node, ObjectPhase};
-use crate::objects::{ApiError, ObjectRef, Uid, full_name, is_hold};
+use crate::objects::{ApiError, CLAIMS, ObjectRef, Uid, full_name, is_hold};
 
 /// Reads the record of the undo of one object, with this marker.
 pub async fn read_record(
@@ -76,8 +76,8 @@ async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspectio
 struct DeletedObjects<'g> {
     /// Those to create again.
     saved: Vec<Node<'g>>,
-    /// The dependents that are not Terminating, each with the uid of each deleted owner.
-    dependents: Vec<(Node<'g>, Uid)>,
+    /// The dependents that are not Terminating, each with the uids of its deleted owners.
+    dependents: Vec<(Node<'g>, Vec<Uid>)>,
     /// Those that nothing restores.
     lost: Vec<LostObject>,
 }
@@ -118,17 +118,16 @@ impl<'i> Reading<'i> {
             true => (Vec::new(), Vec::new()),
             false => self.workloads(&found.objects, options).await?,
         };
-        let mut missing_claims = self.missing_claims(&found).await?;
-        if self.is_namespace() || !missing_claims.is_empty() {
-            self.add_released_claims(marker, &missing_claims, &mut found).await?;
-            let saved: HashSet<&str> =
-                found.objects.iter().map(|saved| saved.object.typed.as_str()).collect();
-            missing_claims.retain(|claim| !saved.contains(claim.typed.as_str()));
-        }
+        let mut missing_claims = self.claims_of_templates(&found);
         if self.is_namespace() {
-            let missing = self.missing(&found).into_iter().filter(|lost| !is_claim(&lost.object));
-            let missing: Vec<_> = missing.collect();
-            found.lost.extend(missing);
+            let missing = self.missing(&found);
+            let (claims, others): (Vec<_>, Vec<_>) =
+                missing.into_iter().partition(|lost| lost.object.is_of(CLAIMS));
+            missing_claims.extend(claims.into_iter().map(|lost| lost.object));
+            found.lost.extend(others);
+        }
+        if self.is_namespace() || !missing_claims.is_empty() {
+            self.add_released_claims(marker, &mut missing_claims, &mut found).await?;
         }
         let Found { objects, volumes, dependents, lost } = found;
         let mut nodes = objects.iter().filter_map(|saved| self.node(&saved.object));
@@ -257,20 +256,18 @@ impl<'i> Reading<'i> {
                 }
             }
         }
-        for (node, owner) in deleted.dependents {
+        for (node, owners) in deleted.dependents {
             let Some(whole) = self.whole(node).await? else { continue };
-            let owner = owner.to_string();
-            let references = whole["metadata"]["ownerReferences"].as_array();
-            let mut references = references.into_iter().flatten();
-            if let Some(reference) = references.find(|one| one["uid"] == owner.as_str()) {
-                let (object, reference) = (self.object(node), reference.clone());
-                // It may become Terminating before it loses its owner.
-                let volume = self.volume(&object, &whole).await?;
-                let is_new = |volume: &SavedVolume| {
-                    found.volumes.iter().all(|known| known.name != volume.name)
-                };
-                found.volumes.extend(volume.filter(is_new));
-                found.dependents.push(DetachedDependent { object, reference });
+            let object = self.object(node);
+            // It may become Terminating before it loses its owner.
+            found.volumes.extend(self.volume(&object, &whole).await?);
+            let references = whole["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            for owner in owners.iter().map(Uid::to_string) {
+                let reference = references.clone().find(|one| one["uid"] == owner.as_str());
+                found.dependents.extend(reference.map(|reference| DetachedDependent {
+                    object: object.clone(),
+                    reference: reference.clone(),
+                }));
             }
         }
         Ok(found)
@@ -297,7 +294,7 @@ impl<'i> Reading<'i> {
         for node in others {
             match node.is_terminating() {
                 true => deleted.lost.push(self.lost(node, "it is deleted as a dependent")),
-                false => deleted.dependents.push((node, self.target.uid())),
+                false => deleted.dependents.push((node, vec![self.target.uid()])),
             }
         }
         deleted
@@ -315,6 +312,8 @@ impl<'i> Reading<'i> {
         deleted.saved.push(self.target);
         deleted.saved.extend(tokens.chain(detached));
         let mut seen: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
+        // The place of each dependent in the list.
+        let mut places = HashMap::new();
         // Each owner, and whether it is created again.
         let mut owners: Vec<_> = deleted.saved.iter().map(|node| (*node, true)).collect();
         let mut next = 0;
@@ -330,7 +329,11 @@ impl<'i> Reading<'i> {
                     is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
                 if !node.is_terminating() {
                     if is_restored || !is_recreated {
-                        deleted.dependents.push((node, owner.uid()));
+                        let place = places.entry(node.uid()).or_insert(deleted.dependents.len());
+                        match deleted.dependents.get_mut(*place) {
+                            Some((_, owners)) => owners.push(owner.uid()),
+                            None => deleted.dependents.push((node, vec![owner.uid()])),
+                        }
                     }
                     continue;
                 }
@@ -380,7 +383,7 @@ impl<'i> Reading<'i> {
         SavedObject { object: self.object(node), manifest, owners, is_last }
     }
 
-    pub(super) async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
+    async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
         let read = self.caller.object(node.info(), node.namespace(), node.name()).await;
         let whole = read.map_err(|why| unread(&self.object(node), &why))?;
         let uid = node.uid().to_string();
@@ -394,7 +397,7 @@ impl<'i> Reading<'i> {
         manifest: &Value,
     ) -> Result<Option<SavedVolume>, CommandError> {
         let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
-        if !is_claim(object) || name.is_empty() {
+        if !object.is_of(CLAIMS) || name.is_empty() {
             return Ok(None);
         }
         let kinds = &self.inspection.graph.kinds;
@@ -437,7 +440,7 @@ impl<'i> Reading<'i> {
         let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::new());
         let is_saved =
             |node: Node<'_>| objects.iter().any(|one| one.object.uid == node.uid().to_string());
-        for claim in objects.iter().filter(|saved| is_claim(&saved.object)) {
+        for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS)) {
             let Some(claim) = self.node(&claim.object) else { continue };
             let users: Vec<Node<'_>> = graph.users(claim.id()).map(|user| user.node).collect();
             let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
@@ -516,10 +519,6 @@ impl<'i> Reading<'i> {
     fn lost(&self, node: Node<'_>, why: &str) -> LostObject {
         LostObject { object: self.object(node), why: why.to_owned() }
     }
-}
-
-fn is_claim(object: &Object) -> bool {
-    (object.group.as_str(), object.resource.as_str()) == ("", "persistentvolumeclaims")
 }
 
 fn just_deleted(target: &Object) -> CommandError {

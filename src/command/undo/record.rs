@@ -16,7 +16,7 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::ClusterIdentity;
 use crate::command::report::{Document, MAX_DOCUMENT, read_document};
-use crate::objects::counted;
+use crate::objects::{CLAIMS, counted};
 
 const KIND: &str = "UndoRecord";
 
@@ -119,13 +119,13 @@ impl UndoRecord {
     /// ServiceAccount. The content of a Namespace ends before it. An editor can add other dependents
     /// that never end.
     pub fn awaited(&self) -> Vec<Object> {
-        let resources: &[&str] = match self.target.resource.as_str() {
+        let kinds: &[_] = match self.target.resource.as_str() {
             "namespaces" => &[],
-            "serviceaccounts" => &["persistentvolumeclaims", "secrets"],
-            _ => &["persistentvolumeclaims"],
+            "serviceaccounts" => &[CLAIMS, ("", "secrets")],
+            _ => &[CLAIMS],
         };
         let others = self.objects.iter().map(|saved| &saved.object).filter(|object| {
-            object.uid != self.target.uid && resources.contains(&object.resource.as_str())
+            object.uid != self.target.uid && kinds.iter().any(|kind| object.is_of(*kind))
         });
         std::iter::once(&self.target).chain(others).cloned().collect()
     }

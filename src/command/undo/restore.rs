@@ -27,7 +27,7 @@ use crate::command::session::UserSession;
 use crate::command::target::TargetObject;
 use crate::command::wait::{Waiter, awaited};
 use crate::objects::{
-    ApiError, KindInfo, KindNames, ObjectRef, is_hold, operations, split_api_version,
+    ApiError, CLAIMS, KindInfo, KindNames, ObjectRef, is_hold, operations, split_api_version,
 };
 
 /// The time between two reads of an object that is not ready yet.
@@ -127,9 +127,8 @@ impl Undo<'_> {
         }
         for object in record.dependents.iter().map(|one| &one.object) {
             let is_saved = record.objects.iter().any(|saved| saved.object.uid == object.uid);
-            let why = self.not_kept.get(&object.uid).map(String::as_str);
-            if why.is_some() {
-                failed.extend(why.map(|why| lost(object, why)));
+            if let Some(why) = self.not_kept.get(&object.uid) {
+                failed.push(lost(object, why));
             } else if is_data(object) && !is_saved && !self.is_alive(object).await? {
                 let volume = record.volumes.iter().find(|volume| volume.claim_uid == object.uid);
                 failed.push(lost(object, &match volume {
@@ -147,7 +146,7 @@ impl Undo<'_> {
                 failed.push(lost(&saved.object, "it is created after the data above"));
                 continue;
             }
-            let is_claim = saved.object.resource == "persistentvolumeclaims";
+            let is_claim = saved.object.is_of(CLAIMS);
             match self.restore(saved).await {
                 Ok(Some(uid)) => drop(uids.insert(saved.object.uid.as_str(), uid)),
                 // Nothing is restored into a Namespace of other users.
@@ -518,8 +517,7 @@ impl Undo<'_> {
 
 /// Whether an object of this kind holds data that no controller creates again.
 fn is_data(object: &Object) -> bool {
-    let kinds = ["persistentvolumeclaims", "secrets", "configmaps"];
-    object.group.is_empty() && kinds.contains(&object.resource.as_str())
+    [CLAIMS, ("", "secrets"), ("", "configmaps")].into_iter().any(|kind| object.is_of(kind))
 }
 
 /// The objects as a user types them.
