@@ -8,15 +8,18 @@
 //!                                                      └── --resume FILE ──────────┘
 //! ```
 
+mod deleted;
 mod dependents;
 mod gone;
 mod kinds;
 mod manifest;
 mod read;
 mod record;
+mod recreate;
 mod report;
 mod restore;
 mod volumes;
+mod workloads;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,12 @@
 //! Reads what an undo needs, and refuses what can't be undone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::kinds::{is_last, is_recreated, is_scalable};
+use super::kinds::is_last;
 use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
-use super::record::{
-    DetachedDependent, LostObject, SavedObject, SavedVolume, StoppedWorkload, UndoRecord,
-};
+use super::record::{DetachedDependent, LostObject, SavedObject, SavedVolume, UndoRecord};
 use crate::cluster::Caller;
 use crate::command::CommandError;
 use crate::command::diagnosis::why_irreversible;
@@ -17,7 +15,7 @@ use crate::command::inspect::{
     ClusterIdentity, Inspection, SearchArguments, TargetQuery, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
-use crate::graph::{Node, ObjectPhase};
+use crate::graph::Node;
 use crate::objects::{ApiError, CLAIMS, ObjectRef, Uid, full_name, is_hold};
 
 /// Reads the record of the undo of one object, with this marker.
@@ -69,17 +67,6 @@ async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspectio
     let namespace = Some(target.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let search = SearchArguments { namespace, from: SourceArguments::default(), cluster };
     read_inspection(&query, search, false).await
-}
-
-/// The objects that are deleted with the target, as far as they exist.
-#[derive(Default)]
-struct DeletedObjects<'g> {
-    /// Those to create again.
-    saved: Vec<Node<'g>>,
-    /// The dependents that are not Terminating, each with the uids of its deleted owners.
-    dependents: Vec<(Node<'g>, Vec<Uid>)>,
-    /// Those that nothing restores.
-    lost: Vec<LostObject>,
 }
 
 pub(super) struct Reading<'i> {
@@ -273,89 +260,7 @@ impl<'i> Reading<'i> {
         Ok(found)
     }
 
-    /// The content of the Namespace, and the other dependents of the Namespace.
-    fn content(&self) -> DeletedObjects<'_> {
-        let graph = &self.inspection.graph;
-        let content = graph.objects_in_namespace(self.target.id());
-        let mut content: Vec<_> = content.filter_map(|id| graph.get(id)).collect();
-        content.sort_by_key(|node| node.kind());
-        let mut deleted = DeletedObjects { saved: vec![self.target], ..DeletedObjects::default() };
-        for node in content {
-            if is_recreated(node.info(), node.name()) {
-                continue;
-            }
-            match why_irreversible(node.info()) {
-                Some(why) => deleted.lost.push(self.lost(node, why)),
-                None => deleted.saved.push(node),
-            }
-        }
-        let saved: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
-        let others = graph.dependents(self.target).filter(|node| !saved.contains(&node.uid()));
-        for node in others {
-            match node.is_terminating() {
-                true => deleted.lost.push(self.lost(node, "it is deleted as a dependent")),
-                false => deleted.dependents.push((node, vec![self.target.uid()])),
-            }
-        }
-        deleted
-    }
-
-    /// The target, its direct and indirect dependents that are Terminating as well, and the other
-    /// dependents of these objects.
-    fn deleted_with_target(&self, known: &[DetachedDependent]) -> DeletedObjects<'_> {
-        let graph = &self.inspection.graph;
-        let is_token = |user: &Node<'_>| self.is_account() && user.info().resource == "secrets";
-        let tokens = graph.users(self.target.id()).map(|user| user.node).filter(is_token);
-        let detached = known.iter().filter_map(|one| self.node(&one.object));
-        let detached = detached.filter(|node| node.is_terminating());
-        let mut deleted = DeletedObjects::default();
-        deleted.saved.push(self.target);
-        deleted.saved.extend(tokens.chain(detached));
-        let mut seen: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
-        // The place of each dependent in the list.
-        let mut places = HashMap::new();
-        // Each owner, and whether it is created again.
-        let mut owners: Vec<_> = deleted.saved.iter().map(|node| (*node, true)).collect();
-        let mut next = 0;
-        while let Some((owner, is_restored)) = owners.get(next).copied() {
-            next += 1;
-            for node in graph.dependents(owner) {
-                // An editor of another namespace can write such a reference.
-                let namespace = self.target.namespace();
-                if !namespace.is_empty() && node.namespace() != namespace {
-                    continue;
-                }
-                let is_recreated =
-                    is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
-                if !node.is_terminating() {
-                    if is_restored || !is_recreated {
-                        let place = places.entry(node.uid()).or_insert(deleted.dependents.len());
-                        match deleted.dependents.get_mut(*place) {
-                            Some((_, owners)) => owners.push(owner.uid()),
-                            None => deleted.dependents.push((node, vec![owner.uid()])),
-                        }
-                    }
-                    continue;
-                }
-                if !seen.insert(node.uid()) {
-                    continue;
-                }
-                let recreated = is_recreated.then_some("its controller creates it again");
-                let why = why_irreversible(node.info()).or(recreated);
-                match why {
-                    Some(why) => deleted.lost.push(self.lost(node, why)),
-                    None => deleted.saved.push(node),
-                }
-                // A new Pod has new ephemeral claims.
-                if node.info().group_resource() != ("", "pods") {
-                    owners.push((node, why.is_none()));
-                }
-            }
-        }
-        deleted
-    }
-
-    fn is_account(&self) -> bool {
+    pub(super) fn is_account(&self) -> bool {
         self.target.object_ref().is_of(("", "serviceaccounts"))
     }
 
@@ -383,7 +288,7 @@ impl<'i> Reading<'i> {
         SavedObject { object: self.object(node), manifest, owners, is_last }
     }
 
-    async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
+    pub(super) async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
         let read = self.caller.object(node.info(), node.namespace(), node.name()).await;
         let whole = read.map_err(|why| unread(&self.object(node), &why))?;
         let uid = node.uid().to_string();
@@ -429,58 +334,6 @@ impl<'i> Reading<'i> {
         }))
     }
 
-    /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods
-    /// that use them.
-    async fn workloads(
-        &self,
-        objects: &[SavedObject],
-        options: &str,
-    ) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
-        let graph = &self.inspection.graph;
-        let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::new());
-        let is_saved =
-            |node: Node<'_>| objects.iter().any(|one| one.object.uid == node.uid().to_string());
-        for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS)) {
-            let Some(claim) = self.node(&claim.object) else { continue };
-            let users: Vec<Node<'_>> = graph.users(claim.id()).map(|user| user.node).collect();
-            let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
-            for user in users.iter().copied() {
-                let workload = match (user.info().resource.as_str(), user.phase()) {
-                    ("pods", ObjectPhase::Active) => controller_of(controller_of(user)),
-                    ("statefulsets", _) => user,
-                    _ => continue,
-                };
-                // An editor can write a workload that does not use the claim into owner references.
-                if is_scalable(workload.info()) && is_user(workload) && !is_saved(workload) {
-                    if workloads.iter().all(|known| known.id() != workload.id()) {
-                        workloads.push(workload);
-                    }
-                } else if user.info().resource == "pods" && !user.is_terminating() {
-                    pods.push(self.object(user));
-                }
-            }
-        }
-        let mut stopped = Vec::new();
-        for workload in workloads {
-            let Some(whole) = self.whole(workload).await? else { continue };
-            let retention = &whole["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"];
-            if retention == "Delete" {
-                let typed = self.object(workload).typed;
-                return Err(CommandError::Refused(format!(
-                    "the undo must scale {typed} to 0, which would delete its claims (whenScaled); \
-                     nothing was changed; next: kubectl patch {typed} --type=merge -p \
-                     '{{\"spec\":{{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\
-                     \"Retain\"}}}}}}'{options}, and run the command again"
-                )));
-            }
-            let replicas = whole["spec"]["replicas"].as_i64().unwrap_or(1);
-            if replicas > 0 {
-                stopped.push(StoppedWorkload { object: self.object(workload), replicas });
-            }
-        }
-        Ok((stopped, pods))
-    }
-
     /// Refuses to begin without the rights to finish.
     async fn require_rights(&self, record: &UndoRecord) -> Result<(), CommandError> {
         let mut needed: Vec<(&str, &Object)> = Vec::new();
@@ -512,11 +365,11 @@ impl<'i> Reading<'i> {
         Ok(())
     }
 
-    fn object(&self, node: Node<'_>) -> Object {
+    pub(super) fn object(&self, node: Node<'_>) -> Object {
         Object::at(&self.inspection.graph, node.id()).with_uid(&node.uid().to_string())
     }
 
-    fn lost(&self, node: Node<'_>, why: &str) -> LostObject {
+    pub(super) fn lost(&self, node: Node<'_>, why: &str) -> LostObject {
         LostObject { object: self.object(node), why: why.to_owned() }
     }
 }
@@ -530,12 +383,4 @@ fn unread(object: &Object, why: &ApiError) -> CommandError {
         "cannot read {}: {why}; next: have an administrator run the undo",
         object.typed
     ))
-}
-
-/// The controller of a Pod or ReplicaSet, if it is a workload; otherwise the object. An editor can
-/// write any other object into owner references.
-fn controller_of(node: Node<'_>) -> Node<'_> {
-    let controller = node.owners().iter().find(|owner| owner.controller);
-    let controller = controller.and_then(|owner| node.existing_owner(owner));
-    controller.filter(|owner| is_scalable(owner.info())).unwrap_or(node)
 }

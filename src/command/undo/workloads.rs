@@ -1,0 +1,71 @@
+//! The workloads that an undo stops.
+
+use super::kinds::is_scalable;
+use super::read::Reading;
+use super::record::{SavedObject, StoppedWorkload};
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::graph::{Node, ObjectPhase};
+use crate::objects::CLAIMS;
+
+impl Reading<'_> {
+    /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods
+    /// that use them.
+    pub(super) async fn workloads(
+        &self,
+        objects: &[SavedObject],
+        options: &str,
+    ) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
+        let graph = &self.inspection.graph;
+        let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::new());
+        let is_saved =
+            |node: Node<'_>| objects.iter().any(|one| one.object.uid == node.uid().to_string());
+        for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS)) {
+            let Some(claim) = self.node(&claim.object) else { continue };
+            let users: Vec<Node<'_>> = graph.users(claim.id()).map(|user| user.node).collect();
+            let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
+            for user in users.iter().copied() {
+                let workload = match (user.info().resource.as_str(), user.phase()) {
+                    ("pods", ObjectPhase::Active) => controller_of(controller_of(user)),
+                    ("statefulsets", _) => user,
+                    _ => continue,
+                };
+                // An editor can write a workload that does not use the claim into owner references.
+                if is_scalable(workload.info()) && is_user(workload) && !is_saved(workload) {
+                    if workloads.iter().all(|known| known.id() != workload.id()) {
+                        workloads.push(workload);
+                    }
+                } else if user.info().resource == "pods" && !user.is_terminating() {
+                    pods.push(self.object(user));
+                }
+            }
+        }
+        let mut stopped = Vec::new();
+        for workload in workloads {
+            let Some(whole) = self.whole(workload).await? else { continue };
+            let retention = &whole["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"];
+            if retention == "Delete" {
+                let typed = self.object(workload).typed;
+                return Err(CommandError::Refused(format!(
+                    "the undo must scale {typed} to 0, which would delete its claims (whenScaled); \
+                     nothing was changed; next: kubectl patch {typed} --type=merge -p \
+                     '{{\"spec\":{{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\
+                     \"Retain\"}}}}}}'{options}, and run the command again"
+                )));
+            }
+            let replicas = whole["spec"]["replicas"].as_i64().unwrap_or(1);
+            if replicas > 0 {
+                stopped.push(StoppedWorkload { object: self.object(workload), replicas });
+            }
+        }
+        Ok((stopped, pods))
+    }
+}
+
+/// The controller of a Pod or ReplicaSet, if it is a workload; otherwise the object. An editor can
+/// write any other object into owner references.
+fn controller_of(node: Node<'_>) -> Node<'_> {
+    let controller = node.owners().iter().find(|owner| owner.controller);
+    let controller = controller.and_then(|owner| node.existing_owner(owner));
+    controller.filter(|owner| is_scalable(owner.info())).unwrap_or(node)
+}
