@@ -98,7 +98,7 @@ fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
     plane.apply(&scaled.with_namespace(&ns)).unwrap();
     let exists = |claim: Option<&Value>| claim.map(drop).ok_or_else(|| "no claim".into());
     plane.api().wait(("pvc/data-web-0", &ns), LIMIT, exists).unwrap();
-    plane.api().patch("pvc/data-web-0", &ns, &kept).unwrap().success().unwrap();
+    keep(plane, &ns, "pvc/data-web-0");
     delete(plane, &ns, "pvc/data-web-0");
     let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--timeout", "1s"];
     let refused = belay(plane, &undo);
@@ -118,8 +118,7 @@ fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
     let resume = ["undo", "--resume", &path, "--yes", "--timeout"];
     let changed = belay(plane, &[&resume[..], &["1s"]].concat());
     assert!(changed.stderr.contains("again, which has changed"), "{changed:?}");
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "cm/settings");
     assert_eq!(belay(plane, &[&resume[..], &["60s"]].concat()).code, 0);
     assert_eq!(read(plane, &ns, "cm/settings")["data"]["new"], "value");
 }
@@ -133,15 +132,13 @@ fn h156_a_claim_with_the_marker_of_an_undo_does_not_end_the_protection_of_its_vo
     plane.apply(&data).unwrap();
     let old = bound(plane, &ns, "pvc/data");
     let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
-    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    plane.api().patch("pvc/data", &ns, &kept).unwrap().success().unwrap();
+    keep(plane, &ns, "pvc/data");
     delete(plane, &ns, "pvc/data");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
     let first = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &path, "--timeout", "1s"];
     assert_eq!(belay(plane, &first).code, 1);
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("pvc/data", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "pvc/data");
     plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
     let record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     let marker = json!({"metadata": {"annotations": {"belay.dev/restored-by": record["marker"]}}});

@@ -27,8 +27,7 @@ fn free_when(plane: &ControlPlane, ns: &str, kept: &str, field: (&str, &str, &st
     let (object, path, value) = field;
     let ns_of_field = if object.starts_with("pv/") { "" } else { ns };
     plane.api().wait_field((object, ns_of_field), LIMIT, path, |now| now == value).unwrap();
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch(kept, ns, &free).unwrap().success().unwrap();
+    free(plane, ns, kept);
 }
 
 /// The StatefulSet is a new one, and its claim has the volume.
@@ -142,8 +141,7 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_does_not_end_delays_no
     assert!(first.code == 1 && first.stdout.contains("still exists"), "{first:?}");
     let new = read(plane, &ns, "cm/settings");
     assert_ne!(uid(&new), uid(&old));
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("cm/child", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "cm/child");
     plane.api().wait_gone(("cm/child", &ns), LIMIT).unwrap();
     let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
@@ -176,8 +174,7 @@ fn the_volume_of_a_claim_that_is_deleted_before_it_is_detached_keeps_its_data() 
     // Killed when the volume has the policy Retain.
     assert!(lost_answer::is_killed(plane, &undo, 1));
     assert_eq!(plane.api().field(&volume, "", RECLAIM_POLICY).unwrap(), "Retain");
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "cm/settings");
     plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
     let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
     assert!(resumed.code == 1 && resumed.stdout.contains("has the data"), "{resumed:?}");

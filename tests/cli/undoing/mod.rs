@@ -70,6 +70,18 @@ fn delete(plane: &ControlPlane, ns: &str, object: &str) {
     assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
 }
 
+/// Adds a finalizer that keeps an object.
+fn keep(plane: &ControlPlane, ns: &str, name: &str) {
+    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
+    plane.api().patch(name, ns, &kept).unwrap().success().unwrap();
+}
+
+/// Removes the finalizers of an object.
+fn free(plane: &ControlPlane, ns: &str, name: &str) {
+    let free = json!({"metadata": {"finalizers": null}});
+    plane.api().patch(name, ns, &free).unwrap().success().unwrap();
+}
+
 /// Waits until belay holds an object.
 fn wait_until_held(plane: &ControlPlane, ns: &str, name: &str) {
     let held = |object: Option<&Value>| {
@@ -189,8 +201,7 @@ fn dependents_that_are_created_after_the_file_are_kept() {
     let is_free = |owners: &str| owners.is_empty();
     let owners = ".metadata.ownerReferences";
     plane.api().wait_field(("secret/later", &ns), LIMIT, owners, is_free).unwrap();
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "cm/settings");
     assert!(undo.wait().unwrap().success());
     let new = read(plane, &ns, "cm/settings");
     for name in ["secret/late", "secret/later"] {
@@ -235,8 +246,7 @@ fn a_continued_undo_of_a_namespace_approves_its_content_once() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-approved").unwrap();
     delete_held_settings(plane, &ns, 2, &["kubernetes.io/pvc-protection"]);
-    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    plane.api().patch("pod/web", &ns, &kept).unwrap().success().unwrap();
+    keep(plane, &ns, "pod/web");
     let other = format!("{ns}-other");
     grant_in(plane, &ns, &other);
     let namespace = format!("ns/{ns}");

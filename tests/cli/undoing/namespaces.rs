@@ -52,9 +52,8 @@ fn restore_namespace(ns: &str, kill: Kill) {
             let is_kept = |policy: &str| policy == "Retain";
             plane.api().wait_field((&volume, ""), LIMIT, policy, is_kept).unwrap();
             std::fs::copy(&file, &copy).unwrap();
-            let free = json!({"metadata": {"finalizers": null}});
             for name in names {
-                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+                free(plane, &ns, name);
                 if name == "svc/api" {
                     // Another tenant takes the address.
                     plane.api().wait_gone((name, &ns), LIMIT).unwrap();
@@ -79,9 +78,8 @@ fn restore_namespace(ns: &str, kill: Kill) {
     let place = |name: &str| written.find(&format!("\"typed\": \"{name} -n {ns}\"")).unwrap();
     assert!(place("persistentvolumeclaims/data") < place("statefulsets.apps/web"));
     // The controller of the finalizer has to remove it again.
-    let free = json!({"metadata": {"finalizers": null}});
     for name in names {
-        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+        free(plane, &ns, name);
     }
 }
 
@@ -110,10 +108,9 @@ fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
     wait_until_running(plane, &ns, 2);
     let claims = ["pvc/data-web-0", "pvc/data-web-1"];
     let old = claims.map(|claim| bound(plane, &ns, claim));
-    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
     let names = [&claims[..], &["sts/web"]].concat();
     for name in &names {
-        plane.api().patch(name, &ns, &kept).unwrap().success().unwrap();
+        keep(plane, &ns, name);
     }
     delete(plane, "", &format!("ns/{ns}"));
     wait_until_terminating(plane, &ns, &names);
@@ -127,9 +124,8 @@ fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
                 let is_kept = |policy: &str| policy == "Retain";
                 plane.api().wait_field((volume, ""), LIMIT, policy, is_kept).unwrap();
             }
-            let free = json!({"metadata": {"finalizers": null}});
             for name in &names {
-                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+                free(plane, &ns, name);
             }
         });
         undo_with_interruptions(plane, Kill::BeforeAnswer, &[&format!("ns/{ns}")], &file);
@@ -143,9 +139,8 @@ fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
         assert_eq!(plane.api().field(volume, "", policy).unwrap(), "Delete");
     }
     wait_until_running(plane, &ns, 2);
-    let free = json!({"metadata": {"finalizers": null}});
     for name in &names {
-        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+        free(plane, &ns, name);
     }
 }
 
@@ -156,9 +151,7 @@ fn a_stateful_set_whose_claim_is_lost_waits_with_its_namespace_for_a_new_claim()
     storage_class(plane, &ns);
     plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
     bound(plane, &ns, "pvc/data-web-0");
-    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("sts/web", &ns, &kept).unwrap().success().unwrap();
+    keep(plane, &ns, "sts/web");
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
     plane.api().wait_gone(("pvc/data-web-0", &ns), LIMIT).unwrap();
@@ -166,7 +159,7 @@ fn a_stateful_set_whose_claim_is_lost_waits_with_its_namespace_for_a_new_claim()
     let path = folder.path().join("undo.json").display().to_string();
     let first = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
     assert_eq!(belay(plane, &first).code, 1);
-    plane.api().patch("sts/web", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "sts/web");
     plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
     let resume = ["undo", "--resume", &path, "--yes"];
     let lost = belay(plane, &resume);
@@ -176,7 +169,7 @@ fn a_stateful_set_whose_claim_is_lost_waits_with_its_namespace_for_a_new_claim()
     plane.apply(&claim("data-web-0").with_namespace(&ns)).unwrap();
     assert_eq!(belay(plane, &resume).code, 0);
     read(plane, &ns, "sts/web");
-    plane.api().patch("sts/web", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "sts/web");
 }
 
 #[test]
@@ -192,11 +185,9 @@ fn a_claim_that_is_deleted_already_gets_its_released_volume_back_with_its_namesp
     let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
     let retain = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
     plane.api().patch(&volume, "", &retain).unwrap().success().unwrap();
-    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    let free = json!({"metadata": {"finalizers": null}});
     let names = ["sts/web", "deploy/web"];
     for name in names {
-        plane.api().patch(name, &ns, &kept).unwrap().success().unwrap();
+        keep(plane, &ns, name);
     }
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
@@ -215,7 +206,7 @@ fn a_claim_that_is_deleted_already_gets_its_released_volume_back_with_its_namesp
             })
             .unwrap();
             for name in names {
-                plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+                free(plane, &ns, name);
             }
         });
         let out = file.display().to_string();
@@ -229,7 +220,7 @@ fn a_claim_that_is_deleted_already_gets_its_released_volume_back_with_its_namesp
         "Retain"
     );
     for name in names {
-        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+        free(plane, &ns, name);
     }
 }
 
@@ -280,9 +271,8 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     let path = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "80s"];
     let (mut undo, mut progress) = begin(plane, &undo, "waiting for the end");
-    let free = json!({"metadata": {"finalizers": null}});
     for name in names {
-        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+        free(plane, &ns, name);
     }
     let mut said = String::new();
     while !said.contains("created serviceaccounts/robot") {
@@ -303,7 +293,7 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
         assert!(said.contains(&format!("secrets/{account}-token -n {ns} gets a new token")));
     }
     for name in names {
-        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+        free(plane, &ns, name);
     }
 
     // The token controller deletes the tokens of a deleted account. Other Secrets stay.
@@ -324,13 +314,13 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     delete(plane, &ns, "sa/robot");
     let undo = ["undo", "sa/robot", "-n", &ns, "--yes", "--out", &path, "--timeout", "80s"];
     let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
-    plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "sa/robot");
     assert!(undo.wait().unwrap().success());
     let new = filled_token(plane, &ns, "robot");
     assert_eq!(new["data"]["own"], old[1]["data"]["own"]);
     assert_eq!(uid(&read(plane, &ns, "secret/other")), uid(&other));
     for name in ["sa/robot", "secret/older"] {
-        plane.api().patch(name, &ns, &free).unwrap().success().unwrap();
+        free(plane, &ns, name);
     }
 }
 
@@ -350,8 +340,7 @@ fn another_object_of_its_name_does_not_replace_a_saved_object() {
     plane.apply(&secret("robot-token").with_namespace(&ns)).unwrap();
     let resume = ["undo", "--resume", &path, "--yes", "--timeout", "80s"];
     let (mut undo, _progress) = begin(plane, &resume, "waiting for the end");
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("sa/robot", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "sa/robot");
     assert_eq!(undo.wait().unwrap().code(), Some(1));
     plane.api().delete(&["secret/robot-token"], &ns).unwrap().success().unwrap();
     let restored = belay(plane, &resume);
@@ -373,8 +362,7 @@ fn h143_nothing_is_restored_into_a_namespace_of_another_user() {
     let begin = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
     let late = belay(plane, &begin);
     assert!(late.code == 1 && late.stdout.contains("undo --resume"), "{late:?}");
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("secret/token", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "secret/token");
     plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
     // Former members of the Namespace know its uid.
     let forged = json!({"metadata": {"annotations": {"belay.dev/restored-from": uid(&old)}}});
@@ -420,8 +408,7 @@ fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace()
     assert!(begun.stderr.contains(warning), "{begun:?}");
     let role = format!("clusterrole/{ns}");
     assert!(read(plane, "", &role)["metadata"]["ownerReferences"].is_null());
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "cm/settings");
     let resumed = belay(plane, &["undo", "--resume", &path, "--yes", "--timeout", "60s"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
     let restored = read(plane, "", &format!("ns/{ns}"));
@@ -441,14 +428,8 @@ fn workloads_wait_for_claims_that_can_not_be_restored() {
     let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
     plane.apply(&workload("Deployment", "web", &pod("web")).with_namespace(&ns)).unwrap();
     let names = ["pvc/data", "deploy/web"];
-    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    let free = json!({"metadata": {"finalizers": null}});
-    let patch_all = |patch: &Value| {
-        for name in names {
-            plane.api().patch(name, &ns, patch).unwrap().success().unwrap();
-        }
-    };
-    patch_all(&kept);
+    let free_all = || names.iter().for_each(|name| free(plane, &ns, name));
+    names.iter().for_each(|name| keep(plane, &ns, name));
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
     wait_until_terminating(plane, &ns, &names);
@@ -456,7 +437,7 @@ fn workloads_wait_for_claims_that_can_not_be_restored() {
     let path = folder.path().join("undo.json").display().to_string();
     let first = ["undo", &namespace, "--yes", "--out", &path, "--timeout", "1s"];
     assert_eq!(belay(plane, &first).code, 1);
-    patch_all(&free);
+    free_all();
     plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
     let resume = ["undo", "--resume", &path, "--yes", "--timeout", "60s"];
     // Killed when the Namespace exists.
@@ -495,7 +476,7 @@ fn workloads_wait_for_claims_that_can_not_be_restored() {
     assert_eq!(restored.code, 0, "{restored:?}");
     assert_eq!(bound(plane, &ns, "pvc/data")["spec"]["volumeName"], name);
     read(plane, &ns, "deploy/web");
-    patch_all(&free);
+    free_all();
 }
 
 #[test]

@@ -80,8 +80,7 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     let next = format!("undo --resume {path} --context=test --as='admin of shops'\n");
     assert!(late.code == 1 && late.stdout.contains(&next), "{late:?}");
     // Its finalizer is removed, and another object takes the name.
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "cm/settings");
     plane.api().wait_gone(("cm/settings", &ns), LIMIT).unwrap();
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
     let resume = ["undo", "--resume", &path, "--yes"];
@@ -91,7 +90,7 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     // One owner is another object now, and one is Terminating.
     plane.api().delete(&["cm/living"], &ns).unwrap().success().unwrap();
     plane.apply(&config_map("living").with_namespace(&ns)).unwrap();
-    plane.api().patch("cm/leaving", &ns, &kept).unwrap().success().unwrap();
+    keep(plane, &ns, "cm/leaving");
     delete(plane, &ns, "cm/leaving");
     let record = std::fs::read(&path).unwrap();
     assert_eq!(belay(plane, &resume).code, 0);
@@ -114,15 +113,13 @@ fn a_claim_whose_volume_is_terminating_can_not_be_undone() {
     let class = json!({"spec": {"storageClassName": ns}});
     plane.apply(&claim("data").with_namespace(&ns).with(class)).unwrap();
     let old = bound(plane, &ns, "pvc/data");
-    let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    plane.api().patch("pvc/data", &ns, &kept).unwrap().success().unwrap();
+    keep(plane, &ns, "pvc/data");
     delete(plane, "", &format!("pv/{}", text(&old["spec"]["volumeName"])));
     delete(plane, &ns, "pvc/data");
     let refused = belay(plane, &["undo", "pvc/data", "-n", &ns, "--yes"]);
     assert!(refused.code == 1 && refused.stderr.contains("is Terminating too"), "{refused:?}");
     read(plane, &ns, "pvc/data");
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("pvc/data", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "pvc/data");
 }
 
 #[test]
@@ -176,8 +173,7 @@ fn an_undo_that_could_not_finish_does_not_begin() {
     let why = "the file is for another cluster";
     assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
     std::fs::write(&path, file).unwrap();
-    let free = json!({"metadata": {"finalizers": null}});
-    plane.api().patch("cm/settings", &ns, &free).unwrap().success().unwrap();
+    free(plane, &ns, "cm/settings");
     assert_eq!(belay(plane, &resume).code, 0);
     // With its deleted owner, the garbage collector would delete it again.
     let new = read(plane, &ns, "cm/settings");
@@ -194,18 +190,17 @@ fn an_undo_that_could_not_finish_does_not_begin() {
     plane.apply(&user.with_namespace(&ns)).unwrap();
     let exists = |claim: Option<&Value>| claim.map(drop).ok_or_else(|| "no claim".into());
     plane.api().wait(("pvc/user-scratch", &ns), LIMIT, exists).unwrap();
-    let kept = json!({"metadata": {"finalizers": kept}});
     for (object, why) in [
         (set.as_str(), "its controller deployments.apps/web"),
         ("pvc/user-scratch", "it belongs to Pod user, and is deleted with it"),
     ] {
-        plane.api().patch(object, &ns, &kept).unwrap().success().unwrap();
+        keep(plane, &ns, object);
         delete(plane, &ns, object);
         let refused = belay(plane, &["undo", object, "-n", &ns, "--yes", "--timeout", "1s"]);
         assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
     }
     // A Terminating Deployment creates no ReplicaSet.
-    plane.api().patch("deploy/web", &ns, &kept).unwrap().success().unwrap();
+    keep(plane, &ns, "deploy/web");
     delete(plane, &ns, "deploy/web");
     let steps = belay(plane, &["undo", &set, "-n", &ns, "--dry-run"]);
     assert_eq!(steps.code, 0, "{steps:?}");
