@@ -1,6 +1,7 @@
 //! DELETE: whether belay allows the deletion of an object. The questions are those in
 //! docs/THEORY.md.
 
+use super::affected::{AffectedObjects, DeletionTarget, MAX_FOLLOWED, lost_volume};
 use super::cascade::{defer_to_release, judge_hold, judge_remaining_users};
 use super::content::{
     BlockingObjects, Container, find_content, find_existing, protects_now, require_content_lists,
@@ -9,20 +10,16 @@ use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::list_limits::judge_long_lists;
 use super::orphaning::judge_orphaning;
-use super::owners::{OwnerState, is_cascade, owner_state};
+use super::owners::is_cascade;
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
 use super::{
-    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, LostVolume, Reason, Review,
-    Situation, Verdict,
+    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, Reason, Review, Situation, Verdict,
 };
-use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
-use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet, ObjectRef};
+use crate::graph::{Certainty, Fates, Node, NodeId, Propagation};
+use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, NumberSet};
 use crate::policy::api::OnDelete;
 use crate::policy::{AppliedPolicy, Policy, PolicySource};
-
-/// The limit of objects that belay follows a deletion through.
-const MAX_FOLLOWED: usize = 200_000;
 
 pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.old_object else {
@@ -77,19 +74,6 @@ pub(super) fn delete_item<'a>(
     Verdict { passing_propagation, lost_volumes, denial_status, ..verdict }
 }
 
-/// A volume or claim that the deletion of an object deletes as well.
-pub(super) fn lost_volume<'a>(
-    situation: &Situation<'a>,
-    step: &JudgedObject<'a>,
-    propagation: Propagation,
-) -> Option<LostVolume> {
-    let affected = AffectedObjects::find(situation, &[DeletionTarget::new(*step, propagation)]);
-    let lost = affected.lost(situation.graph).filter(|node| node.uid() != step.uid());
-    let volumes = lost.map(Node::object_ref).filter(ObjectRef::is_volume);
-    let volume = volumes.min_by(|a, b| a.name.cmp(&b.name))?;
-    Some(LostVolume { step: step.object_ref(), volume })
-}
-
 /// Whether the namespace controller has yet to delete an object for which the verdict denies the
 /// DELETE. If it stopped here, it might never reach that object.
 fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict: &Verdict) -> bool {
@@ -138,23 +122,6 @@ pub(super) fn delete_together<'a>(
     judgement.verdict(&items)
 }
 
-/// An object that a request deletes directly or through other changes.
-#[derive(Clone, Copy)]
-pub(super) struct DeletionTarget<'a> {
-    item: JudgedObject<'a>,
-    propagation: Propagation,
-    /// Whether the release checks the users of the object, so that questions 4 to 6 do
-    /// not apply to the object itself.
-    deferred_to_release: bool,
-}
-
-impl<'a> DeletionTarget<'a> {
-    /// A target to which all questions apply.
-    pub(super) fn new(item: JudgedObject<'a>, propagation: Propagation) -> Self {
-        Self { item, propagation, deferred_to_release: false }
-    }
-}
-
 /// Answers questions 2 and 3. Returns the object if other questions apply. belay checks
 /// approvals (question 1) at the end, when it knows all blockers.
 fn deletion_target<'a>(
@@ -185,80 +152,6 @@ fn deletion_target<'a>(
         deferred_to_release: is_deferred,
         ..DeletionTarget::new(*target, propagation)
     })
-}
-
-/// The objects that a deletion affects.
-pub(super) struct AffectedObjects {
-    fates: Fates,
-    /// The objects that may be lost, in a stable order.
-    lost: Vec<NodeId>,
-    complete: bool,
-}
-
-impl AffectedObjects {
-    fn find(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
-        let roots_of =
-            |member: &DeletionTarget<'_>| walk_targets(situation, &member.item, member.propagation);
-        let targets: Vec<_> = members.iter().flat_map(roots_of).collect();
-        // A deferred object cascades when belay removes its hold.
-        let waiting = members.iter().filter(|member| member.deferred_to_release);
-        let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
-        let request = DeletionRequest {
-            limit: MAX_FOLLOWED,
-            work: situation.work,
-            released: &released,
-            same_scope: true,
-            ..DeletionRequest::new(&targets)
-        };
-        let fates = fates(situation.graph, &request);
-        let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
-        let is_decided = |id| situation.graph.get(id).is_some_and(is_decided);
-        lost.retain(|id| fates.may_be_lost(*id) && !is_decided(*id));
-        lost.sort_unstable();
-        Self { complete: fates.is_complete(), fates, lost }
-    }
-
-    /// Like [`Self::find`], with all dependents of the object, including dependents with other
-    /// owners: a user who changes the owners of the object can also change those of a
-    /// dependent.
-    pub(super) fn with_dependents(situation: &Situation<'_>, member: &DeletionTarget<'_>) -> Self {
-        let mut affected = Self::find(situation, &[*member]);
-        let mut seen = KeyedSet::from_iter([member.item.uid()]);
-        let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
-        while let Some((uid, namespace)) = next.pop() {
-            for node in situation.graph.possible_dependents(uid, namespace) {
-                if !situation.work.charge(1) || seen.len() > MAX_FOLLOWED {
-                    affected.complete = false;
-                    break;
-                }
-                // belay decided about a Terminating object when it was deleted.
-                if !node.is_terminating() && seen.insert(node.uid()) {
-                    affected.lost.push(node.id());
-                    next.push((node.uid(), node.namespace()));
-                }
-            }
-        }
-        affected.lost.sort_unstable();
-        affected.lost.dedup();
-        affected
-    }
-
-    /// The objects that may be lost.
-    pub(super) fn lost<'g>(&self, graph: &'g Graph) -> impl Iterator<Item = Node<'g>> {
-        self.lost.iter().filter_map(|id| graph.get(*id))
-    }
-
-    /// Whether the search stayed within its limits.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
-    }
-}
-
-/// Whether the DELETE of this object has passed, and belay can't keep the object any more: it waits
-/// for its dependents without a hold, and the API server adds none to a Terminating object.
-/// If it counted, each dependent that uses it would keep the others (H151).
-fn is_decided(node: Node<'_>) -> bool {
-    node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
 }
 
 /// Answers questions 4 to 7 for all objects that the deletion of these targets may delete.
@@ -361,35 +254,6 @@ pub(super) fn require_known_content<'a>(
         let labelled = matches!(policy.source, PolicySource::Label(_));
         !labelled && policy.names_kind(group, resource) && applies(policy)
     });
-}
-
-/// The targets for [`fates`]: the target itself. If the graph doesn't have the target yet, its
-/// known dependents and content.
-fn walk_targets(
-    situation: &Situation<'_>,
-    target: &JudgedObject<'_>,
-    propagation: Propagation,
-) -> Vec<(NodeId, Propagation)> {
-    let graph = situation.graph;
-    if let Some(node) = target.node {
-        return vec![(node.id(), propagation)];
-    }
-    if propagation == Propagation::Orphan {
-        return Vec::new();
-    }
-    // Dependents with another solid owner remain.
-    let is_deleted = |node: &Node<'_>| {
-        situation.work.charge(node.owners().len());
-        node.owner_refs().all(|owner_ref| {
-            let state = owner_state(situation, node.namespace(), &owner_ref);
-            owner_ref.uid == target.uid() || !matches!(state, OwnerState::Solid(_))
-        })
-    };
-    let dependents = graph.dependents_in_same_scope(target.uid(), target.facts.namespace);
-    let dependents = dependents.filter(is_deleted).map(Node::id);
-    let container = Container::from_item(target).into_iter();
-    let members = container.flat_map(|container| container.objects(graph)).map(Node::id);
-    dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
 }
 
 /// How a deletion reaches an object.

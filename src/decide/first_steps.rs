@@ -1,8 +1,9 @@
 //! The objects that a message advises to delete first. belay must not advise a DELETE that it
 //! would deny.
 
+use super::affected::lost_volume;
 use super::causes::is_in_other_namespace;
-use super::delete::{delete_by, lost_volume};
+use super::delete::delete_by;
 use super::item::JudgedObject;
 use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,

@@ -12,6 +12,7 @@
 //!             evict                   approvals
 //! ```
 
+mod affected;
 mod ancestors;
 mod approved;
 mod cascade;

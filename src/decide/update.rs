@@ -1,10 +1,11 @@
 //! UPDATE: finalizers, owner references and labels. An update must not bypass a policy that
 //! denies a DELETE.
 
+use super::affected::{AffectedObjects, DeletionTarget};
 use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use super::approved::sufficient_approvals;
 use super::content::Container;
-use super::delete::{AffectedObjects, DeletionTarget, judge_affected, judge_deletion};
+use super::delete::{judge_affected, judge_deletion};
 use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
 use super::list_limits::judge_long_lists;
