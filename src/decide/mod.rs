@@ -15,6 +15,7 @@
 mod affected;
 mod ancestors;
 mod approved;
+mod blocker;
 mod cascade;
 mod causes;
 mod content;
@@ -50,6 +51,7 @@ pub(crate) use ancestors::ExemptionRecords;
 pub(crate) use approved::{
     RequiredApprovals, ineffective_approvals, required_approvals, sufficient_approvals,
 };
+pub use blocker::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason};
 pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use causes::MAX_LISTED_CAUSES;
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
@@ -73,9 +75,8 @@ pub use unreadable::{
 };
 pub(crate) use users::counting_users;
 pub use verdict::{
-    Blocker, Cause, ContentReason, Decision, DenialStatus, Exemption, HoldChange, HoldPosition,
-    IneffectiveApproval, LostVolume, ObjectName, Overrides, Reason, Recordable, RefusedStep,
-    RevokedRecord, Verdict,
+    DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval, LostVolume, Overrides,
+    Recordable, RefusedStep, RevokedRecord, Verdict,
 };
 
 use crate::graph::{Node, StepBudget, StepLimit};

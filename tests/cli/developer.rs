@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::kubectl::{Output, run};
+use crate::harness::kubectl::Output;
 use crate::harness::manifest::{
     Manifest as _, claim, config_map, documents, owner, pod, validating_webhook,
 };
-use crate::harness::rbac::{rule, user};
+use crate::harness::rbac::user;
 use crate::harness::{Api, ControlPlane, eventually, pause};
 use crate::held_data::storage_class;
 use crate::{LIMIT, belay, belay_as, kubectl, policy, world};
 
 /// A new namespace, and a kubeconfig of a developer in it.
-fn developer(plane: &ControlPlane, prefix: &str) -> (String, PathBuf) {
+pub fn developer(plane: &ControlPlane, prefix: &str) -> (String, PathBuf) {
     let ns = plane.namespace(prefix).unwrap();
     let name = format!("dev-{ns}");
     let kubeconfig = plane.user(&name, None).unwrap();
@@ -48,7 +48,7 @@ fn why_asks_the_api_server_about_kinds_of_other_groups() {
 }
 
 /// A ConfigMap that a Pod uses, and a policy for it.
-fn settings_in_use(plane: &ControlPlane, ns: &str) {
+pub fn settings_in_use(plane: &ControlPlane, ns: &str) {
     plane.apply(&config_map("settings").with_namespace(ns)).unwrap();
     let web = pod("web").with_env_from("configMapRef", "settings");
     plane.apply(&web.with_namespace(ns)).unwrap();
@@ -100,7 +100,7 @@ fn the_causes_of_a_refusal_name_no_object_of_another_namespace() {
 }
 
 /// `kubectl belay why` about a ConfigMap, when it contains a text.
-fn why(dev: &Path, ns: &str, name: &str, text: &str) -> Output {
+pub fn why(dev: &Path, ns: &str, name: &str, text: &str) -> Output {
     let object = format!("cm/{name}");
     eventually(text, LIMIT, || {
         let said = belay_as(dev, &["why", &object, "-n", ns]);
@@ -397,120 +397,4 @@ fn the_role_view_reads_policies_and_no_approvals() {
     let mut policies = json["policies"].as_array().unwrap().iter();
     let own = policies.find(|policy| policy["name"] == ns.as_str()).unwrap();
     assert_eq!(own.get("ready"), None, "{own}");
-}
-
-/// The lines about failed reads.
-fn unread(said: &Output) -> Vec<&str> {
-    said.stdout.lines().filter(|line| line.starts_with("not read")).collect()
-}
-
-#[test]
-fn unread_kinds_are_counted_and_listed_on_request() {
-    let plane = &world().plane;
-    let (ns, dev) = developer(plane, "dev-unread");
-    settings_in_use(plane, &ns);
-    why(&dev, &ns, "settings", "InUse");
-    for (command, tail) in
-        [("used-by", "there may be more"), ("impact", "the counts are lower bounds")]
-    {
-        let ask =
-            |more: &[&str]| belay_as(&dev, &[&[command, "cm/settings", "-n", &ns], more].concat());
-        let said = ask(&[]);
-        let forbidden =
-            |line: &&str| line.contains(" kinds (forbidden for you; --verbose lists them)");
-        let lines: Vec<_> = unread(&said).into_iter().filter(forbidden).collect();
-        assert!(lines.len() == 1 && lines[0].ends_with(tail), "{said:?}");
-        let listed = ask(&["--verbose"]);
-        let volumes = format!("not read    persistentvolumes (forbidden for you): {tail}");
-        assert!(unread(&listed).contains(&&*volumes) && unread(&listed).len() > 10, "{listed:?}");
-        // Programs get them one by one.
-        let json = crate::json(&ask(&["-o", "json"]));
-        let count = |said: &Output| unread(said).len();
-        assert_eq!(json["notRead"].as_array().unwrap().len(), count(&listed), "{json:#}");
-    }
-    let said = belay_as(&dev, &["why", "cm/settings", "-n", &ns]);
-    let own = "not read: 4 kinds of belay.dev: forbidden for you; --verbose lists them";
-    assert!(unread(&said).contains(&own), "{said:?}");
-}
-
-#[test]
-fn kinds_that_use_only_objects_of_their_own_namespace_are_not_reported() {
-    let plane = &world().plane;
-    let (ns, dev) = developer(plane, "dev-own");
-    let who = format!("dev-{ns}");
-    plane.grant(&who, None, &[rule("belay.dev", "*", "get, list")], &[user(&who)]).unwrap();
-    settings_in_use(plane, &ns);
-    let (target, exists) =
-        (policy::target("", "services", &ns), policy::target("", "secrets", &ns));
-    let spec = json!({"targets": [target], "protect": {"whileExists": [exists]}});
-    policy::apply(plane, &format!("{ns}-exists"), spec);
-    why(&dev, &ns, "settings", &format!("protected by: policy {ns}"));
-    let outside = |kind: &str| {
-        let why = format!("forbidden for you outside of namespace {ns}");
-        json!({"resource": kind, "why": why})
-    };
-    for command in ["why", "impact"] {
-        let said = belay_as(&dev, &[command, "cm/settings", "-n", &ns, "-o", "json"]);
-        let json = crate::json(&said);
-        let unread = json["notRead"].as_array().unwrap().iter();
-        let unread: Vec<_> = unread.map(|one| one["resource"].as_str().unwrap()).collect();
-        assert!(unread.contains(&"namespaces"), "{command}: {json:#}");
-        // belay reads Pods and StatefulSets for the policy. Those elsewhere can't use this object.
-        for kind in ["pods", "statefulsets.apps"] {
-            assert!(!unread.contains(&kind), "{command}: {json:#}");
-        }
-        // The data of a claim can be in another namespace, and a policy can name Secrets there.
-        for kind in ["persistentvolumeclaims", "secrets"] {
-            assert!(json["notRead"].as_array().unwrap().contains(&outside(kind)), "{json:#}");
-        }
-    }
-    // With --all, `used-by` lists objects elsewhere that mention this one.
-    let json =
-        crate::json(&belay_as(&dev, &["used-by", "cm/settings", "-n", &ns, "--all", "-o", "json"]));
-    assert!(json["notRead"].as_array().unwrap().contains(&outside("pods")), "{json:#}");
-}
-
-#[test]
-fn commands_read_the_namespace_where_the_cluster_is_forbidden() {
-    let plane = &world().plane;
-    let (ns, dev) = developer(plane, "dev-near");
-    settings_in_use(plane, &ns);
-    let kept = config_map("kept").with_namespace(&ns).with_finalizers(&["db.example.test/drop"]);
-    plane.apply(&kept).unwrap();
-    why(&dev, &ns, "settings", "InUse");
-    let kubectl = plane.binaries().join("kubectl");
-    let config = ["config", "set-context", "--current", "--namespace", &ns];
-    run(&kubectl, &dev, &config, None).unwrap().success().unwrap();
-    let delete = |name| run(&kubectl, &dev, &["delete", "cm", name, "--wait=false"], None).unwrap();
-    delete("kept").success().unwrap();
-    delete("settings").failure().unwrap();
-
-    let stuck = ["stuck", "-A", "--longer-than=1s"];
-    let said = eventually("the stuck object", LIMIT, || {
-        let said = belay_as(&dev, &stuck);
-        if said.stdout.contains("kept") { Ok(said) } else { Err(format!("{said:?}").into()) }
-    })
-    .unwrap();
-    assert_eq!(said.code, 1, "{said:?}");
-    let outside =
-        format!("kinds: forbidden for you outside of namespace {ns}; --verbose lists them");
-    assert!(unread(&said).iter().any(|line| line.contains(&outside)), "{said:?}");
-
-    let text = "configmap \"settings\" is in use by";
-    let denials = |more: &[&str]| {
-        eventually("the Event", LIMIT, || {
-            let said = belay_as(&dev, &[&["denials"], more].concat());
-            if said.stdout.contains(text) { Ok(said) } else { Err(format!("{said:?}").into()) }
-        })
-        .unwrap()
-    };
-    let policies = "not read: deletionpolicies.belay.dev: forbidden for you";
-    let events = format!("not read: events: forbidden for you outside of namespace {ns}");
-    assert_eq!(unread(&denials(&[])), [policies, &events]);
-    assert_eq!(unread(&denials(&["-n", &ns])), [policies]);
-    // The namespace of this kubeconfig is another one.
-    let elsewhere = belay(plane, &["denials", "--as", &format!("dev-{ns}")]);
-    let events = "not read: events: forbidden for you in namespace default; name another namespace \
-                  with -n";
-    assert_eq!(unread(&elsewhere), [policies, events]);
 }

@@ -32,6 +32,7 @@ mod terminal;
 mod tour;
 mod undoing;
 mod unled;
+mod unread;
 mod watch;
 mod why;
 

@@ -4,6 +4,7 @@ mod claims;
 mod dependents;
 mod namespaces;
 mod refusals;
+mod tokens;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! `kubectl belay impact`: shows the effects of a deletion.
 
 mod accepted;
+mod affected;
 mod answer;
 mod cascade;
 mod deletion;

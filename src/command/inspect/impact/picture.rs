@@ -1,6 +1,7 @@
 //! The report of `impact` as a graph.
 
-use super::report::{AffectedObject, Impact};
+use super::affected::AffectedObject;
+use super::report::Impact;
 use super::text::{cascade_option, condition, sign, targets_text, verdict_text};
 use crate::command::picture::{Fate, Picture};
 

@@ -1,25 +1,22 @@
 //! The report of `impact`.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::accepted::AcceptedPart;
+use super::affected::{AffectedObject, Summary, affected_objects, broken_users, stranded};
 use super::destroyed::{Destroyed, destroyed};
-use super::nodes::{StrandedVolume, stranded_volumes};
 use super::order::DeletionOrder;
-use super::outcome::{BrokenUser, ImpactOutcomes};
+use super::outcome::ImpactOutcomes;
 use crate::command::delete_answer::DeleteAnswer;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{format_bytes, parse_bytes};
 use crate::command::inspect::inspection::Inspection;
-use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
 use crate::command::why::needed_approvals;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence, step_of_each};
-use crate::graph::{Certainty, DeletionOutcome, NodeId, Propagation};
-use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
+use crate::graph::Propagation;
+use crate::objects::and_more;
 
 /// The warning where no replica releases the holds that the deletion reaches.
 const NO_LEADER: &str = "belay has no leader, so it releases no hold until a replica runs; next: \
@@ -83,95 +80,6 @@ pub struct Impact {
     pub cycles: Vec<Vec<Object>>,
 }
 
-/// Counts by kind.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-pub struct Summary {
-    /// Deleted objects.
-    pub deleted: Count,
-    /// Objects that stay without an owner.
-    pub orphaned: Count,
-    /// Objects that stay Terminating.
-    pub held: Count,
-    /// Objects that stay Terminating because of belay's hold.
-    #[serde(skip)]
-    pub held_by_belay: Count,
-    /// Objects that stay Terminating for another reason.
-    #[serde(skip)]
-    pub waiting: Count,
-    /// Objects that lose an object they use, counted by topmost owner.
-    pub broken: Count,
-    /// Volumes that no remaining Node can use.
-    pub stranded: Count,
-}
-
-/// A number of objects.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Count {
-    /// The total.
-    pub total: usize,
-    /// The number of uncertain outcomes.
-    pub maybe: usize,
-    /// The number for each kind.
-    pub by_kind: BTreeMap<String, usize>,
-}
-
-impl Count {
-    fn add(&mut self, kind: String, certain: bool) {
-        self.total += 1;
-        self.maybe += usize::from(!certain);
-        *self.by_kind.entry(kind).or_default() += 1;
-    }
-}
-
-/// An affected object.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AffectedObject {
-    /// The object.
-    pub object: Object,
-    /// `Deleted`, `Held`, `Orphaned`, `Broken` or `Stranded`.
-    pub outcome: &'static str,
-    /// Whether the outcome does not depend on timing.
-    pub certain: bool,
-    /// The edge from another object. Absent for a target, and for an object that was already
-    /// Terminating.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub via: Option<EdgeReport>,
-    /// The objects that have to be deleted before it, because they use it. For a held object,
-    /// the objects that keep it.
-    pub after: Vec<Object>,
-    /// The fields in `after` that refer to the object.
-    #[serde(skip)]
-    pub after_paths: Vec<String>,
-    /// A remark. Absent if there is none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub note: String,
-    /// Whether belay's hold keeps it Terminating.
-    #[serde(skip)]
-    pub held_by_belay: bool,
-    /// Whether it is already Terminating, and this deletion ends its last use.
-    #[serde(skip)]
-    pub is_freed: bool,
-    #[serde(skip)]
-    pub id: Option<NodeId>,
-    /// The parent in the tree.
-    #[serde(skip)]
-    pub parent: Option<NodeId>,
-}
-
-/// An edge.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct EdgeReport {
-    /// `owner`, `content` or `use`.
-    pub edge: &'static str,
-    /// The other object.
-    pub of: Object,
-    /// The field in the manifest.
-    pub field_path: String,
-}
-
 impl Impact {
     /// The report on the deletion of the targets with this propagation policy. `held_until`: what
     /// belay's hold waits for, by its warning.
@@ -191,127 +99,12 @@ impl Impact {
             _ => None,
         };
         let outcomes = ImpactOutcomes::new(inspection, &targets, cascade, &approvals, held);
-        let broken = outcomes.broken();
         let lacks_leader = inspection.no_leader && outcomes.has_holds();
         let mut summary = Summary::default();
         let destroyed = destroyed(inspection, &outcomes);
-        let mut objects = Vec::new();
-        for (id, fate) in outcomes.all() {
-            let Some(node) = graph.get(id) else { continue };
-            let certain = fate.certainty == Certainty::Certain;
-            let (count, outcome) = match fate.outcome {
-                DeletionOutcome::Deleted => (&mut summary.deleted, "Deleted"),
-                DeletionOutcome::Terminating => (&mut summary.held, "Held"),
-                DeletionOutcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
-            };
-            count.add(label::kind_label(node), certain);
-            let held_by_belay =
-                fate.outcome == DeletionOutcome::Terminating && outcomes.is_held_by_belay(id);
-            if fate.outcome == DeletionOutcome::Terminating {
-                let part = match held_by_belay {
-                    true => &mut summary.held_by_belay,
-                    false => &mut summary.waiting,
-                };
-                part.add(label::kind_label(node), certain);
-            }
-            let parent = parent(inspection, &outcomes, id);
-            let is_freed = outcomes.is_freed(id);
-            let mut notes = match fate.outcome {
-                DeletionOutcome::Terminating => vec![outcomes.why_held(id)],
-                DeletionOutcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
-                DeletionOutcome::Deleted => {
-                    let deleter = match parent {
-                        Some((_, "use")) => "the pod garbage collector deletes it",
-                        _ => "",
-                    };
-                    let terminating = if is_freed { "already Terminating" } else { "" };
-                    vec![deleter.to_owned(), terminating.to_owned(), outcomes.after_text(id)]
-                }
-            };
-            notes.extend(label_warning(node.labels().get(PROTECT_LABEL)));
-            notes.extend(destroyed.iter().filter(|d| d.id == Some(id)).map(Destroyed::text));
-            notes.retain(|note| !note.is_empty());
-            let note = notes.join("; ");
-            let after = outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect();
-            let via = parent.map(|(parent, edge)| EdgeReport {
-                edge,
-                of: Object::at(graph, parent),
-                field_path: match edge {
-                    "owner" => "metadata.ownerReferences".to_owned(),
-                    "use" => "spec.nodeName".to_owned(),
-                    _ => "metadata.namespace".to_owned(),
-                },
-            });
-            let (object, parent) = (Object::at(graph, id), parent.map(|(parent, _)| parent));
-            objects.push(AffectedObject {
-                object,
-                outcome,
-                certain,
-                via,
-                after,
-                after_paths: outcomes.after_paths(id),
-                note,
-                held_by_belay,
-                is_freed,
-                id: Some(id),
-                parent,
-            });
-        }
-        let mut counted = BTreeSet::new();
-        for BrokenUser { root, user, path, lost, certain, more } in broken {
-            let Some(node) = graph.get(root) else { continue };
-            if counted.insert(root) {
-                summary.broken.add(label::kind_label(node), certain);
-            }
-            let through = (user != root)
-                .then(|| format!("{}, ", Object::at(graph, user).label(node.namespace())));
-            let others = and_more(more, "reference");
-            objects.push(AffectedObject {
-                object: Object::at(graph, root),
-                outcome: "Broken",
-                certain,
-                via: Some(EdgeReport {
-                    edge: "use",
-                    of: Object::at(graph, lost),
-                    field_path: path.clone(),
-                }),
-                after: Vec::new(),
-                after_paths: Vec::new(),
-                note: format!("{}{path}{others}", through.unwrap_or_default()),
-                held_by_belay: false,
-                is_freed: false,
-                id: None,
-                parent: Some(lost),
-            });
-        }
-        for StrandedVolume { volume, node, certain } in stranded_volumes(inspection) {
-            let Some(object) = graph.get(volume).filter(|_| outcomes.get(volume).is_none()) else {
-                continue;
-            };
-            summary.stranded.add(label::kind_label(object), certain);
-            let claim = inspection.backing.volumes.get(object.name());
-            let claim = claim.and_then(|volume| volume.claim.as_ref());
-            let bound = claim.map_or_else(String::new, |(namespace, name)| {
-                format!("; bound to pvc/{name} -n {namespace}")
-            });
-            objects.push(AffectedObject {
-                object: Object::at(graph, volume),
-                outcome: "Stranded",
-                certain,
-                via: Some(EdgeReport {
-                    edge: "use",
-                    of: Object::at(graph, node),
-                    field_path: "spec.nodeAffinity".to_owned(),
-                }),
-                after: Vec::new(),
-                after_paths: Vec::new(),
-                note: format!("its nodeAffinity allows no other node{bound}"),
-                held_by_belay: false,
-                is_freed: false,
-                id: None,
-                parent: Some(node),
-            });
-        }
+        let mut objects = affected_objects(inspection, &outcomes, &destroyed, &mut summary);
+        objects.extend(broken_users(inspection, outcomes.broken(), &mut summary));
+        objects.extend(stranded(inspection, &outcomes, &mut summary));
         let ends = already_terminating(inspection);
         let pause = inspection.policies.pause(inspection.now());
         let paused =
@@ -434,37 +227,6 @@ fn cascade_value(cascade: Propagation) -> &'static str {
         Propagation::Foreground => "foreground",
         Propagation::Orphan => "orphan",
     }
-}
-
-/// The parent of an object in the tree, and the edge between them: a deleted owner, Node,
-/// Namespace or CRD. `None` for targets.
-fn parent(
-    inspection: &Inspection,
-    outcomes: &ImpactOutcomes<'_>,
-    id: NodeId,
-) -> Option<(NodeId, &'static str)> {
-    let graph = &inspection.graph;
-    let node = graph.get(id)?;
-    let owners = node.existing_owners();
-    let is_affected = |other: NodeId| other != id && outcomes.get(other).is_some();
-    let owner = owners.map(|owner| owner.id()).find(|owner| is_affected(*owner));
-    // This includes the owner that an orphaned object loses.
-    if let Some(owner) = owner {
-        return Some((owner, "owner"));
-    }
-    if inspection.targets.contains(&id) {
-        return None;
-    }
-    if let Some(node) = outcomes.node_of(id) {
-        return Some((node, "use"));
-    }
-    if let Some(namespace) = node.namespace_node().filter(|id| is_affected(*id)) {
-        return Some((namespace, "content"));
-    }
-    let KindInfo { group, resource, .. } = node.info();
-    let crd_kind = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
-    let crd = graph.object(crd_kind, "", &format!("{resource}.{group}"))?;
-    is_affected(crd.id()).then_some((crd.id(), "content"))
 }
 
 /// The warning about targets that were deleted before.

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::affected::{AffectedObject, Count, Summary};
 use super::destroyed::Destroyed;
 use super::order::DeletionOrder;
-use super::report::{AffectedObject, Count, FORBIDDEN, Impact, Summary};
+use super::report::{FORBIDDEN, Impact};
 use crate::command::delete_answer::DRY_RUN;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::tree::{TreeLine, draw};

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use self::approvals::{PlannedApproval, missing_approvals};
 pub use self::drift::PlanChange;
+use super::affected::AffectedObject;
 use super::cascade::Cascade;
-use super::report::{AffectedObject, Impact};
+use super::report::Impact;
 use crate::cluster::Caller;
 use crate::command::document::{FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::inspection::Inspection;

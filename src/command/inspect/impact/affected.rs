@@ -1,0 +1,282 @@
+//! The objects that a deletion affects: those that it deletes, keeps or orphans, those that lose
+//! an object they use, and the volumes of deleted Nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::destroyed::Destroyed;
+use super::nodes::{StrandedVolume, stranded_volumes};
+use super::outcome::{BrokenUser, ImpactOutcomes};
+use crate::command::document::Object;
+use crate::command::inspect::inspection::Inspection;
+use crate::command::inspect::label;
+use crate::graph::{Certainty, DeletionOutcome, NodeId};
+use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
+
+/// Counts by kind.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Summary {
+    /// Deleted objects.
+    pub deleted: Count,
+    /// Objects that stay without an owner.
+    pub orphaned: Count,
+    /// Objects that stay Terminating.
+    pub held: Count,
+    /// Objects that stay Terminating because of belay's hold.
+    #[serde(skip)]
+    pub held_by_belay: Count,
+    /// Objects that stay Terminating for another reason.
+    #[serde(skip)]
+    pub waiting: Count,
+    /// Objects that lose an object they use, counted by topmost owner.
+    pub broken: Count,
+    /// Volumes that no remaining Node can use.
+    pub stranded: Count,
+}
+
+/// A number of objects.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Count {
+    /// The total.
+    pub total: usize,
+    /// The number of uncertain outcomes.
+    pub maybe: usize,
+    /// The number for each kind.
+    pub by_kind: BTreeMap<String, usize>,
+}
+
+impl Count {
+    fn add(&mut self, kind: String, certain: bool) {
+        self.total += 1;
+        self.maybe += usize::from(!certain);
+        *self.by_kind.entry(kind).or_default() += 1;
+    }
+}
+
+/// An affected object.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AffectedObject {
+    /// The object.
+    pub object: Object,
+    /// `Deleted`, `Held`, `Orphaned`, `Broken` or `Stranded`.
+    pub outcome: &'static str,
+    /// Whether the outcome does not depend on timing.
+    pub certain: bool,
+    /// The edge from another object. Absent for a target, and for an object that was already
+    /// Terminating.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<EdgeReport>,
+    /// The objects that have to be deleted before it, because they use it. For a held object,
+    /// the objects that keep it.
+    pub after: Vec<Object>,
+    /// The fields in `after` that refer to the object.
+    #[serde(skip)]
+    pub after_paths: Vec<String>,
+    /// A remark. Absent if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// Whether belay's hold keeps it Terminating.
+    #[serde(skip)]
+    pub held_by_belay: bool,
+    /// Whether it is already Terminating, and this deletion ends its last use.
+    #[serde(skip)]
+    pub is_freed: bool,
+    #[serde(skip)]
+    pub id: Option<NodeId>,
+    /// The parent in the tree.
+    #[serde(skip)]
+    pub parent: Option<NodeId>,
+}
+
+/// An edge.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EdgeReport {
+    /// `owner`, `content` or `use`.
+    pub edge: &'static str,
+    /// The other object.
+    pub of: Object,
+    /// The field in the manifest.
+    pub field_path: String,
+}
+
+impl AffectedObject {
+    /// An object that the deletion does not delete.
+    fn remaining(
+        object: Object,
+        outcome: &'static str,
+        certain: bool,
+        via: EdgeReport,
+        parent: NodeId,
+        note: String,
+    ) -> Self {
+        Self {
+            object,
+            outcome,
+            certain,
+            via: Some(via),
+            after: Vec::new(),
+            after_paths: Vec::new(),
+            note,
+            held_by_belay: false,
+            is_freed: false,
+            id: None,
+            parent: Some(parent),
+        }
+    }
+}
+
+/// The objects that are deleted, stay Terminating or lose their owner.
+pub(super) fn affected_objects(
+    inspection: &Inspection,
+    outcomes: &ImpactOutcomes<'_>,
+    destroyed: &[Destroyed],
+    summary: &mut Summary,
+) -> Vec<AffectedObject> {
+    let graph = &inspection.graph;
+    let mut objects = Vec::new();
+    for (id, fate) in outcomes.all() {
+        let Some(node) = graph.get(id) else { continue };
+        let certain = fate.certainty == Certainty::Certain;
+        let held_by_belay = outcomes.is_held_by_belay(id);
+        let parent = parent(inspection, outcomes, id);
+        let is_freed = outcomes.is_freed(id);
+        let (count, outcome, mut notes) = match fate.outcome {
+            DeletionOutcome::Deleted => {
+                let deleter = match parent {
+                    Some((_, "use")) => "the pod garbage collector deletes it",
+                    _ => "",
+                };
+                let terminating = if is_freed { "already Terminating" } else { "" };
+                let notes =
+                    vec![deleter.to_owned(), terminating.to_owned(), outcomes.after_text(id)];
+                (&mut summary.deleted, "Deleted", notes)
+            }
+            DeletionOutcome::Terminating => {
+                let part = match held_by_belay {
+                    true => &mut summary.held_by_belay,
+                    false => &mut summary.waiting,
+                };
+                part.add(label::kind_label(node), certain);
+                (&mut summary.held, "Held", vec![outcomes.why_held(id)])
+            }
+            DeletionOutcome::Orphaned => {
+                let note = "it loses its owner, and stays".to_owned();
+                (&mut summary.orphaned, "Orphaned", vec![note])
+            }
+        };
+        count.add(label::kind_label(node), certain);
+        notes.extend(label_warning(node.labels().get(PROTECT_LABEL)));
+        notes.extend(destroyed.iter().filter(|d| d.id == Some(id)).map(Destroyed::text));
+        notes.retain(|note| !note.is_empty());
+        let via = parent.map(|(parent, edge)| EdgeReport {
+            edge,
+            of: Object::at(graph, parent),
+            field_path: match edge {
+                "owner" => "metadata.ownerReferences".to_owned(),
+                "use" => "spec.nodeName".to_owned(),
+                _ => "metadata.namespace".to_owned(),
+            },
+        });
+        objects.push(AffectedObject {
+            object: Object::at(graph, id),
+            outcome,
+            certain,
+            via,
+            after: outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect(),
+            after_paths: outcomes.after_paths(id),
+            note: notes.join("; "),
+            held_by_belay: held_by_belay && fate.outcome == DeletionOutcome::Terminating,
+            is_freed,
+            id: Some(id),
+            parent: parent.map(|(parent, _)| parent),
+        });
+    }
+    objects
+}
+
+/// The objects that lose an object they use.
+pub(super) fn broken_users(
+    inspection: &Inspection,
+    broken: Vec<BrokenUser>,
+    summary: &mut Summary,
+) -> Vec<AffectedObject> {
+    let graph = &inspection.graph;
+    let mut counted = BTreeSet::new();
+    let mut objects = Vec::new();
+    for BrokenUser { root, user, path, lost, certain, more } in broken {
+        let Some(node) = graph.get(root) else { continue };
+        if counted.insert(root) {
+            summary.broken.add(label::kind_label(node), certain);
+        }
+        let through = (user != root)
+            .then(|| format!("{}, ", Object::at(graph, user).label(node.namespace())));
+        let note = format!("{}{path}{}", through.unwrap_or_default(), and_more(more, "reference"));
+        let via = EdgeReport { edge: "use", of: Object::at(graph, lost), field_path: path };
+        let object = Object::at(graph, root);
+        objects.push(AffectedObject::remaining(object, "Broken", certain, via, lost, note));
+    }
+    objects
+}
+
+/// The volumes that no remaining Node can use.
+pub(super) fn stranded(
+    inspection: &Inspection,
+    outcomes: &ImpactOutcomes<'_>,
+    summary: &mut Summary,
+) -> Vec<AffectedObject> {
+    let graph = &inspection.graph;
+    let mut objects = Vec::new();
+    for StrandedVolume { volume, node, certain } in stranded_volumes(inspection) {
+        let Some(stranded) = graph.get(volume).filter(|_| outcomes.get(volume).is_none()) else {
+            continue;
+        };
+        summary.stranded.add(label::kind_label(stranded), certain);
+        let claim = inspection.backing.volumes.get(stranded.name());
+        let claim = claim.and_then(|volume| volume.claim.as_ref());
+        let bound = claim.map_or_else(String::new, |(namespace, name)| {
+            format!("; bound to pvc/{name} -n {namespace}")
+        });
+        let note = format!("its nodeAffinity allows no other node{bound}");
+        let field_path = "spec.nodeAffinity".to_owned();
+        let via = EdgeReport { edge: "use", of: Object::at(graph, node), field_path };
+        let object = Object::at(graph, volume);
+        objects.push(AffectedObject::remaining(object, "Stranded", certain, via, node, note));
+    }
+    objects
+}
+
+/// The parent of an object in the tree, and the edge between them: a deleted owner, Node,
+/// Namespace or CRD. `None` for targets.
+fn parent(
+    inspection: &Inspection,
+    outcomes: &ImpactOutcomes<'_>,
+    id: NodeId,
+) -> Option<(NodeId, &'static str)> {
+    let graph = &inspection.graph;
+    let node = graph.get(id)?;
+    let owners = node.existing_owners();
+    let is_affected = |other: NodeId| other != id && outcomes.get(other).is_some();
+    let owner = owners.map(|owner| owner.id()).find(|owner| is_affected(*owner));
+    // This includes the owner that an orphaned object loses.
+    if let Some(owner) = owner {
+        return Some((owner, "owner"));
+    }
+    if inspection.targets.contains(&id) {
+        return None;
+    }
+    if let Some(node) = outcomes.node_of(id) {
+        return Some((node, "use"));
+    }
+    if let Some(namespace) = node.namespace_node().filter(|id| is_affected(*id)) {
+        return Some((namespace, "content"));
+    }
+    let KindInfo { group, resource, .. } = node.info();
+    let crd_kind = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
+    let crd = graph.object(crd_kind, "", &format!("{resource}.{group}"))?;
+    is_affected(crd.id()).then_some((crd.id(), "content"))
+}
