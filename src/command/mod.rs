@@ -58,8 +58,8 @@ use crate::webhook::ServeError;
     after_help = "Run \"kubectl belay <command> --help\" for examples and options of a command."
 )]
 struct Arguments {
-    /// A former finalizer of the hold. belay treats an object with it as held, and the leader
-    /// replaces it with belay.dev/hold
+    /// The name of the hold's finalizer in an earlier installation. belay treats an object with
+    /// this finalizer as held, and the leader replaces it with belay.dev/hold
     #[arg(
         id = FORMER_HOLD,
         long = FORMER_HOLD,

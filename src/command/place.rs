@@ -18,8 +18,8 @@ pub struct ClusterArguments {
     #[command(flatten)]
     access: AccessArguments,
 
-    /// The namespace and name of the belay installation. This command assumes the default
-    /// --labelled-kinds and --control-plane of the installation
+    /// The namespace and name of the belay installation. This command assumes that the
+    /// installation uses the defaults of --labelled-kinds and --control-plane
     #[arg(
         long,
         help_heading = CONNECTION,

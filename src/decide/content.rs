@@ -94,7 +94,7 @@ impl BlockingObjects {
                 self.set_unknown(kind, cause);
             }
             Absence::Unknown(why, next) => {
-                let what = format!("not all objects of kind {} are known: {why}", kind.kind);
+                let what = format!("belay does not know all objects of kind {}: {why}", kind.kind);
                 self.set_unknown(kind, Cause::Unknown(what, next));
             }
         }

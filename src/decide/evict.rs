@@ -26,7 +26,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             judgement.require_reads_for_any_action([read]);
         } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {
             let (why, next) = situation.why_unknown(kind, namespace);
-            let what = format!("not all objects of kind Pod are known: {why}");
+            let what = format!("belay does not know all objects of kind Pod: {why}");
             let unknown = Cause::Unknown(what, next);
             // belay watches the labels of Pods only if a setting asks for it.
             judgement

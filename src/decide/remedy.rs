@@ -96,7 +96,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             without_goal("keep the owner reference".to_owned())
         }
         (Reason::WouldOrphan, Cause::RepeatedUid(_)) => {
-            without_goal("leave out the reference with the uid of the owner".to_owned())
+            without_goal("leave out the added reference".to_owned())
         }
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
             without_goal("keep the owner reference".to_owned())
@@ -257,7 +257,7 @@ fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], others: usize)
         (None, Cause::Elsewhere { .. }) if blocker.reason == Reason::InUse => {
             Some("its users in other namespaces".to_owned())
         }
-        (None, Cause::Elsewhere { .. }) => Some("those objects in other namespaces".to_owned()),
+        (None, Cause::Elsewhere { .. }) => Some("the objects in other namespaces".to_owned()),
         (None, _) => None,
     };
     let mut names: Vec<String> = causes.iter().filter_map(name).collect();

@@ -266,9 +266,7 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::NotEmpty, _) if is_other => format!("{} contains {list}", target.quoted()),
         (Reason::NotEmpty, _) => format!("{subject} is not empty: it contains {list}"),
         (Reason::StillNeeded, _) => {
-            let one = blocker.causes.len() + blocker.more == 1;
-            let exist = if one { "exists" } else { "exist" };
-            format!("{subject} can't be deleted while {list} {exist}")
+            format!("{subject} is still needed for {list}")
         }
         (Reason::WouldOrphan, Some(Cause::Dependent(_))) => {
             let one = blocker.causes.len() + blocker.more == 1;
@@ -310,7 +308,16 @@ fn dependents(target: &ObjectRef, blocker: &Blocker) -> String {
 
 /// The causes that a blocker lists, and the number of the others.
 fn list(blocker: &Blocker) -> String {
-    let causes: Vec<String> = blocker.causes.iter().map(describe_cause).collect();
+    let describe = |cause: &Cause| match cause {
+        // The policy follows the list.
+        Cause::Content { object, why: ContentReason::Protected(by) }
+            if blocker.policies == [by.clone()] =>
+        {
+            format!("{object}, which is protected")
+        }
+        cause => describe_cause(cause),
+    };
+    let causes: Vec<String> = blocker.causes.iter().map(describe).collect();
     let noun = if blocker.reason == Reason::FinalizerGuarded { "finalizer" } else { "object" };
     causes.join(", ") + &and_more(blocker.more, noun)
 }
@@ -332,7 +339,9 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()
         }
-        Cause::RepeatedUid(owner) => format!("{owner} (an added reference has its uid)"),
+        Cause::RepeatedUid(owner) => {
+            format!("{owner} (another owner reference that the request adds has the same uid)")
+        }
         Cause::Finalizer(name) | Cause::LostFinalizer(name) => one_line_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),
         Cause::Elsewhere { causes, .. } => match causes[..] {

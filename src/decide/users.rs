@@ -355,7 +355,7 @@ fn require_user_lists(
             Absence::Proved => {}
             Absence::Unread(list) => findings.needed_reads.push(list),
             Absence::Unreadable { object, namespace } => {
-                let what = format!("{object}, so it may use it");
+                let what = format!("{object}, so it may use the object");
                 let cause = Cause::Unknown(what, Some(NextStep::ChangeObject));
                 findings.unknown =
                     Some(cause_of_object(item.facts.own_namespace(), &namespace, cause));

@@ -71,7 +71,7 @@ pub enum UnknownUse {
     #[error("the known kinds or relations changed during the count")]
     KindsChanged,
     /// An object that may use the target can't be read. The text names it.
-    #[error("{0}, so it may use it")]
+    #[error("{0}, so it may use the object")]
     UnreadableUser(String),
     /// The objects of a kind that may use the target could not be listed.
     #[error("objects of kind {kind} may use it: {why}")]

@@ -274,7 +274,7 @@ impl IneffectiveReason {
                 )
             }
             Self::Attached => {
-                "is older than a change of the owners between this object and the approved one"
+                "is older than the last change of an owner reference between the approved object and this one"
                     .to_owned()
             }
         }

@@ -126,5 +126,5 @@ fn lists_have_names_for_kubectl_and_wide_tables() {
     }
     let policies = belay(plane, &["status", "-o", "name"]).stdout;
     assert!(policies.contains(&format!("deletionpolicies.belay.dev/{ns}\n")), "{policies}");
-    assert!(belay(plane, &["status", "-o", "wide"]).stdout.contains("   NOT HELD   "));
+    assert!(belay(plane, &["status", "-o", "wide"]).stdout.contains("   WITHOUT HOLDS   "));
 }

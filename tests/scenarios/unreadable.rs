@@ -94,7 +94,7 @@ fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
     // Whether a Secret is in the Namespace cannot be known, so it stays.
     let denied = jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]).failure().unwrap();
     let sentence = format!(
-        "belay can't check this request for namespace \"{ns}\": not all objects of kind Secret are known: \
+        "belay can't check this request for namespace \"{ns}\": belay does not know all objects of kind Secret: \
          secrets is forbidden: "
     );
     assert!(denied.contains("(Unknown)") && denied.contains(&sentence), "{denied}");

@@ -196,7 +196,7 @@ async fn an_object_with_too_many_references_may_use_what_is_deleted() {
         let asked = Question::default().ask(answer(count)).await;
         let reason = (asked.verdict.decision, asked.verdict.reason);
         assert_eq!(reason, (Decision::Deny, Some(Reason::Unknown)));
-        let says = "Pod a/p has more than 4000 references, so it may use it";
+        let says = "Pod a/p has more than 4000 references, so it may use the object";
         assert!(asked.said().contains(says), "{}", asked.said());
     }
 }

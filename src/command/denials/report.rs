@@ -117,7 +117,7 @@ impl Report for Denials {
         {
             let line = format!(
                 "policy {name}, whole cluster, last 24h: {denied_last_24h} denied, \
-                 {would_deny_last_24h} would be denied, {held_last_24h} held"
+                 {would_deny_last_24h} would be denied, {held_last_24h} kept Terminating"
             );
             text.push_str(&view.screen.paragraph(0, &line));
         }

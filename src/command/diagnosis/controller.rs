@@ -75,9 +75,9 @@ pub fn foreign_finalizer(
             "no Deployment, StatefulSet or DaemonSet is called {name} or runs an image of that \
              name; editors of the object can change who added the finalizer"
         )),
-        None => domain
-            .word()
-            .map(|word| format!("no Deployment, StatefulSet or DaemonSet has {word} in its name")),
+        None => domain.word().map(|word| {
+            format!("no Deployment, StatefulSet or DaemonSet has \"{word}\" in its name")
+        }),
     };
     let (cause, state) = match domain.is_gone() || domain.is_abandoned() {
         true => (Cause::OwnerGone, "the controller that removes it seems to be gone"),
@@ -91,7 +91,7 @@ pub fn foreign_finalizer(
 const MAX_NAMED: usize = 3;
 
 const ONLY_LIKENESS: &str =
-    "only the name or image matches: users who can create workloads choose both";
+    "this is a guess from the name or image, which any user who can create workloads can choose";
 
 /// The workloads that may be the controller. Users choose the names and images of their
 /// workloads, so a match proves nothing.

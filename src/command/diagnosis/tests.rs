@@ -134,7 +134,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     }
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::OwnerDown);
-    let only = "only the name or image matches: users who can create workloads choose both";
+    let only = "this is a guess from the name or image, which any user who can create workloads can choose";
     assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods", only]);
     // A user who may not read the workloads sees no conclusion from them.
     let unread = Evidence { more_workloads: true, ..evidence(&[]) };

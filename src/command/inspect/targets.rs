@@ -62,8 +62,8 @@ pub struct SelectionArguments {
     pub objects: ObjectSelection,
 
     /// Show the effects of pruning: the targets are the objects in OLD that NEW does not
-    /// contain. Each is a file or a folder. With --from, these manifests
-    /// add objects that the files lack
+    /// contain. Each is a file or a folder. With --from, OLD and NEW supply only objects that
+    /// the --from files lack
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

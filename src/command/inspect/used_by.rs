@@ -370,6 +370,7 @@ impl Report for UsedBy {
         root.sort();
         let direct = root.below.len();
         root.sign = match (self.reverse, direct) {
+            (false, 0) if self.weaker > 0 => "no users that block its deletion".to_owned(),
             (false, 0) => "no users".to_owned(),
             (true, 0) => "uses no other objects".to_owned(),
             (false, count) => format!("used by {count}"),

@@ -349,8 +349,8 @@ impl Report for StatusReport {
                 }
             });
         } else {
-            let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED"];
-            let heading = view.columns(heading, ["NOT HELD"], "PROTECTS");
+            let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HOLDS", "DENIED"];
+            let heading = view.columns(heading, ["WITHOUT HOLDS"], "PROTECTS");
             let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, view, &common);
             text.push_str(&view.table(&heading, (&self.policies, MAX_POLICIES, "policies"), row));
         }

@@ -197,7 +197,7 @@ fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
         let bad = Unreadable { name, ..Unreadable::of_unknown_place() };
         world.reads.graph.set_unreadable(pods, &bad);
         let unknown = UnknownUse::UnreadableUser("Pod a/bad can't be read".to_owned());
-        assert_eq!(unknown.to_string(), "Pod a/bad can't be read, so it may use it");
+        assert_eq!(unknown.to_string(), "Pod a/bad can't be read, so it may use the object");
         let expected = if is_kept { UseCheck::Unknown(unknown) } else { UNUSED };
         assert_eq!(world.count(), expected);
     }

@@ -31,7 +31,7 @@ use super::selectors::{By, Existing, LabelSelector, Subject, Target};
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
     printcolumn(name = "Protected", type_ = "integer", json_path = ".status.protectedObjects"),
-    printcolumn(name = "Held", type_ = "integer", json_path = ".status.heldObjects"),
+    printcolumn(name = "Holds", type_ = "integer", json_path = ".status.heldObjects"),
     printcolumn(
         name = "Denied",
         type_ = "integer",

@@ -53,7 +53,7 @@ fn what_is_not_there_is_needed_all_the_same() {
     // A user with an optional reference does not need the object.
     let weak = fed("used-by cm/colours -n shop --from -", PODS);
     assert_eq!(weak.code, 0, "{weak:?}");
-    assert!(weak.stdout.contains("no users  not there"), "{weak:?}");
+    assert!(weak.stdout.contains("no users that block its deletion  not there"), "{weak:?}");
     // An object that no manifest names is a mistake. A missing object is not reported as
     // unused.
     for line in ["used-by secret/other -n shop", "used-by secret/db-creds -n shop --reverse"] {

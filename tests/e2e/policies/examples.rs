@@ -189,7 +189,7 @@ fn full_examples_come_back_as_they_were_written() {
         assert_eq!(typed(&stored), stored["spec"], "{name}");
     }
     let columns = [
-        ("deletionpolicies.belay.dev", "NAME ACTION WHILE-USED READY PROTECTED HELD DENIED AGE"),
+        ("deletionpolicies.belay.dev", "NAME ACTION WHILE-USED READY PROTECTED HOLDS DENIED AGE"),
         ("relations.belay.dev", "NAME FROM TO STRENGTH AGE"),
         ("deletionapprovals.belay.dev", "NAME RESOURCE NAMESPACE NAME APPROVER SCOPE EXPIRES"),
         ("pauses.belay.dev", "NAME BY REASON EXPIRES"),

@@ -32,7 +32,8 @@ fn h24_pods_with_thousands_of_references_fill_no_graph_and_may_use_anything() {
     let _ = std::fs::remove_file(file);
     // No Pod names it, and each may.
     let refusal = team.refused(&["configmap/data"]);
-    let says = format!("Pod {}/p0 has more than 4000 references, so it may use it", team.ns);
+    let says =
+        format!("Pod {}/p0 has more than 4000 references, so it may use the object", team.ns);
     assert!(refusal.contains(&says), "{refusal}");
     eventually("the size of the graph", SOON, || {
         let edges = world.belay.metric("belay_graph_edges");
