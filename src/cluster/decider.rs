@@ -29,6 +29,10 @@ mod effort;
 /// a second round necessary, rarely a third.
 const MAX_READ_ROUNDS: usize = 6;
 
+/// How long a review waits for reads that decide only what action Warn or Audit reports. A Pause
+/// turns all policies to Audit, often because the API server is slow.
+const ADVISORY_LIMIT: Duration = Duration::from_secs(1);
+
 /// The part of the deadline that is reserved for the answer.
 const MARGIN: Duration = Duration::from_millis(150);
 
@@ -62,8 +66,15 @@ impl ClusterDecider {
     /// exist, because a client that knows the path can name any object.
     async fn answer(&self, review: &Review<'_>, deadline: Instant, effort: &Effort) -> Verdict {
         let deadline = deadline.checked_sub(MARGIN).unwrap_or(deadline);
-        let mut pending =
-            PendingReview { decider: self, review, deadline, effort, collected: None };
+        let mut pending = PendingReview {
+            decider: self,
+            review,
+            deadline,
+            advisory_deadline: deadline.min(Instant::now() + ADVISORY_LIMIT),
+            read_deadline: deadline,
+            effort,
+            collected: None,
+        };
         let mut verdict = pending.confirmed_verdict().await;
         if verdict.decision != Decision::Allow {
             verdict.recordable = pending.find_recordable().await;
@@ -77,6 +88,9 @@ struct PendingReview<'a> {
     decider: &'a ClusterDecider,
     review: &'a Review<'a>,
     deadline: Instant,
+    advisory_deadline: Instant,
+    /// The deadline of the next reads.
+    read_deadline: Instant,
     effort: &'a Effort,
     collected: Option<CollectedReads>,
 }
@@ -115,14 +129,21 @@ impl Confirm for PendingReview<'_> {
             }
         };
         decided.map(|verdict| {
-            let reads = verdict.needed_reads.clone();
+            let is_advisory = verdict.needed_reads.is_empty();
+            self.read_deadline = if is_advisory { self.advisory_deadline } else { self.deadline };
+            let advisory: &[_] = match Instant::now() < self.advisory_deadline {
+                true => &verdict.advisory_reads,
+                false => &[],
+            };
+            let reads = [&verdict.needed_reads, advisory].concat();
             (verdict, reads)
         })
     }
 
     async fn read(&mut self, reads: Vec<LiveRead>) {
         let ClusterDecider { world, cluster, .. } = self.decider;
-        let answers = cluster.read(&self.decider.group(self.review), reads, self.deadline).await;
+        let group = self.decider.group(self.review);
+        let answers = cluster.read(&group, reads, self.read_deadline).await;
         self.collected.get_or_insert_with(|| CollectedReads::new(&world.read())).add(answers);
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn judge_remaining_users<'a>(
         let used = UsedObject { item: target, release_waits: true, owner_propagation: None };
         let findings = find_users(&situation, fates, used, in_use, false, owners);
         if !findings.blocking.is_empty() {
-            judgement.require_reads(&applied, findings.needed_reads);
+            judgement.require_reads(&applied, target, findings.needed_reads, true);
             judgement.add_finding(
                 &applied,
                 target,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation};
 use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, NumberSet};
-use crate::policy::api::OnDelete;
+use crate::policy::api::{Action, OnDelete};
 use crate::policy::{AppliedPolicy, Policy, PolicySource};
 
 pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
@@ -286,8 +286,11 @@ fn judge_protection<'a>(
             let release_waits = applied.policy.delays_release();
             let owners = &mut judgement.user_owners;
             let used = UsedObject { item, release_waits, owner_propagation };
-            let findings = find_users(&situation, fates, used, in_use, needs_live_proof, owners);
-            judgement.require_reads(applied, findings.needed_reads);
+            // Without a denial, the watches are enough.
+            let live = needs_live_proof && applied.action == Action::Deny;
+            let findings = find_users(&situation, fates, used, in_use, live, owners);
+            let is_blocked = !findings.blocking.is_empty();
+            judgement.require_reads(applied, item, findings.needed_reads, is_blocked);
             if !findings.blocking.is_empty() {
                 let causes = (findings.blocking, findings.more);
                 let hold = release_waits && in_use.on_delete == OnDelete::Hold;
@@ -324,7 +327,8 @@ fn add_blocking_objects<'a>(
     reason: Reason,
     blocking: BlockingObjects,
 ) {
-    judgement.require_reads(applied, blocking.needed_reads);
+    let is_blocked = !blocking.causes.is_empty();
+    judgement.require_reads(applied, item, blocking.needed_reads, is_blocked);
     if !blocking.causes.is_empty() {
         judgement.add_finding(applied, item, reason, blocking.causes.into_causes());
     } else if let Some(unknown) = blocking.unknown {

@@ -18,6 +18,9 @@ use crate::objects::HoldAge;
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, PolicySource};
 
+/// Why a policy with action Warn or Audit has no finding before its reads are answered.
+const UNCONFIRMED: &str = "there was no time left to read all objects that may need it";
+
 /// The findings for one request.
 pub(super) struct Judgement<'a> {
     pub(super) situation: Situation<'a>,
@@ -26,6 +29,7 @@ pub(super) struct Judgement<'a> {
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     needed_reads: Vec<LiveRead>,
+    advisory_reads: Vec<LiveRead>,
     ineffective_approvals: Vec<IneffectiveApproval>,
     leads_to_deletion: bool,
     allows_hold: bool,
@@ -41,6 +45,7 @@ impl<'a> Judgement<'a> {
             findings: Vec::new(),
             exempted: Vec::new(),
             needed_reads: Vec::new(),
+            advisory_reads: Vec::new(),
             ineffective_approvals: Vec::new(),
             leads_to_deletion: false,
             allows_hold: true,
@@ -253,15 +258,21 @@ impl<'a> Judgement<'a> {
             && self.situation.policies_ignoring_pause(item.facts).iter().any(keeps)
     }
 
-    /// Adds live reads that the verdict needs. A policy with action Warn or Audit needs
-    /// none.
+    /// Adds live reads that the findings of a policy for an object need. With action Warn or
+    /// Audit, a finding from the watches is enough, and the request does not wait long for a read.
     pub(super) fn require_reads(
         &mut self,
         applied: &AppliedPolicy<'a>,
-        reads: impl IntoIterator<Item = LiveRead>,
+        item: &JudgedObject<'a>,
+        reads: Vec<LiveRead>,
+        is_blocked: bool,
     ) {
         if applied.action == Action::Deny {
             self.require_reads_for_any_action(reads);
+        } else if !is_blocked && !reads.is_empty() {
+            self.advisory_reads.extend(reads);
+            let cause = Cause::Unknown(UNCONFIRMED.to_owned(), Some(NextStep::Retry));
+            self.add_finding(applied, item, Reason::Unknown, (vec![cause], 0));
         }
     }
 
@@ -319,8 +330,10 @@ impl<'a> Judgement<'a> {
             seconds: ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval))
                 .map_or(0, |terms| terms.longest_seconds),
         });
-        self.needed_reads.sort_unstable();
-        self.needed_reads.dedup();
+        for reads in [&mut self.needed_reads, &mut self.advisory_reads] {
+            reads.sort_unstable();
+            reads.dedup();
+        }
         let denying = self.findings.iter().filter(|finding| finding.decision == Decision::Deny);
         // The longest wait, if no denial remains after it.
         let retry_seconds = denying.map(|finding| finding.retry).collect::<Option<Vec<_>>>();
@@ -338,6 +351,7 @@ impl<'a> Judgement<'a> {
         let verdict = if show_other_namespaces { verdict.with_other_namespaces() } else { verdict };
         Verdict {
             needed_reads: self.needed_reads,
+            advisory_reads: self.advisory_reads,
             more,
             overrides,
             exemption,

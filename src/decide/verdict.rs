@@ -131,6 +131,9 @@ pub struct Verdict {
     pub hold: Option<HoldChange>,
     /// The live reads that the verdict still needs; empty when it is final.
     pub needed_reads: Vec<LiveRead>,
+    /// Live reads that decide only what action Warn or Audit reports. Without an answer, the
+    /// verdict reports that this is unknown.
+    pub advisory_reads: Vec<LiveRead>,
     /// The HTTP code of a denial.
     pub denial_status: DenialStatus,
     /// The propagation with which belay would allow the same DELETE. It is evaluated only if
@@ -195,6 +198,7 @@ impl Verdict {
             ineffective_approvals: Vec::new(),
             hold: None,
             needed_reads: Vec::new(),
+            advisory_reads: Vec::new(),
             denial_status: DenialStatus::Forbidden,
             passing_propagation: None,
             lost_volumes: Vec::new(),

@@ -64,6 +64,9 @@ pub use value_reader::{ValueParts, read_parts};
 /// The reporter of belay's Events.
 pub const EVENT_REPORTER: &str = "belay";
 
+/// The reason of belay's Events about requests that passed only because of a Pause.
+pub const WOULD_DENY_EVENT: &str = "WouldDeny";
+
 /// The finalizer by which the garbage collector deletes in the foreground (R7,
 /// R8, R9).
 pub const FOREGROUND: &str = "foregroundDeletion";

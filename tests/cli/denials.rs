@@ -66,6 +66,31 @@ fn denials_and_audited_denials_are_distinguished() {
 }
 
 #[test]
+fn an_audited_delete_of_a_crd_with_resources_is_recorded() {
+    let plane = &world().plane;
+    let ns = plane.namespace("denials-crd").unwrap();
+    let group = "s39.example.com";
+    plane.define_kind(group, "Widget", "widgets").unwrap();
+    let crd = format!("widgets.{group}");
+    let target = json!({"apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"], "names": [crd]});
+    let protect = json!({"whileNotEmpty": {"counting": "Any"}});
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": protect, "action": "Audit"}));
+    let widget = manifest::object(&format!("{group}/v1"), "Widget", "one").with_namespace(&ns);
+    plane.apply(&widget).unwrap();
+    kubectl(plane, &["delete", "crd", &crd, "--wait=false"]);
+    eventually("the request", LIMIT, || {
+        let would = json(&belay(plane, &["denials", "--would", "-o", "json"]));
+        let mut items = would["items"].as_array().ok_or("no list")?.iter();
+        match items.find(|item| item["object"]["name"] == crd.as_str()) {
+            Some(item) if item["reason"] == "NotEmpty" => Ok(()),
+            other => Err(format!("{other:?}").into()),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
 fn each_reason_and_each_user_is_a_denial_of_its_own() {
     let plane = &world().plane;
     let ns = plane.namespace("reasons").unwrap();

@@ -145,6 +145,14 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     assert!(deleted.ok() && deleted.stderr.contains(kept), "{deleted:?}");
     let deletion = plane.api().field("configmap/kept", &ns, ".metadata.deletionTimestamp").unwrap();
     assert_ne!(deletion, "");
+    // A label has no status, so an Event records what passed.
+    let labelled = object("rbac.authorization.k8s.io/v1", "Role", "labelled");
+    plane.apply(&labelled.with_protect_label("Always").with_namespace(&ns)).unwrap();
+    becomes("the request", true, &|| {
+        plane.api().delete(&["role", "labelled"], &ns)?;
+        let would = belay(&plane, &["denials", "--would", "-n", &ns]).stdout;
+        Ok(would.contains(&format!("roles.rbac.authorization.k8s.io {ns}/labelled")))
+    });
     // Both replicas report the pause.
     becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 2.0));
     let told = |reason: &str| -> Result<bool> {

@@ -82,6 +82,13 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Whether a DeletionPolicy is a reason. Its status then lists the verdict.
+    pub fn names_policy(&self) -> bool {
+        self.policies.iter().any(|source| matches!(source, PolicySource::Policy(_)))
+    }
+}
+
 /// The uid of the target, if the review contains the target itself. The review of an eviction
 /// contains an Eviction instead.
 fn uid(review: &Review<'_>, target: &ObjectRef) -> String {

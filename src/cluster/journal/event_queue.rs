@@ -17,6 +17,7 @@ use super::entry::Entry;
 use crate::cluster::event::InvolvedObject;
 use crate::decide::Decision;
 use crate::objects::ObjectRef;
+use crate::objects::WOULD_DENY_EVENT;
 use crate::policy::PolicySource;
 
 /// The maximum number of Events in memory. Beyond it, the Event without verdicts for the longest
@@ -41,7 +42,7 @@ type Group = Option<String>;
 pub(super) struct QueuedEvent {
     pub(super) involved: InvolvedObject,
     group: Group,
-    /// Whether belay denied the request. If not, the object is held.
+    /// Whether belay denied the request.
     pub(super) denied: bool,
     pub(super) message: String,
     pub(super) count: i32,
@@ -102,14 +103,16 @@ impl EventQueue {
     }
 
     pub(super) fn record(&mut self, entry: &Entry, involved: InvolvedObject) {
-        let denied = match entry.decision {
-            Decision::Deny => true,
-            Decision::Hold => false,
+        let reason = match entry.decision {
+            Decision::Deny => entry.reason.as_str(),
+            Decision::Hold => "Held",
+            // The label always denies, except in a Pause. It has no status for this verdict.
+            Decision::Audit if !entry.names_policy() => WOULD_DENY_EVENT,
             Decision::Allow | Decision::Audit | Decision::Warn => return,
         };
         let key = Key {
             uid: involved.uid.clone(),
-            reason: if denied { entry.reason.as_str() } else { "Held" },
+            reason,
             policies: entry.policies.clone(),
             hour: entry.time.as_second().div_euclid(3600),
         };
@@ -120,7 +123,7 @@ impl EventQueue {
         let event = self.all.entry(key).or_insert_with(|| QueuedEvent {
             involved,
             group,
-            denied,
+            denied: entry.decision == Decision::Deny,
             message: String::new(),
             count: 0,
             first: entry.time,
@@ -268,12 +271,17 @@ mod tests {
         let mut other = entry(7200, "a", Decision::Deny);
         other.policies.pop();
         event_queue.record(&other, involved("a"));
-        // Warnings and audit entries cause no Event.
+        // Policies list warnings and audited requests in their status.
         record(&mut event_queue, 7200, "c", Decision::Warn);
         record(&mut event_queue, 7200, "c", Decision::Audit);
+        // Only a Pause lets a request pass that the label denies.
+        let mut paused = entry(7200, "d", Decision::Audit);
+        paused.policies = vec![PolicySource::Label("Always")];
+        event_queue.record(&paused, involved("d"));
+        assert!(event_queue.all.keys().any(|key| key.reason == WOULD_DENY_EVENT));
         let held =
-            (0..5).filter(|_| !write(&mut event_queue, ZERO, Outcome::Stored).denied).count();
-        assert_eq!(held, 1);
+            (0..6).filter(|_| !write(&mut event_queue, ZERO, Outcome::Stored).denied).count();
+        assert_eq!(held, 2);
         assert_eq!(event_queue.next(ZERO), Next::Nothing);
     }
 

@@ -6,7 +6,9 @@ use kube::api::{Api, ListParams};
 use super::{Denial, DenialFilter};
 use crate::cluster::list_all;
 use crate::command::document::Object;
-use crate::objects::{ApiError, EVENT_REPORTER, KindInfo, Kinds, ObjectRef, split_api_version};
+use crate::objects::{
+    ApiError, EVENT_REPORTER, KindInfo, Kinds, ObjectRef, WOULD_DENY_EVENT, split_api_version,
+};
 
 /// The namespace of Events about cluster-scoped objects.
 const OUTSIDE: &str = "default";
@@ -44,9 +46,17 @@ pub(super) async fn events(
     Ok(list_all(api, params).await?.objects)
 }
 
-pub(super) fn is_denial(event: &Event) -> bool {
-    event.type_.as_deref() == Some("Warning")
-        && event.reporting_component.as_deref() == Some(EVENT_REPORTER)
+/// Whether belay reports a request that it denied or, with `would`, did not deny in a Pause.
+pub(super) fn is_listed(event: &Event, would: bool) -> bool {
+    let fits = match would {
+        true => would_deny(event),
+        false => event.type_.as_deref() == Some("Warning"),
+    };
+    fits && event.reporting_component.as_deref() == Some(EVENT_REPORTER)
+}
+
+fn would_deny(event: &Event) -> bool {
+    event.reason.as_deref() == Some(WOULD_DENY_EVENT)
 }
 
 /// Whether the Event is in the namespace where belay writes Events about such objects. Users
@@ -95,8 +105,8 @@ pub(super) fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Opt
         ago: asked.ago(time),
         object: object.with_uid(&text(&involved.uid)),
         target: target.to_string(),
-        verdict: "Deny".to_owned(),
-        reason: event.reason.clone(),
+        verdict: if would_deny(event) { "Audit" } else { "Deny" }.to_owned(),
+        reason: event.reason.clone().filter(|_| !would_deny(event)),
         subject: None,
         policies: Vec::new(),
         message,

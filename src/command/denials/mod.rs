@@ -13,7 +13,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Event;
 
-use self::events::{all_events, events, is_denial, of_event};
+use self::events::{all_events, events, is_listed, of_event};
 use self::report::PolicyCounts;
 pub use self::report::{Denial, Denials};
 use super::CommandError;
@@ -232,11 +232,10 @@ fn items(
             }
         }
     }
-    // Events exist only for denied requests. They add denials of the label and older
-    // ones.
-    let refused = events.iter().filter(|event| !asked.would && is_denial(event));
-    let told: Vec<Denial> = refused.filter_map(|event| of_event(event, kinds, asked)).collect();
-    for denial in told.into_iter().filter(|denial| denial.time >= asked.since) {
+    // Events add requests that the label denies, or would deny without a Pause, and older denials.
+    let listed = events.iter().filter(|event| is_listed(event, asked.would));
+    let listed: Vec<Denial> = listed.filter_map(|event| of_event(event, kinds, asked)).collect();
+    for denial in listed.into_iter().filter(|denial| denial.time >= asked.since) {
         let same = |item: &&mut Denial| {
             let apart = item.time.as_second().abs_diff(denial.time.as_second());
             let uid = &item.object.uid;

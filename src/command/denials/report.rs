@@ -86,7 +86,7 @@ impl Report for Denials {
 
     /// 1 if a request was refused, 3 if that is unknown, 0 if none was.
     fn exit_code(&self) -> u8 {
-        exit_code_of(!self.items.is_empty(), self.is_certain())
+        exit_code_of(!self.items.is_empty(), self.not_read.is_empty())
     }
 
     fn names(&self) -> Option<String> {
@@ -100,9 +100,10 @@ impl Report for Denials {
     fn text(&self, view: View) -> String {
         let mut text = String::new();
         if self.items.is_empty() {
-            text.push_str(match (self.would, self.is_certain()) {
-                (true, _) => "no allowed request would have been denied\n",
+            text.push_str(match (self.would, self.not_read.is_empty()) {
+                (true, true) => "no allowed request would have been denied\n",
                 (false, true) => "no denials\n",
+                (true, false) => "no such requests found, but some reads failed\n",
                 (false, false) => "no denials found, but some reads failed\n",
             });
         } else {
@@ -136,13 +137,6 @@ impl Report for Denials {
         };
         text.extend(stale.map(|stale| view.screen.paragraph(0, &stale)));
         text + &view.not_read(&self.not_read)
-    }
-}
-
-impl Denials {
-    /// Whether everything was read. Events do not contain requests that were allowed.
-    fn is_certain(&self) -> bool {
-        self.would || self.not_read.is_empty()
     }
 }
 

@@ -6,7 +6,9 @@ use super::refusal::{is_refusal, is_unanswered, webhook_name};
 use crate::cluster::terminating::{
     Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
-use crate::objects::{EVENT_REPORTER, FOREGROUND, ObjectRef, clear_name, more as count_more};
+use crate::objects::{
+    EVENT_REPORTER, FOREGROUND, ObjectRef, WOULD_DENY_EVENT, clear_name, more as count_more,
+};
 
 /// The maximum number of webhooks that a finding names.
 const MAX_NAMED: usize = 5;
@@ -65,7 +67,10 @@ pub fn refusals(
         let events = evidence.events.get(&dependent.uid).into_iter().flatten();
         // belay writes an Event about an object that is not Terminating only if it denied the
         // DELETE.
-        let of_belay = |event: &&ObjectEvent| event.by == EVENT_REPORTER && !dependent.terminating;
+        let of_belay = |event: &&ObjectEvent| {
+            let is_denial = event.by == EVENT_REPORTER && event.reason != WOULD_DENY_EVENT;
+            is_denial && !dependent.terminating
+        };
         let events = events.filter(|event| refused(event) || of_belay(event));
         let events: Vec<&ObjectEvent> = events.take(3).collect();
         if !events.is_empty() {

@@ -117,7 +117,8 @@ impl<D: Fn(ObjectSource<'_>) -> Verdict> Confirm for ImpactReview<'_, D> {
 
     async fn answer(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
         let mut verdict = (self.decide)(ObjectSource::Cluster(&self.reads));
-        let reads = std::mem::take(&mut verdict.needed_reads);
+        let mut reads = std::mem::take(&mut verdict.needed_reads);
+        reads.append(&mut verdict.advisory_reads);
         Some((verdict, reads))
     }
 

@@ -99,7 +99,8 @@ pub(super) fn check(file: &str, row: &Row) -> Result<(), String> {
         let none = LiveReads::default();
         let live_none = ObjectSource::Cluster(&none);
         let situation = Situation::new(&graph, &policies, live_none, NOW);
-        let asked = decide(&situation, &review).needed_reads;
+        let first = decide(&situation, &review);
+        let asked = [first.needed_reads, first.advisory_reads].concat();
         if let Some(odd) =
             live.done.iter().find(|done| !asked.iter().any(|a| read_text(a) == **done))
         {
@@ -158,7 +159,8 @@ pub(super) fn compare(
     let exempted: Vec<_> = verdict.overrides.exempted.iter().map(ToString::to_string).collect();
     same("exempted by", &row.expect.exempted, &exempted);
     same("records", &row.expect.records, &verdict.exemption.is_some());
-    let confirm: Vec<_> = verdict.needed_reads.iter().map(read_text).collect();
+    let confirm: Vec<_> =
+        verdict.needed_reads.iter().chain(&verdict.advisory_reads).map(read_text).collect();
     same("confirm", &row.expect.confirm, &confirm);
     if let Some(code) = row.expect.code {
         let found = match verdict.denial_status {
