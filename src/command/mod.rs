@@ -117,7 +117,7 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
-    /// Undo the deletion of a Terminating object
+    /// Create a Terminating object again, with its data
     #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
                                 kubectl belay undo [OPTIONS] --resume <FILE>")]
     Undo(Box<undo::UndoArguments>),

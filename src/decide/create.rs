@@ -65,7 +65,7 @@ text_enum! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum NoHoldReason {
         /// This applies to all objects of the kind.
-        Kind = "a hold on this kind is unsafe or does not protect",
+        Kind = "belay adds no hold to this kind",
         /// A tool runs the object and deletes it automatically.
         Hook = "it is a hook, which its tool deletes",
         /// The object is the record of a Helm release, which Helm deletes.

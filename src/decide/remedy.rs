@@ -47,7 +47,10 @@ pub(super) struct Remedy {
 
 pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let target = &verdict.target;
-    let it = || if blocker.object == *target { "it".to_owned() } else { target.quoted() };
+    // The sentence about a dependent begins with the dependent.
+    let is_subject =
+        blocker.object == *target && !matches!(blocker.causes.first(), Some(Cause::Dependent(_)));
+    let it = || if is_subject { "it".to_owned() } else { target.quoted() };
     let goal = || match verdict.is_update {
         true => "make this change".to_owned(),
         false => format!("delete {}", it()),
@@ -257,7 +260,9 @@ fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], others: usize)
         (None, Cause::Elsewhere { .. }) if blocker.reason == Reason::InUse => {
             Some("its users in other namespaces".to_owned())
         }
-        (None, Cause::Elsewhere { .. }) => Some("the objects in other namespaces".to_owned()),
+        (None, Cause::Elsewhere { .. }) => {
+            Some("the objects in other namespaces that need it".to_owned())
+        }
         (None, _) => None,
     };
     let mut names: Vec<String> = causes.iter().filter_map(name).collect();

@@ -76,7 +76,7 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
     let Some(first) = verdict.needed_reads.first() else { return verdict };
     let others = and_more(verdict.needed_reads.len() - 1, "read");
     let what = format!(
-        "there was no time left to confirm {}{others}",
+        "there was no time left for the live read of {}{others}",
         describe_read(first, &verdict.target)
     );
     decide_unknown(review, what)
@@ -157,7 +157,7 @@ mod tests {
             );
             assert_eq!(
                 message(&unconfirmed).unwrap(),
-                "belay can't check this request for pods \"p\": there was no time left to confirm \
+                "belay can't check this request for pods \"p\": there was no time left for the live read of \
                  deployments.apps in namespace db and 2 more reads. Try again."
             );
             let confirmed = verdict(decision, 0);
@@ -174,7 +174,10 @@ mod tests {
         let owner = LiveRead::Object(ObjectRef::new(("", "pods"), "db", name));
         let verdict = Verdict { needed_reads: vec![owner], ..Verdict::allow(review.target()) };
         let late = message(&decide_unconfirmed(&review, verdict)).unwrap();
-        assert!(late.contains(&format!("to confirm pods {name:?} in namespace db")), "{late}");
+        assert!(
+            late.contains(&format!("the live read of pods {name:?} in namespace db")),
+            "{late}"
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn the_status_contains_the_policies_and_the_leader() {
         // The leader created both at the same time.
         let ends = ["certificate", "authority"].map(|of| said[of]["until"].as_str());
         let counted = policy["protected"] == 1 && policy["ready"] == true;
-        let why = "a hold on this kind is unsafe or does not protect";
+        let why = "belay adds no hold to this kind";
         let counted = counted && policy["notHeld"] == json!([{"resource": "pods", "why": why}]);
         if led && there && counted && ends[0].is_some() && ends[0] == ends[1] {
             Ok(())

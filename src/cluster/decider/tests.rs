@@ -242,7 +242,11 @@ async fn no_request_reads_without_end() {
     assert_eq!(asked.rounds(), MAX_READ_ROUNDS);
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
     assert!(asked.verdict.needed_reads.is_empty());
-    assert!(asked.said().contains("there was no time left to confirm"), "{}", asked.said());
+    assert!(
+        asked.said().contains("there was no time left for the live read of"),
+        "{}",
+        asked.said()
+    );
 }
 
 #[tokio::test]

@@ -168,7 +168,7 @@ fn the_table_has_the_sums_of_each_policy() {
     );
     assert_eq!(said.exit_code(), 1);
     let mut blind = Denials { items: Vec::new(), would: true, ..said };
-    assert_eq!(blind.exit_code(), 0);
+    assert_eq!(blind.exit_code(), 3);
     blind.would = false;
     assert_eq!(blind.exit_code(), 3);
     let text = blind.text(PIPE);

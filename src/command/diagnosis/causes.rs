@@ -84,7 +84,7 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
     let more = and_more(dependents.len() - 1, "dependent");
     let state = |dependent: &Dependent| match dependent.terminating {
         true => format!("{} is Terminating as well", dependent.object_ref.short()),
-        false => format!("{} has not been deleted", dependent.object_ref.short()),
+        false => format!("{} is not Terminating", dependent.object_ref.short()),
     };
     // The garbage collector deletes dependents at once. If one is not Terminating, its DELETE
     // was refused, and no object reports by whom.

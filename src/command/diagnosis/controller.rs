@@ -32,13 +32,15 @@ pub fn foreign_finalizer(
     let domain = FinalizerDomain::find(finalizer, evidence);
     let unread = || "not all workloads of the cluster could be read".to_owned();
     let writer_note = || match &manager {
-        Some(tool) if is_tool(tool) => Some(format!("{tool} does not say who removes it")),
+        Some(tool) if is_tool(tool) => Some(format!(
+            "it was added with {tool}, which does not say which controller removes it"
+        )),
         None if found.object.pointer("/metadata/managedFields").is_some() => {
             Some("managedFields do not say who added it".to_owned())
         }
         None => Some(
-            "without managedFields it is unknown who added it (kubectl get has \
-             --show-managed-fields)"
+            "without managedFields it is unknown who added it; make the dump with \
+             --show-managed-fields"
                 .to_owned(),
         ),
         _ => None,
@@ -51,7 +53,8 @@ pub fn foreign_finalizer(
     let workloads = &evidence.workloads;
     // Every user who can edit the object can write its managedFields, so the search by domain
     // comes second.
-    let by_name = owner.map(|name| (matching(workloads, name), "of that name or image".to_owned()));
+    let by_name =
+        owner.map(|name| (matching(workloads, name), format!("with the name or image {name}")));
     let by_domain = || {
         let word = domain.word()?;
         Some((mentioning(workloads, word), format!("with {word} in its name or image")))

@@ -124,9 +124,9 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
         let there = of(&stuck, &evidence(&[one]));
         assert_eq!(there.cause, Cause::Owner, "{name}");
         assert!(
-            there
-                .says
-                .ends_with(&format!("a workload of that name or image runs: operators/{name}")),
+            there.says.ends_with(&format!(
+                "a workload with the name or image db-operator runs: operators/{name}"
+            )),
             "{there:?}"
         );
         let next = "if that workload is the controller: kubectl logs deploy/";
@@ -146,7 +146,10 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
     let gone = of(&settings("gone.example.test/drop", "kubectl-create"), &evidence(&[]));
     assert_eq!(gone.cause, Cause::OwnerGone);
     let says = words(&gone);
-    assert!(says.contains("kubectl-create does not say who removes it"), "{says}");
+    assert!(
+        says.contains("kubectl-create, which does not say which controller removes it"),
+        "{says}"
+    );
     assert!(says.contains("no API group of example.test is served"), "{says}");
     // Another group of the same domain is served.
     let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
@@ -239,7 +242,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     );
     assert_eq!(
         waits.evidence,
-        ["pods/web-0 is Terminating as well", "pods/web-1 has not been deleted"]
+        ["pods/web-0 is Terminating as well", "pods/web-1 is not Terminating"]
     );
     let asks =
         "to see who refuses its deletion: kubectl delete pods/web-1 -n shop --dry-run=server";

@@ -46,7 +46,7 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// Select all objects of TYPE, if no object is named. Print long lists completely
+    /// With a TYPE and no name, select all objects of this type. Always print long lists in full
     #[arg(long)]
     pub all: bool,
 

@@ -390,7 +390,7 @@ impl Report for UsedBy {
         };
         if self.weaker > 0 {
             let more = self.weaker_text();
-            text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
+            text.push_str(&format!("{}; to list: --all\n", screen.paint(Tone::Quiet, &more)));
         }
         text.push_str(&self.cascaded_text(screen));
         for FailedRead { resource, why } in FailedRead::grouped(&self.not_read, view.verbose) {
@@ -405,10 +405,10 @@ impl UsedBy {
     /// The number of omitted edges.
     fn weaker_text(&self) -> String {
         let what = match (self.reverse, self.weaker) {
-            (false, 1) => "more user that blocks nothing",
-            (false, _) => "more users that block nothing",
-            (true, 1) => "more use that blocks nothing",
-            (true, _) => "more uses that block nothing",
+            (false, 1) => "more user that does not block it",
+            (false, _) => "more users that do not block it",
+            (true, 1) => "more use that does not block",
+            (true, _) => "more uses that do not block",
         };
         format!("{} {what} (mentions, optional, ended)", self.weaker)
     }
@@ -425,7 +425,7 @@ impl UsedBy {
         let next = format!("kubectl belay impact {}", object.label(""));
         screen.paragraph(
             0,
-            &format!("{bound}{cascaded} {objects} would be deleted as well; next: {next}"),
+            &format!("{bound}{cascaded} {objects} would be deleted with it; next: {next}"),
         )
     }
 }

@@ -70,14 +70,14 @@ fn what_is_not_there_is_needed_all_the_same() {
 fn cascaded_objects_are_listed_without_users() {
     let place = belay("used-by ns/shop --from .");
     assert_eq!((place.code, place.stderr.as_str()), (0, ""), "{place:?}");
-    let says = "16 objects would be deleted as well; next: kubectl belay impact namespace/shop\n";
+    let says = "16 objects would be deleted with it; next: kubectl belay impact namespace/shop\n";
     assert!(place.stdout.ends_with(says), "{place:?}");
     let kind = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: \
         {name: gizmos.example.com}\nspec: {group: example.com, scope: Namespaced, names: {kind: \
         Gizmo, plural: gizmos}, versions: [{name: v1, served: true}]}\n---\napiVersion: \
         example.com/v1\nkind: Gizmo\nmetadata: {name: one, namespace: shop}\n";
     let text = fed("used-by crd/gizmos.example.com --from -", kind);
-    assert!(text.stdout.contains("\n1 object would be deleted as well; next: "), "{text:?}");
+    assert!(text.stdout.contains("\n1 object would be deleted with it; next: "), "{text:?}");
     let json = fed("used-by crd/gizmos.example.com --from - -o json", kind);
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["goesAlong"], 1, "{json}");

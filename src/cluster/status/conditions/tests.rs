@@ -154,11 +154,7 @@ fn a_paused_backfill_says_how_to_continue() {
     assert_eq!(
         texts.collect::<Vec<_>>(),
         [
-            (
-                "pods".to_owned(),
-                None,
-                "a hold on this kind is unsafe or does not protect".to_owned()
-            ),
+            ("pods".to_owned(), None, "belay adds no hold to this kind".to_owned()),
             ("configmaps".to_owned(), Some(12_000), late.clone()),
             ("secrets".to_owned(), Some(7000), late),
         ]

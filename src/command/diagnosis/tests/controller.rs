@@ -12,8 +12,8 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let both = [placed("prod", "db-operator", 0), placed("eve", "db-operator", 1)];
     let mixed = of(&stuck, &evidence(&both));
     assert_eq!(mixed.cause, Cause::Unknown);
-    let says = ": a workload of that name or image does not run: prod/db-operator; a workload of \
-                that name or image runs: eve/db-operator";
+    let says = ": a workload with the name or image db-operator does not run: prod/db-operator; a workload \
+                with the name or image db-operator runs: eve/db-operator";
     assert!(mixed.says.ends_with(says), "{mixed:?}");
     let next = "find out which workload is the controller; for that one: kubectl describe \
                 deploy/db-operator -n prod, or kubectl logs deploy/db-operator -n eve";
@@ -27,7 +27,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let crowd = of(&stuck, &evidence(&all));
     assert_eq!(crowd.cause, Cause::Unknown);
     for part in [
-        "a workload of that name or image does not run: prod/db-operator; workloads of",
+        "a workload with the name or image db-operator does not run: prod/db-operator; workloads with",
         " run: eve/db-operator-0, ops/db-operator and 9 more workloads",
     ] {
         assert!(crowd.says.contains(part), "{crowd:?}");
@@ -41,7 +41,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let spread = places.map(|place| placed(place, "db-operator", 1));
     let spread = of(&stuck, &evidence(&spread));
     assert_eq!(spread.cause, Cause::Owner);
-    let says = "; workloads of that name or image run: a/db-operator, b/db-operator, \
+    let says = "; workloads with the name or image db-operator run: a/db-operator, b/db-operator, \
                 c/db-operator and 1 more workload";
     assert!(spread.says.ends_with(says), "{spread:?}");
     assert_eq!(spread.next.matches("kubectl logs").count(), 3, "{spread:?}");

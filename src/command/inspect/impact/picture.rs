@@ -46,8 +46,11 @@ pub fn picture(impact: &Impact) -> Picture {
 /// The fate of an object, and the word of the table for it.
 fn fate(impact: &Impact, object: &AffectedObject) -> (Fate, String) {
     let (word, ..) = sign(object);
-    let mut lost =
-        impact.destroyed.iter().filter(|lost| object.id.is_some() && lost.id == object.id);
+    let mut lost = impact
+        .volumes(true)
+        .into_iter()
+        .chain(impact.volumes(false))
+        .filter(|lost| object.id.is_some() && lost.id == object.id);
     match object.outcome {
         "Deleted" => match lost.next() {
             Some(lost) => {

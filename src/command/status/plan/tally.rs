@@ -169,7 +169,7 @@ mod tests {
                 0,
                 "neither always nor whileUsed",
             ),
-            (used.clone(), ("", "Pod"), shop.to_owned(), 0, "a hold on this kind is unsafe"),
+            (used.clone(), ("", "Pod"), shop.to_owned(), 0, "belay adds no hold to this kind"),
             (
                 used.clone(),
                 secret,
