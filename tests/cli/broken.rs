@@ -198,7 +198,7 @@ fn a_child_with_a_refused_deletion_is_reported_with_a_command_that_shows_who_ref
     let object = format!("configmaps/owner -n {ns}");
     let all = causes(plane, &["-n", &ns], &object, "Foreground");
     let waits = all.iter().find(|one| one["cause"] == "Foreground").unwrap();
-    assert_eq!(waits["evidence"][0], "configmaps/child has not been deleted", "{waits}");
+    assert_eq!(waits["evidence"][0], "configmaps/child is not Terminating", "{waits}");
     // The command of the next step shows who refuses, and changes nothing.
     let (_, asks) = waits["next"].as_str().unwrap().split_once("kubectl ").unwrap();
     let refused = plane.kubectl(&asks.split(' ').collect::<Vec<_>>()).unwrap().failure().unwrap();
