@@ -74,8 +74,8 @@ pub(super) fn delete_item<'a>(
     Verdict { passing_propagation, lost_volumes, denial_status, ..verdict }
 }
 
-/// Whether the namespace controller has yet to delete an object for which the verdict denies the
-/// DELETE. If it stopped here, it might never reach that object.
+/// Whether the namespace controller has yet to delete one of the objects that block this DELETE. If
+/// it stopped here, it might never reach that object.
 fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict: &Verdict) -> bool {
     let causes = || verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
     let is_awaited = |cause: &Cause| {
@@ -226,8 +226,8 @@ pub(super) fn judge_affected<'a>(
     judgement.set_covered_by_content_approval(false);
 }
 
-/// The objects that the DELETEs of several targets certainly delete, apart from Namespaces and
-/// CRDs. As content, they do not keep a Namespace or CRD among these targets.
+/// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
+/// content, they do not keep a Namespace or CRD among the targets.
 fn other_deletes(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> NumberSet<NodeId> {
     let is_container = |member: &&DeletionTarget<'_>| Container::from_item(&member.item).is_some();
     let (containers, others): (Vec<_>, Vec<_>) = members.iter().partition(is_container);
@@ -263,7 +263,7 @@ struct DeletionContext<'c> {
     needs_live_proof: bool,
     /// If the deletion of its owners deletes the object: the propagation of that deletion.
     owner_propagation: Option<Propagation>,
-    /// The objects that the DELETEs of other targets than Namespaces and CRDs certainly delete.
+    /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete.
     other_deletes: &'c NumberSet<NodeId>,
 }
 

@@ -11,6 +11,8 @@
 //!             create  finalize        exempt; actions;        JSON patch
 //!             evict                   approvals
 //! ```
+//!
+//! `approved` collects the approvals that cover an object, and `ancestors` those of its owners.
 
 mod affected;
 mod ancestors;

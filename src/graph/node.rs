@@ -41,7 +41,7 @@ impl<'g> Node<'g> {
         self.root_owner_limited(StepLimit::default())
     }
 
-    /// The topmost owner below the first one that does not count.
+    /// The topmost owner. This follows managing owners while `counts` accepts them.
     pub fn root_owner_among(self, counts: impl Fn(&Self) -> bool) -> Self {
         self.topmost(|node| node.managing_owner(StepLimit::default()).filter(&counts))
     }

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-/// Counts the steps of one review.
+/// Counts the steps of one review, one pass of a release, or one event of the feed.
 #[derive(Debug)]
 pub struct StepBudget {
     limit: usize,

@@ -53,7 +53,7 @@ pub struct Release {
     terminating_since: Option<Duration>,
     token_count: u32,
     failures: u32,
-    /// The conflicts and lost answers since the last write that is proven.
+    /// The conflicts and lost answers since another writer's change, or a count that found users.
     failed_writes: u8,
     /// Whether [`Input::StartPass`] arrived during a pass.
     start_again: bool,

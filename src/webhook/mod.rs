@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{LocalBoxFuture, ready};
 
-pub use path::{AcceptedTokens, PathToken, redact_tokens};
+pub use path::{AcceptedTokens, PathToken, random_hex, redact_tokens};
 pub use response::respond;
 pub use server::{Bound, Certificates, Server, bind};
 pub use slots::default_threads;

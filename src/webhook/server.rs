@@ -296,7 +296,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
 }
 
 /// Answers a request. If the answer to an earlier request on the connection ends the
-/// connection, this returns 400, which belay does not send.
+/// connection, this returns a placeholder that is never sent.
 fn answer_up_to_last<S, B>(
     request: ServiceRequest,
     service: &S,

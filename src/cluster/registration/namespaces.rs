@@ -19,8 +19,8 @@ pub(super) const NAME: &str = "namespaces-of-policies";
 /// Beyond it, the API server asks about all namespaces.
 const MAX_NAMESPACES: usize = 200;
 
-/// The API server sends the name of a Namespace as its namespace, and belay judges the content of
-/// all Namespaces.
+/// Kinds that the condition never limits: Namespaces, because the API server sends their name as the
+/// namespace and belay judges the content of all; CRDs, because requests about them have no namespace.
 const UNLIMITED: [(&str, &str); 2] = [NAMESPACES, CRDS];
 
 /// A kind, as group and plural name.

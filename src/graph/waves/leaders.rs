@@ -80,7 +80,7 @@ impl Leaders {
 
     /// The content that can be left to the namespace controller, each with its Namespace. Other
     /// controllers create such content again if a client deletes it before the Namespace. Content
-    /// that uses anything else than such content of the same Namespace needs its own DELETE.
+    /// that uses anything other than such content of the same Namespace needs its own DELETE.
     fn rest_of_namespaces(&self, objects: &Objects<'_>) -> Vec<(usize, usize)> {
         let place = |number: usize| {
             let is_rest = self.is_unit(number) && objects.rank(number) == Rank::Other;
@@ -134,7 +134,7 @@ impl Leaders {
     }
 
     /// Whether an order of single DELETEs exists for these units and what follows them, in which
-    /// each user comes before what it uses, and before the owners of that.
+    /// each user comes before what it uses, and before the owners of what it uses.
     fn have_order(&self, objects: &Objects<'_>, units: &[usize]) -> bool {
         let mut later = vec![BTreeSet::new(); objects.ids.len()];
         for (user, used) in &objects.uses {
@@ -151,8 +151,8 @@ impl Leaders {
         components(&later).iter().find(is_cycle).is_none()
     }
 
-    /// Follows the leaders down from the objects without one. Leaders in a cycle are reached
-    /// from no such object, so the first of them gets a DELETE.
+    /// Finds the units of each object. Gives the first object of a cycle of leaders a DELETE,
+    /// because no object with a DELETE leads to the cycle.
     fn find_units(&mut self) {
         let count = self.leaders.len();
         let mut followers = vec![Vec::new(); count];

@@ -11,7 +11,7 @@
 //! leader. All objects that follow one DELETE form a unit. A unit is in a later wave than the
 //! units that use one of its objects, and than the content of its Namespace or CRD. Units that
 //! use each other form a cycle, and share a wave. If only their owners form it, and their Namespace
-//! is deleted as well, its controller deletes them one by one.
+//! is deleted as well, the namespace controller deletes them one by one.
 
 mod cycles;
 mod leaders;
@@ -249,7 +249,7 @@ impl<'o> Order<'o> {
     }
 
     /// The wave of each unit. The next wave has the components of the first rank that wait for
-    /// no other. If an earlier rank waits, it has the components that this rank waits for.
+    /// no other. If an earlier rank waits, it has the components that the earlier rank waits for.
     fn waves(&self, is_unit: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
         let (mut waits, first) = (self.waits(), self.first_ranks());
         let has_unit = |component: &usize| self.components[*component].iter().any(|u| is_unit(*u));
