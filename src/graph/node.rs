@@ -62,6 +62,12 @@ impl<'g> Node<'g> {
         current
     }
 
+    /// The existing owner that its owner references call its controller. An editor can write any
+    /// object there.
+    pub fn controller(self) -> Option<Self> {
+        self.existing_owner(self.owners().iter().find(|owner| owner.controller)?)
+    }
+
     /// The existing owner that manages it, `None` if there is none or the budget is used up. An
     /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So this
     /// is the controller, if it is a custom resource in the same namespace, or else an owner whose

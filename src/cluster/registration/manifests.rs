@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use super::conditions::Condition::{
     self, AnnotationsChange, Changes, HoldRemoved, NoRepeat, NotOurs, SpecFinalizersChange,
 };
+use super::kind_set::KindSet;
 use crate::decide::AdmissionPhase;
 use crate::objects::PROTECT_LABEL;
 use crate::policy::{NAME_LABEL, exempt_namespaces};
@@ -135,7 +136,7 @@ pub fn label_only(name: &str, address: &Address, bundle: &[u8]) -> WebhookConfig
             AdmissionPhase::Mutate => "CREATE",
             AdmissionPhase::Validate => "DELETE",
         };
-        let rules = Some(vec![super::pairs::match_all(operation, "*")]);
+        let rules = Some(KindSet::every_kind().rules(operation, ""));
         let bundle = Some(ByteString(bundle.to_vec()));
         FilledFields { bundle, rules, path: Some(webhook.path()), conditions: Vec::new() }
     };
