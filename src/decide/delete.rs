@@ -25,23 +25,23 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    delete_one(situation, review, &JudgedObject::of_review(situation, review, object))
+    verdict_with_hold(situation, review, &JudgedObject::of_review(situation, review, object))
 }
 
 /// The verdict on the deletion of this object. For a dry run on a Terminating object, it also tells
 /// what the hold waits for.
-pub(super) fn delete_one<'a>(
+pub(super) fn verdict_with_hold<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
 ) -> Verdict {
-    let verdict = delete_item(situation, review, target);
+    let verdict = verdict_with_options(situation, review, target);
     let is_held = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
     if is_held { judge_hold(situation, review, target) } else { verdict }
 }
 
 /// The verdict on the deletion of this object with the options of the review.
-pub(super) fn delete_item<'a>(
+pub(super) fn verdict_with_options<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
@@ -294,7 +294,7 @@ fn judge_protection<'a>(
             if !findings.blocking.is_empty() {
                 let causes = (findings.blocking, findings.more);
                 let hold = release_waits && in_use.on_delete == OnDelete::Hold;
-                match item.may_be_held_in(&situation).filter(|_| hold) {
+                match item.seconds_until_held(&situation).filter(|_| hold) {
                     _ if hold && item.may_be_held(&situation) => {
                         judgement.add_hold_or_finding(applied, item, causes)
                     }

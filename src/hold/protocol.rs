@@ -41,12 +41,10 @@ impl Default for ReleaseTiming {
 pub enum RequestResult {
     /// 200, with the object.
     Object(TargetState),
-    /// 404: the object does not exist, or its Namespace does not exist (`details.kind` of
-    /// the answer is `namespaces`).
-    Missing {
-        /// Whether the Namespace does not exist.
-        namespace: bool,
-    },
+    /// 404: the target does not exist.
+    TargetMissing,
+    /// 404: its Namespace does not exist (`details.kind` of the answer is `namespaces`).
+    NamespaceMissing,
     /// 409 or 422: the object has changed.
     Conflict,
     /// No answer, or an answer that does not show whether the API server made the change:

@@ -41,7 +41,7 @@ impl PathToken {
     }
 }
 
-/// As many random digits as a token has.
+/// Random hexadecimal digits, as many as a token has.
 pub fn random_hex() -> Result<String, NoRandomNumbers> {
     let mut bytes = [0; TOKEN_DIGITS / 2];
     provider().secure_random.fill(&mut bytes).map_err(|_| NoRandomNumbers)?;

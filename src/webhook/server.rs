@@ -28,9 +28,9 @@ use super::callers::{Callers, Client};
 use super::connection::{Connection, MAX_HEAD_BYTES};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
-use super::records::RecordSocket;
 use super::slots::{ConnectionLimits, ConnectionSlots, StateSlots};
 use super::timed::{Socket, Timed};
+use super::tls_records::RecordSocket;
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 

@@ -89,7 +89,7 @@ impl Condition {
         let (name, expression) = match self {
             Self::Changes => ("changes", CHANGES.to_owned()),
             Self::AnnotationsChange => ("annotations-change", ANNOTATIONS_CHANGE.to_owned()),
-            Self::HoldRemoved => ("hold-goes", hold_removed(former_holds())),
+            Self::HoldRemoved => ("hold-removed", hold_removed(former_holds())),
             Self::NoRepeat => ("no-repeat", NO_REPEAT.to_owned()),
             Self::SpecFinalizersChange => {
                 ("spec-finalizers-change", SPEC_FINALIZERS_CHANGE.to_owned())

@@ -117,7 +117,7 @@ pub struct WebhookConfigurations {
 /// The configurations for a belay with a leader: all webhooks, without rules, CA
 /// certificates and path. `account` is the user name of belay's ServiceAccount.
 pub fn skeleton(name: &str, address: &Address, account: &str) -> WebhookConfigurations {
-    let fill = |webhook: &WebhookTemplate| FilledFields {
+    let fill = |webhook: &WebhookTemplate| TemplateFields {
         bundle: None,
         rules: None,
         path: None,
@@ -138,13 +138,13 @@ pub fn label_only(name: &str, address: &Address, bundle: &[u8]) -> WebhookConfig
         };
         let rules = Some(KindSet::every_kind().rules(operation, ""));
         let bundle = Some(ByteString(bundle.to_vec()));
-        FilledFields { bundle, rules, path: Some(webhook.path()), conditions: Vec::new() }
+        TemplateFields { bundle, rules, path: Some(webhook.path()), conditions: Vec::new() }
     };
     build(name, address, webhooks, fill)
 }
 
 /// The fields that differ between a template and a complete webhook.
-struct FilledFields {
+struct TemplateFields {
     bundle: Option<ByteString>,
     rules: Option<Vec<RuleWithOperations>>,
     path: Option<String>,
@@ -155,12 +155,12 @@ fn build<'e>(
     name: &str,
     address: &Address,
     webhooks: impl Iterator<Item = &'e WebhookTemplate>,
-    fill: impl Fn(&WebhookTemplate) -> FilledFields,
+    fill: impl Fn(&WebhookTemplate) -> TemplateFields,
 ) -> WebhookConfigurations {
     let metadata = || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let (mut validating, mut mutating) = (Vec::new(), Vec::new());
     for webhook in webhooks {
-        let FilledFields { bundle, rules, path, conditions } = fill(webhook);
+        let TemplateFields { bundle, rules, path, conditions } = fill(webhook);
         let client_config = client_config(address, bundle, path);
         let conditions = (!conditions.is_empty()).then_some(conditions);
         let failure_policy = Some(if webhook.fails { "Fail" } else { "Ignore" }.to_owned());

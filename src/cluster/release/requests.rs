@@ -181,8 +181,8 @@ impl TargetClient {
         let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
         let named = details.is_some_and(|details| details.name == self.name);
         match status.code {
-            404 if of("namespaces") => RequestResult::Missing { namespace: true },
-            404 if named => RequestResult::Missing { namespace: false },
+            404 if of("namespaces") => RequestResult::NamespaceMissing,
+            404 if named => RequestResult::TargetMissing,
             404 => RequestResult::Failed("the API server does not serve its kind".into()),
             409 | 422 => RequestResult::Conflict,
             code @ (401 | 403 | 405 | 429) => {

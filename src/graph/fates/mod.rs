@@ -20,7 +20,7 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use super::{Graph, Node, NodeId, ObjectUser, StepLimit};
+use super::{Graph, Node, NodeId, ObjectUser, StepCounter};
 use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN, text_enum};
 use walk::DeletionWalk;
 
@@ -111,13 +111,13 @@ pub struct DeletionRequest<'r> {
     /// belay decides about each of them when the garbage collector deletes it.
     pub same_scope: bool,
     /// The limit of work. Beyond it, the result is incomplete.
-    pub work: StepLimit<'r>,
+    pub work: StepCounter<'r>,
 }
 
 impl<'r> DeletionRequest<'r> {
     /// A deletion of these targets without denials or limits.
     pub fn new(targets: &'r [(NodeId, Propagation)]) -> Self {
-        let work = StepLimit::default();
+        let work = StepCounter::default();
         Self {
             targets,
             refuses: &|_| false,
