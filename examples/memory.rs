@@ -22,9 +22,9 @@ fn main() {
     };
     println!(
         "{} objects, {} edges to others and as many to Namespaces as live in one, {} nodes",
-        cluster.graph.objects(),
-        cluster.graph.edges(),
-        cluster.graph.nodes()
+        cluster.graph.object_count(),
+        cluster.graph.edge_count(),
+        cluster.graph.node_count()
     );
     println!(
         "resident {} MiB, at its highest {} MiB, made in {took:.1?}",

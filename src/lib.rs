@@ -5,6 +5,13 @@
 //! modules above it, never the modules below it. The test `tests/layers.rs`
 //! checks this order. `docs/ARCHITECTURE.md` describes how a DELETE travels from
 //! the socket to the verdict.
+//!
+//! Where to find what several modules share:
+//! - approvals: `policy::approvals`, `decide::approved`, `decide::ancestors`,
+//!   `cluster::expired_approvals`
+//! - certificates: `certs` creates and serves them, `cluster::certificates::rotation` rotates them
+//! - why an object stays Terminating: `command::diagnosis`, from facts of `cluster::terminating`
+//! - `kubectl belay impact`: `command::inspect::impact`
 
 // Tests may unwrap, because a panic there is a failed test. A test called `h12_…` stops attack
 // H12 of `docs/THREATS.md`, and `s12_…` is scenario 12 of the tests.
@@ -31,7 +38,7 @@ pub(crate) mod lease;
 // The intervals of the running program.
 pub mod timing;
 
-// Certificates, logs and metrics of the running program.
+// Certificates (their rotation is in `cluster`), logs and metrics of the running program.
 pub mod certs;
 
 pub mod telemetry;

@@ -49,7 +49,7 @@ impl Cluster {
                 cluster.apply(pods, "hot", &name, None, &[(secrets, &secret)]);
             }
         }
-        while cluster.graph.objects() < objects {
+        while cluster.graph.object_count() < objects {
             let size = if number == 0 && objects >= 20_000 { 10_000 } else { PODS };
             let place = format!("team-{number}");
             cluster.namespace(&place);

@@ -1,5 +1,5 @@
 //! Certificates: creates them, reads them from files or a Secret, and replaces them at runtime
-//! when those change.
+//! when those change. `cluster::certificates::rotation` rotates those in a Secret.
 
 mod files;
 mod make;

@@ -240,5 +240,5 @@ pub struct Registered {
     pub changed: Vec<String>,
     /// Whether at least one configuration is known to exist. Without one, belay is being
     /// uninstalled, and no object gets a hold.
-    pub there: bool,
+    pub any_exists: bool,
 }

@@ -1,7 +1,9 @@
 //! The cluster side: everything that talks to the API server.
 //!
 //! It runs on threads of its own. The threads that answer reviews read the cached state
-//! ([`world`]) and request live reads ([`live`]).
+//! ([`world`]) and request live reads ([`live`]). [`certificates`] rotates certificates,
+//! [`expired_approvals`] deletes approvals, and [`terminating`] reads the facts from which
+//! `command::diagnosis` explains why an object stays.
 
 mod account;
 mod api;

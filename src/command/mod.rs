@@ -1,4 +1,7 @@
-//! The command line: one module for each subcommand.
+//! The command line: the subcommands, and the code that they share.
+//!
+//! `inspect` has `impact` and `used-by`. `diagnosis` explains why an object stays, for `why`,
+//! `stuck`, `release` and `approve`.
 
 mod access;
 mod admin;

@@ -96,7 +96,7 @@ impl AffectedObjects {
 
 /// Whether the DELETE of this object has passed, and belay can't keep the object any more: it waits
 /// for its dependents without a hold, and the API server adds none to a Terminating object.
-/// If it counted, each dependent that uses it would keep the others (H151).
+/// If it counted, its dependents that use each other would never be deleted (H151).
 fn is_decided(node: Node<'_>) -> bool {
     node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
 }

@@ -25,23 +25,23 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    delete_one(situation, review, &JudgedObject::of_review(situation, review, object))
+    verdict_with_hold(situation, review, &JudgedObject::of_review(situation, review, object))
 }
 
 /// The verdict on the deletion of this object. For a dry run on a Terminating object, it also tells
 /// what the hold waits for.
-pub(super) fn delete_one<'a>(
+pub(super) fn verdict_with_hold<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
 ) -> Verdict {
-    let verdict = delete_item(situation, review, target);
+    let verdict = verdict_with_options(situation, review, target);
     let is_held = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
     if is_held { judge_hold(situation, review, target) } else { verdict }
 }
 
 /// The verdict on the deletion of this object with the options of the review.
-pub(super) fn delete_item<'a>(
+pub(super) fn verdict_with_options<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
@@ -74,8 +74,8 @@ pub(super) fn delete_item<'a>(
     Verdict { passing_propagation, lost_volumes, denial_status, ..verdict }
 }
 
-/// Whether the namespace controller has yet to delete an object for which the verdict denies the
-/// DELETE. If it stopped here, it might never reach that object.
+/// Whether the namespace controller has yet to delete one of the objects that block this DELETE. If
+/// it stopped here, it might never reach that object.
 fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict: &Verdict) -> bool {
     let causes = || verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
     let is_awaited = |cause: &Cause| {
@@ -226,8 +226,8 @@ pub(super) fn judge_affected<'a>(
     judgement.set_covered_by_content_approval(false);
 }
 
-/// The objects that the DELETEs of several targets certainly delete, apart from Namespaces and
-/// CRDs. As content, they do not keep a Namespace or CRD among these targets.
+/// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
+/// content, they do not keep a Namespace or CRD among the targets.
 fn other_deletes(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> NumberSet<NodeId> {
     let is_container = |member: &&DeletionTarget<'_>| Container::from_item(&member.item).is_some();
     let (containers, others): (Vec<_>, Vec<_>) = members.iter().partition(is_container);
@@ -263,7 +263,7 @@ struct DeletionContext<'c> {
     needs_live_proof: bool,
     /// If the deletion of its owners deletes the object: the propagation of that deletion.
     owner_propagation: Option<Propagation>,
-    /// The objects that the DELETEs of other targets than Namespaces and CRDs certainly delete.
+    /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete.
     other_deletes: &'c NumberSet<NodeId>,
 }
 
@@ -294,7 +294,7 @@ fn judge_protection<'a>(
             if !findings.blocking.is_empty() {
                 let causes = (findings.blocking, findings.more);
                 let hold = release_waits && in_use.on_delete == OnDelete::Hold;
-                match item.may_be_held_in(&situation).filter(|_| hold) {
+                match item.seconds_until_held(&situation).filter(|_| hold) {
                     _ if hold && item.may_be_held(&situation) => {
                         judgement.add_hold_or_finding(applied, item, causes)
                     }

@@ -1,6 +1,6 @@
 //! CREATE of pods/eviction: the API server deletes the Pod without a DELETE review.
 
-use super::delete::delete_item;
+use super::delete::verdict_with_options;
 use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, DenialStatus, Review, Situation, Verdict};
@@ -37,6 +37,6 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             ..judgement.verdict(&[target])
         };
     };
-    let verdict = delete_item(situation, review, &JudgedObject::of_node(situation, pod));
+    let verdict = verdict_with_options(situation, review, &JudgedObject::of_node(situation, pod));
     Verdict { denial_status: DenialStatus::TooManyRequests, ..verdict }
 }

@@ -8,7 +8,7 @@ use super::item::JudgedObject;
 use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
 };
-use crate::graph::{Propagation, StepBudget, StepLimit};
+use crate::graph::{Propagation, StepBudget, StepCounter};
 use crate::objects::{ObjectRef, STATEFUL_SETS};
 
 /// The limit of steps for the DELETEs of these objects, apart from the limit of the review.
@@ -39,7 +39,7 @@ impl Verdict {
             return self;
         }
         let budget = StepBudget::new(STEPS);
-        let situation = &Situation { work: StepLimit::new(&budget), ..*situation };
+        let situation = &Situation { work: StepCounter::new(&budget), ..*situation };
         let item = |object: &ObjectName| {
             let node = situation.graph.object_by_ref(&object.object)?;
             Some(JudgedObject::of_node(situation, node))

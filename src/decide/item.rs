@@ -158,7 +158,7 @@ impl<'a> JudgedObject<'a> {
 
     /// After how many seconds the hold may keep the object, if only the age of the hold prevents
     /// that now.
-    pub(super) fn may_be_held_in(&self, situation: &Situation<'_>) -> Option<i64> {
+    pub(super) fn seconds_until_held(&self, situation: &Situation<'_>) -> Option<i64> {
         let seconds = self.hold().effective_in(situation.now)?;
         only_wait(self.finalizers()).then_some(seconds)
     }

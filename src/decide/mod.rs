@@ -11,6 +11,8 @@
 //!             create  finalize        exempt; actions;        JSON patch
 //!             evict                   approvals
 //! ```
+//!
+//! `approved` collects the approvals that cover an object, and `ancestors` those of its owners.
 
 mod affected;
 mod ancestors;
@@ -79,7 +81,7 @@ pub use verdict::{
     Recordable, RefusedStep, RevokedRecord, Verdict,
 };
 
-use crate::graph::{Node, StepBudget, StepLimit};
+use crate::graph::{Node, StepBudget, StepCounter};
 
 /// The verdict on a review. It is final when it needs no live reads. Until then it assumes
 /// that the reads find nothing new.
@@ -99,7 +101,7 @@ pub fn decide_within(
     review: &Review<'_>,
     budget: &StepBudget,
 ) -> Verdict {
-    let situation = &Situation { work: StepLimit::new(budget), ..*situation };
+    let situation = &Situation { work: StepCounter::new(budget), ..*situation };
     existence::decide_unknown_container(situation, review).unwrap_or_else(|| {
         let verdict = decide_operation(situation, review).with_refused_steps(situation, review, 1);
         existence::decide_existing(situation, review, verdict)
@@ -114,7 +116,9 @@ pub fn decide_together(
     nodes: &[Node<'_>],
 ) -> Verdict {
     let verdict = match nodes {
-        [node] => delete::delete_one(situation, review, &JudgedObject::of_node(situation, *node)),
+        [node] => {
+            delete::verdict_with_hold(situation, review, &JudgedObject::of_node(situation, *node))
+        }
         _ => delete::delete_together(situation, review, nodes),
     };
     verdict.with_refused_steps(situation, review, remedy::MAX_DESCRIBED)

@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
     use crate::decide::ObjectSource;
-    use crate::graph::{Edges, Graph, ObjectPhase, StepBudget, StepLimit};
+    use crate::graph::{Edges, Graph, ObjectPhase, StepBudget, StepCounter};
     use crate::objects::Object;
     use crate::policy::PolicySet;
 
@@ -313,7 +313,7 @@ mod tests {
         graph.set_complete(kind, true);
         let (policies, budget) = (PolicySet::default(), StepBudget::new(budget));
         let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
-        let situation = Situation { work: StepLimit::new(&budget), ..situation };
+        let situation = Situation { work: StepCounter::new(&budget), ..situation };
         let object = graph.object(kind, "shop", &format!("a{pairs}")).unwrap();
         let found = find_owner(&situation, object, |_| false, |_| false);
         (matches!(found, OwnerSearch::Absent), budget.steps())

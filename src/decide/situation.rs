@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::NextStep;
-use crate::graph::{Graph, Node, StepLimit};
+use crate::graph::{Graph, Node, StepCounter};
 use crate::objects::{ApiError, KindId, ObjectRef, full_name};
 use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
 
@@ -20,7 +20,7 @@ pub struct Situation<'a> {
     pub now: i64,
     /// The limit of work. [`super::decide`] sets it for each review, and the release for
     /// each pass.
-    pub work: StepLimit<'a>,
+    pub work: StepCounter<'a>,
 }
 
 /// The source of the graph.
@@ -95,7 +95,7 @@ impl<'a> Situation<'a> {
         source: ObjectSource<'a>,
         now: i64,
     ) -> Self {
-        Self { graph, policies, source, now, work: StepLimit::default() }
+        Self { graph, policies, source, now, work: StepCounter::default() }
     }
 
     /// The policies that apply to an object, with the effect of a Pause.

@@ -54,7 +54,7 @@ pub(super) struct DeletedObjects {
     by_uid: KeyedMap<Uid, DeletedObject>,
     /// The owners that existing objects have lost.
     past_owners: NumberMap<NodeId, Vec<PastOwner>>,
-    /// The number of lost owners, in total and by namespace.
+    /// The number of past owners, in total and by namespace.
     past_count: usize,
     past_count_by_namespace: NumberMap<NodeId, usize>,
     /// The number of remembered owners with this uid.
@@ -73,7 +73,7 @@ const MAX_REMEMBERED: usize = 131_072;
 const MAX_OWNERS: usize = 8;
 const MAX_NAME_BYTES: usize = 253;
 
-/// The limits of lost owners, in total and in one namespace. Editors of a namespace can
+/// The limits of past owners, in total and in one namespace. Editors of a namespace can
 /// make objects lose any number of owners.
 const MAX_PAST_OWNERS: usize = MAX_REMEMBERED / 2;
 const MAX_PAST_OWNERS_IN_NAMESPACE: usize = MAX_REMEMBERED / 32;
@@ -110,7 +110,7 @@ impl DeletedObject {
         Self { had_more_owners, owners, owners_version: 0, past_owners: Vec::new(), deleted }
     }
 
-    /// The current and the lost owners.
+    /// The current and the past owners.
     fn owner_uids(&self) -> impl Iterator<Item = Uid> {
         let past = self.past_owners.iter().map(|past| &past.owner);
         self.owners.iter().chain(past).map(|owner| owner.uid)
@@ -191,34 +191,34 @@ impl DeletedObjects {
 
     /// Remembers owners that an object in this namespace has lost. Returns whether the
     /// limits allow it.
-    pub(super) fn remember_lost_owners(
+    pub(super) fn remember_past_owners(
         &mut self,
         id: NodeId,
         namespace: NodeId,
-        lost: Vec<PastOwner>,
+        past: Vec<PastOwner>,
     ) -> bool {
-        if lost.is_empty() {
+        if past.is_empty() {
             return true;
         }
         let of_object = self.past_owners(id).len();
         let in_namespace =
             self.past_count_by_namespace.get(&namespace).copied().unwrap_or_default();
-        if of_object + lost.len() > MAX_OWNERS
-            || in_namespace + lost.len() > MAX_PAST_OWNERS_IN_NAMESPACE
-            || self.past_count + lost.len() > MAX_PAST_OWNERS
+        if of_object + past.len() > MAX_OWNERS
+            || in_namespace + past.len() > MAX_PAST_OWNERS_IN_NAMESPACE
+            || self.past_count + past.len() > MAX_PAST_OWNERS
         {
             return false;
         }
-        self.past_count += lost.len();
-        *self.past_count_by_namespace.entry(namespace).or_default() += lost.len();
-        for PastOwner { owner, .. } in &lost {
+        self.past_count += past.len();
+        *self.past_count_by_namespace.entry(namespace).or_default() += past.len();
+        for PastOwner { owner, .. } in &past {
             *self.named.entry(owner.uid).or_default() += 1;
         }
-        self.past_owners.entry(id).or_default().extend(lost);
+        self.past_owners.entry(id).or_default().extend(past);
         true
     }
 
-    /// Removes and returns the lost owners of an object. Deleted objects that only these
+    /// Removes and returns the past owners of an object. Deleted objects that only these
     /// owners named stay remembered until [`Self::forget`].
     pub(super) fn take_past_owners(&mut self, id: NodeId, namespace: NodeId) -> Vec<PastOwner> {
         let past = self.past_owners.remove(&id).unwrap_or_default();
@@ -301,21 +301,21 @@ mod tests {
     }
 
     #[test]
-    fn h90_one_namespace_leaves_capacity_for_lost_owners_in_others() {
+    fn h90_one_namespace_leaves_capacity_for_past_owners_in_others() {
         let kind = Kinds::default().find("", "ConfigMap");
         let mut deleted_objects = DeletedObjects::default();
-        let lost = |number| {
+        let past = |number| {
             let owner = RememberedOwner::new(owner(kind, "a", uid(number))).unwrap();
             vec![PastOwner { owner, version: 1 }]
         };
         let id = NodeId::from_index;
         for number in 0..2 * MAX_PAST_OWNERS_IN_NAMESPACE {
             let is_remembered =
-                deleted_objects.remember_lost_owners(id(number), id(1), lost(number));
+                deleted_objects.remember_past_owners(id(number), id(1), past(number));
             assert_eq!(is_remembered, number < MAX_PAST_OWNERS_IN_NAMESPACE);
         }
         let other = 2 * MAX_PAST_OWNERS_IN_NAMESPACE;
-        assert!(deleted_objects.remember_lost_owners(id(other), id(2), lost(other)));
+        assert!(deleted_objects.remember_past_owners(id(other), id(2), past(other)));
         for number in 0..=other {
             let namespace = if number == other { id(2) } else { id(1) };
             deleted_objects.take_past_owners(id(number), namespace);

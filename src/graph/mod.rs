@@ -1,7 +1,7 @@
 //! The graph of objects and their references.
 //!
-//! A plain struct with `apply`, `delete` and `reset`. Every object has a node, and so has
-//! every object that a reference names. A reference to an absent object is an edge that
+//! A plain struct with `apply`, `delete` and `replace_kind`. Every object has a node, and
+//! so has every object that a reference names. A reference to an absent object is an edge that
 //! starts to count when the object is created.
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! [`fates`] computes the effects of a deletion on other objects, by the rules R1 to R14
-//! of docs/THEORY.md. Admission, the preview and the release share it.
+//! of docs/THEORY.md. Admission, `impact` and the release share it.
 
 mod absence;
 mod coverage;
@@ -28,10 +28,10 @@ mod node;
 mod node_id;
 mod nodes;
 mod owners;
-mod query;
 mod slot;
 mod steps;
 mod store;
+mod users;
 mod waves;
 
 pub use coverage::Incomplete;
@@ -47,8 +47,8 @@ pub use listing::Listing;
 pub use node::Node;
 pub use node_id::NodeId;
 pub use owners::{NamedOwner, search_owners};
-pub use query::{ObjectUser, SelectorTarget, UserEdge};
 pub use slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, ObjectPhase, OwnerRef};
-pub use steps::{StepBudget, StepLimit};
+pub use steps::{StepBudget, StepCounter};
 pub use store::{ApplyResult, Graph};
+pub use users::{ObjectUser, SelectorTarget, UserEdge};
 pub use waves::{Deleter, PlannedDeletion, WaveObject, Waves, waves};

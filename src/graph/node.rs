@@ -4,7 +4,7 @@ use super::deleted_objects::PastOwner;
 use super::edges::{OwnerEdge, SelectorEdge, UseEdge};
 use super::node_id::NodeId;
 use super::slot::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObject};
-use super::steps::StepLimit;
+use super::steps::StepCounter;
 use super::store::Graph;
 use crate::objects::{HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid};
 
@@ -38,16 +38,16 @@ impl<'g> Node<'g> {
     /// ([`Self::managing_owner`]). Only use it for display, because editors write owner
     /// references.
     pub fn root_owner(self) -> Self {
-        self.root_owner_limited(StepLimit::default())
+        self.root_owner_limited(StepCounter::default())
     }
 
-    /// The topmost owner below the first one that does not count.
+    /// The topmost owner. This follows managing owners while `counts` accepts them.
     pub fn root_owner_among(self, counts: impl Fn(&Self) -> bool) -> Self {
-        self.topmost(|node| node.managing_owner(StepLimit::default()).filter(&counts))
+        self.topmost(|node| node.managing_owner(StepCounter::default()).filter(&counts))
     }
 
     /// The topmost owner, as far as the budget allows.
-    pub fn root_owner_limited(self, work: StepLimit<'_>) -> Self {
+    pub fn root_owner_limited(self, work: StepCounter<'_>) -> Self {
         self.topmost(|node| node.managing_owner(work))
     }
 
@@ -62,12 +62,18 @@ impl<'g> Node<'g> {
         current
     }
 
+    /// The existing owner that its owner references call its controller. An editor can write any
+    /// object there.
+    pub fn controller(self) -> Option<Self> {
+        self.existing_owner(self.owners().iter().find(|owner| owner.controller)?)
+    }
+
     /// The existing owner that manages it, `None` if there is none or the budget is used up. An
     /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So this
     /// is the controller, if it is a custom resource in the same namespace, or else an owner whose
     /// controller creates objects of this kind. Such a controller removes a reference that does not
     /// fit its selector, so a wrong one does not stay.
-    pub fn managing_owner(self, work: StepLimit<'_>) -> Option<Self> {
+    pub fn managing_owner(self, work: StepCounter<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owners().len()) {
             return None;
         }

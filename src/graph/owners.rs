@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::edges::OwnerEdge;
 use super::node::Node;
 use super::slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS};
-use super::steps::StepLimit;
+use super::steps::StepCounter;
 use super::store::Graph;
 use crate::objects::{KeyedSet, KindId};
 
@@ -68,7 +68,7 @@ impl<'g> Node<'g> {
 /// editors write owner references, so their depth and number are limited.
 pub fn search_owners<'g, B>(
     object: Node<'g>,
-    work: StepLimit<'_>,
+    work: StepCounter<'_>,
     mut owners_of: impl FnMut(Node<'g>) -> ControlFlow<B, Vec<Node<'g>>>,
 ) -> ControlFlow<B, bool> {
     let mut seen = KeyedSet::from_iter([object.uid()]);

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-/// Counts the steps of one review.
+/// Counts the steps of one review, one pass of a release, or one event of the feed.
 #[derive(Debug)]
 pub struct StepBudget {
     limit: usize,
@@ -25,11 +25,11 @@ impl StepBudget {
     }
 }
 
-/// Charges steps to a budget, or to no budget.
+/// Counts steps against a budget, or against none.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct StepLimit<'b>(Option<&'b StepBudget>);
+pub struct StepCounter<'b>(Option<&'b StepBudget>);
 
-impl<'b> StepLimit<'b> {
+impl<'b> StepCounter<'b> {
     /// Charges steps to this budget.
     pub fn new(budget: &'b StepBudget) -> Self {
         Self(Some(budget))
@@ -56,10 +56,10 @@ mod tests {
     #[test]
     fn a_budget_is_used_up_after_its_last_step() {
         let budget = StepBudget::new(2);
-        let work = StepLimit::new(&budget);
+        let work = StepCounter::new(&budget);
         assert!(work.charge(2) && !work.is_used_up());
         assert!(!work.charge(1) && work.is_used_up());
         assert_eq!(budget.steps(), 3);
-        assert!(StepLimit::default().charge(usize::MAX));
+        assert!(StepCounter::default().charge(usize::MAX));
     }
 }

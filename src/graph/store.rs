@@ -264,12 +264,12 @@ impl Graph {
     }
 
     /// The number of objects.
-    pub fn objects(&self) -> usize {
+    pub fn object_count(&self) -> usize {
         self.objects
     }
 
     /// The number of owner and use edges.
-    pub fn edges(&self) -> usize {
+    pub fn edge_count(&self) -> usize {
         self.edges
     }
 
@@ -279,7 +279,7 @@ impl Graph {
     }
 
     /// The number of nodes, including those of absent objects.
-    pub fn nodes(&self) -> usize {
+    pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 

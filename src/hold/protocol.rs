@@ -41,12 +41,10 @@ impl Default for ReleaseTiming {
 pub enum RequestResult {
     /// 200, with the object.
     Object(TargetState),
-    /// 404: the object does not exist, or its Namespace does not exist (`details.kind` of
-    /// the answer is `namespaces`).
-    Missing {
-        /// Whether the Namespace does not exist.
-        namespace: bool,
-    },
+    /// 404: the target does not exist.
+    TargetMissing,
+    /// 404: its Namespace does not exist (`details.kind` of the answer is `namespaces`).
+    NamespaceMissing,
     /// 409 or 422: the object has changed.
     Conflict,
     /// No answer, or an answer that does not show whether the API server made the change:
@@ -73,7 +71,7 @@ pub enum Input {
     TokenWritten(RequestResult),
     /// Each read succeeded, or proved that the objects do not exist.
     Read {
-        /// When the last page was requested, of the read for which this was earliest. `None` if
+        /// The earliest time at which the last page of one of the reads was requested. `None` if
         /// no request was necessary: then the start of the reads counts.
         requested_at: Option<Duration>,
     },
@@ -98,7 +96,7 @@ pub enum Output {
     /// Read these at the same time, live and consistently: no `resourceVersion`.
     Read(Vec<LiveRead>),
     /// Call [`super::check_use`] with the reads of this pass as [`crate::decide::LiveReads`].
-    /// `results` has every answered read; an absent kind or object is Ok. The graph has the
+    /// `reads` has every answered read; an absent kind or object is Ok. The graph has the
     /// target in the form of [`super::without_hold`].
     CheckUse,
     /// Drop the reads, because the pass has ended. [`Output::Ended`] ends the pass as well.

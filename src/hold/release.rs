@@ -53,7 +53,7 @@ pub struct Release {
     terminating_since: Option<Duration>,
     token_count: u32,
     failures: u32,
-    /// The conflicts and lost answers since the last write that is proven.
+    /// The conflicts and lost answers since another writer's change, or a count that found users.
     failed_writes: u8,
     /// Whether [`Input::StartPass`] arrived during a pass.
     start_again: bool,
@@ -211,7 +211,7 @@ impl Release {
                 }
                 outputs
             }
-            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::NoLongerHeld),
+            RequestResult::TargetMissing => self.end(ReleaseEnd::NoLongerHeld),
             other => self.handle_failure(now, other),
         }
     }
@@ -240,7 +240,7 @@ impl Release {
             RequestResult::Object(observed) => {
                 self.handle_get(now, RequestResult::Object(observed), None)
             }
-            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::NoLongerHeld),
+            RequestResult::TargetMissing => self.end(ReleaseEnd::NoLongerHeld),
             RequestResult::Conflict => {
                 let version = self.observed.as_ref().map(|observed| observed.version.clone());
                 self.read_again(version)
@@ -313,7 +313,7 @@ impl Release {
                 outputs
             }
             RequestResult::Object(_) => self.end(ReleaseEnd::Released(reason)),
-            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::NoLongerHeld),
+            RequestResult::TargetMissing => self.end(ReleaseEnd::NoLongerHeld),
             RequestResult::Conflict | RequestResult::Unknown => self.read_again(None),
             other => self.handle_failure(now, other),
         }
@@ -328,7 +328,7 @@ impl Release {
 
     fn handle_failure(&mut self, now: Duration, answer: RequestResult) -> Vec<Output> {
         let reason = match answer {
-            RequestResult::Missing { namespace: true } => WaitReason::Stranded,
+            RequestResult::NamespaceMissing => WaitReason::Stranded,
             RequestResult::Failed(why) => WaitReason::Unknown(why),
             _ => WaitReason::Unknown("the API server gave no answer".into()),
         };

@@ -234,12 +234,12 @@ fn each_answer_to_the_removal_has_its_output() {
         release.step(seconds(47), Input::Removed(answer))
     };
     assert_eq!(
-        outputs_after(RequestResult::Missing { namespace: false }),
+        outputs_after(RequestResult::TargetMissing),
         [Output::Ended(ReleaseEnd::NoLongerHeld)]
     );
     assert_eq!(outputs_after(RequestResult::Conflict), [Output::Get]);
     assert_eq!(outputs_after(RequestResult::Unknown), [Output::Get]);
-    let outputs = outputs_after(RequestResult::Missing { namespace: true });
+    let outputs = outputs_after(RequestResult::NamespaceMissing);
     assert_eq!(outputs[0], Output::Waits(WaitReason::Stranded));
     assert!(matches!(outputs[1], Output::SchedulePass(_)), "its Namespace may be re-created");
     assert_eq!(unknown_reason(&outputs_after(RequestResult::Failed("403".into()))), "403");
@@ -251,7 +251,7 @@ fn after_a_lost_answer_the_object_shows_the_result() {
     let (release, _) = removing(&mut object);
     let mut reading = release.clone();
     reading.step(seconds(80), Input::Removed(RequestResult::Unknown));
-    let missing = Input::Got(RequestResult::Missing { namespace: false });
+    let missing = Input::Got(RequestResult::TargetMissing);
     assert_eq!(
         reading.clone().step(seconds(80), missing),
         [Output::Ended(ReleaseEnd::NoLongerHeld)]

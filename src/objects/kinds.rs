@@ -252,6 +252,11 @@ pub const CLAIMS: (&str, &str) = ("", "persistentvolumeclaims");
 /// The kind of StatefulSets: its group and plural name.
 pub const STATEFUL_SETS: (&str, &str) = ("apps", "statefulsets");
 
+/// The names of the claims from this template of a StatefulSet, without the ordinal at their end.
+pub fn claim_prefix(template: &str, stateful_set: &str) -> String {
+    format!("{template}-{stateful_set}-")
+}
+
 /// The kind of StorageClasses: its group and plural name.
 pub const STORAGE_CLASSES: (&str, &str) = ("storage.k8s.io", "storageclasses");
 

@@ -2,7 +2,8 @@
 //!
 //! [`api`] has the objects as they are in the cluster. The other modules compile them: a
 //! [`PolicySet`] finds the policies of an object by its kind, and [`Approvals`] finds the
-//! approvals of an object by its uid.
+//! approvals of an object by its uid. [`Approval::is_in_force`] and [`ApprovalTerms::are_met`]
+//! decide when approvals count; `decide::approved` finds those that cover an object.
 
 pub mod api;
 mod approvals;

@@ -10,7 +10,7 @@ use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{
     EdgeQualifier, Edges, Requirement, Selector, SelectorEdge, Strength, UnresolvedUse,
 };
-use crate::objects::{KindId, Kinds, Uid, split_api_version};
+use crate::objects::{KindId, Kinds, Uid, claim_prefix, split_api_version};
 
 /// The fields of a StatefulSet, besides its templates, that decide which claims it uses.
 pub(super) const ORDINALS: [&str; 3] = [
@@ -125,7 +125,7 @@ impl<'o> EdgeReader<'o> {
         let policy = self.object.pointer(when_scaled);
         let deletes = policy.and_then(Value::as_str) == Some("Delete");
         let below = deletes.then(|| from.saturating_add(number(replicas).unwrap_or(1)));
-        Selector::Ordinals { prefix: format!("{template}-{}-", self.name), from, below }
+        Selector::Ordinals { prefix: claim_prefix(template, self.name), from, below }
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -441,7 +441,7 @@ fn a_reference_waits_for_what_is_absent() {
     };
     let pod = "{metadata: {name: p, namespace: ns, uid: u}, spec: {volumes: [{name: v, secret: {secretName: s}}]}}";
     feed(&mut graph, pods, pod);
-    let before = graph.nodes();
+    let before = graph.node_count();
     let secret = graph.find(secrets, "ns", "s").unwrap();
     assert!(graph.get(secret).is_none());
     feed(&mut graph, secrets, "{metadata: {name: s, namespace: ns, uid: one}}");
@@ -461,7 +461,7 @@ fn a_reference_waits_for_what_is_absent() {
     );
     assert!(!graph.delete(secrets, "ns", "s", Some(uid)));
     // After the deletion of all objects, the graph is empty.
-    assert!(graph.delete(secrets, "ns", "s", None) && graph.nodes() == before);
+    assert!(graph.delete(secrets, "ns", "s", None) && graph.node_count() == before);
     assert!(graph.delete(pods, "ns", "p", None));
-    assert_eq!((graph.nodes(), graph.objects(), graph.edges()), (0, 0, 0));
+    assert_eq!((graph.node_count(), graph.object_count(), graph.edge_count()), (0, 0, 0));
 }

@@ -9,8 +9,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, ResponseBody};
 use super::connection::Connection;
-use super::counts::LARGE_BYTES;
 use super::draining::Draining;
+use super::list_limits::LARGE_BYTES;
 use super::path::{AcceptedTokens, TOKEN_DIGITS};
 use super::response::respond;
 use super::verdict_log::{ReviewSummary, record_verdict};

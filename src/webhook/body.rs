@@ -102,7 +102,8 @@ impl Budget {
         Self { free, turns, senders: ConnectionSlots::new(usize::MAX) }
     }
 
-    /// Reserves memory for a step, or in turn for the whole rest. Returns the number of bytes.
+    /// Reserves memory for a step, or for the whole rest once it is this body's turn to exceed the
+    /// limit. Returns the number of bytes.
     async fn reserve(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
         let units = u32::try_from(step.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let mut free = pin!(self.free.clone().acquire_many_owned(units));

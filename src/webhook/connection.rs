@@ -48,7 +48,7 @@ enum RequestIntake {
 struct OccupiedSlot {
     slot: ConnectionSlot,
     /// The slots that it uses until its caller has shown that it knows the path.
-    admitted_from: ConnectionSlots,
+    first_slots: ConnectionSlots,
     /// The slots that it uses after that, by its state.
     slots: StateSlots,
     state: ConnectionState,
@@ -76,7 +76,7 @@ enum ReadPhase {
     /// belay has read a head, and no handler reads a body yet.
     HeadEnded,
     /// belay has read the maximum length of a head, and actix parses it.
-    Parsed,
+    HeadFull,
     /// A handler reads a body.
     Body,
 }
@@ -100,26 +100,26 @@ impl Connection {
         request.conn_data()
     }
 
-    /// Sets the slot of the connection: first among `admitted_from`, and among `slots` after its
+    /// Sets the slot of the connection: first among `first_slots`, and among `slots` after its
     /// caller has shown that it knows the path. Then its address counts as known.
     pub fn set_slot(
         &self,
         mut slot: ConnectionSlot,
-        admitted_from: &ConnectionSlots,
+        first_slots: &ConnectionSlots,
         slots: StateSlots,
         address: Option<(IpAddr, Callers)>,
     ) {
-        slot.enter_idle(admitted_from, &self.end);
-        let (state, admitted_from) = (ConnectionState::Unused, admitted_from.clone());
-        self.slot.replace(Some(OccupiedSlot { slot, admitted_from, slots, state, address }));
+        slot.enter_idle(first_slots, &self.end);
+        let (state, first_slots) = (ConnectionState::Unused, first_slots.clone());
+        self.slot.replace(Some(OccupiedSlot { slot, first_slots, slots, state, address }));
     }
 
     /// Records that its caller knows the path. From now on, only other connections that send a
     /// request can end it.
     pub fn set_known_caller(&self) {
-        if let Some(caller) = &mut *self.slot.borrow_mut() {
-            caller.slot.enter(&caller.slots.sending);
-            if let Some((address, callers)) = &caller.address {
+        if let Some(occupied) = &mut *self.slot.borrow_mut() {
+            occupied.slot.enter(&occupied.slots.sending);
+            if let Some((address, callers)) = &occupied.address {
                 callers.add(*address);
             }
         }
@@ -127,19 +127,19 @@ impl Connection {
 
     /// Records that its review has arrived. Sending connections no longer end it.
     pub fn set_waiting(&self) {
-        if let Some(caller) = &mut *self.slot.borrow_mut() {
-            caller.slot.enter(&caller.slots.awaiting_answer);
-            caller.state = ConnectionState::AwaitingAnswer;
+        if let Some(occupied) = &mut *self.slot.borrow_mut() {
+            occupied.slot.enter(&occupied.slots.awaiting_answer);
+            occupied.state = ConnectionState::AwaitingAnswer;
         }
     }
 
     /// Records that the answer was sent.
     pub fn end_answer(&self) {
-        if let Some(caller) = &mut *self.slot.borrow_mut()
-            && caller.state == ConnectionState::AwaitingAnswer
+        if let Some(occupied) = &mut *self.slot.borrow_mut()
+            && occupied.state == ConnectionState::AwaitingAnswer
         {
-            caller.state = ConnectionState::Idle;
-            caller.slot.enter_idle(&caller.slots.idle, &self.end);
+            occupied.state = ConnectionState::Idle;
+            occupied.slot.enter_idle(&occupied.slots.idle, &self.end);
         }
         if self.phase.get() == ReadPhase::HeadEnded {
             self.begin_head();
@@ -148,21 +148,21 @@ impl Connection {
 
     /// Records that the last answer was sent. Only newer connections in this state can end it.
     pub fn linger(&self) {
-        if let Some(caller) = &mut *self.slot.borrow_mut() {
-            caller.slot.enter(&caller.slots.idle);
+        if let Some(occupied) = &mut *self.slot.borrow_mut() {
+            occupied.slot.enter(&occupied.slots.idle);
         }
     }
 
     /// Records that the first bytes of a request have arrived. This withdraws a request to end
     /// the connection.
     pub fn begin(&self) {
-        if let Some(caller) = &mut *self.slot.borrow_mut() {
-            match caller.state {
-                ConnectionState::Unused => caller.slot.enter(&caller.admitted_from),
-                ConnectionState::Idle => caller.slot.enter(&caller.slots.sending),
+        if let Some(occupied) = &mut *self.slot.borrow_mut() {
+            match occupied.state {
+                ConnectionState::Unused => occupied.slot.enter(&occupied.first_slots),
+                ConnectionState::Idle => occupied.slot.enter(&occupied.slots.sending),
                 ConnectionState::Sending | ConnectionState::AwaitingAnswer => return,
             }
-            caller.state = ConnectionState::Sending;
+            occupied.state = ConnectionState::Sending;
             self.end.withdraw();
         }
     }
@@ -239,7 +239,7 @@ impl Connection {
 
     /// Whether belay reads a head.
     pub fn is_reading_head(&self) -> bool {
-        matches!(self.phase.get(), ReadPhase::Head | ReadPhase::Parsed)
+        matches!(self.phase.get(), ReadPhase::Head | ReadPhase::HeadFull)
     }
 
     /// Records the end of a head. belay reads on when a handler allows it, or when
@@ -254,10 +254,10 @@ impl Connection {
         match self.phase.get() {
             ReadPhase::Head => {
                 // The head may be complete. Then its handler runs before the next read.
-                self.phase.set(ReadPhase::Parsed);
+                self.phase.set(ReadPhase::HeadFull);
                 cx.waker().wake_by_ref();
             }
-            ReadPhase::Parsed => return Err(io::ErrorKind::InvalidData.into()),
+            ReadPhase::HeadFull => return Err(io::ErrorKind::InvalidData.into()),
             ReadPhase::HeadEnded | ReadPhase::Body => self.waiting.set(Some(cx.waker().clone())),
         }
         Ok(())

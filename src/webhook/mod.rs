@@ -15,17 +15,17 @@ mod admit;
 mod body;
 mod callers;
 mod connection;
-mod counts;
 mod draining;
 pub mod fair;
 mod handshakes;
+mod list_limits;
 mod path;
 mod probes;
-mod records;
 mod response;
 mod server;
 mod slots;
 mod timed;
+mod tls_records;
 mod verdict_log;
 mod wire;
 
@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{LocalBoxFuture, ready};
 
-pub use path::{AcceptedTokens, PathToken, redact_tokens};
+pub use path::{AcceptedTokens, PathToken, random_hex, redact_tokens};
 pub use response::respond;
 pub use server::{Bound, Certificates, Server, bind};
 pub use slots::default_threads;

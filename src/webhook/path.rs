@@ -27,11 +27,7 @@ pub const TOKEN_DIGITS: usize = 64;
 impl PathToken {
     /// A new token.
     pub fn generate() -> Result<Self, NoRandomNumbers> {
-        let mut bytes = [0; TOKEN_DIGITS / 2];
-        let filled = provider().secure_random.fill(&mut bytes);
-        filled.map_err(|_| NoRandomNumbers)?;
-        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self(text.into()))
+        Ok(Self(random_hex()?.into()))
     }
 
     /// Parses the digits of a token.
@@ -43,6 +39,13 @@ impl PathToken {
     pub fn expose(&self) -> &str {
         &self.0
     }
+}
+
+/// Random hexadecimal digits, as many as a token has.
+pub fn random_hex() -> Result<String, NoRandomNumbers> {
+    let mut bytes = [0; TOKEN_DIGITS / 2];
+    provider().secure_random.fill(&mut bytes).map_err(|_| NoRandomNumbers)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Omits the digits, so that no log contains them.

@@ -28,9 +28,9 @@ use super::callers::{Callers, Client};
 use super::connection::{Connection, MAX_HEAD_BYTES};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
-use super::records::RecordSocket;
 use super::slots::{ConnectionLimits, ConnectionSlots, StateSlots};
 use super::timed::{Socket, Timed};
+use super::tls_records::RecordSocket;
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
@@ -296,7 +296,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
 }
 
 /// Answers a request. If the answer to an earlier request on the connection ends the
-/// connection, this returns 400, which belay does not send.
+/// connection, this returns a placeholder that is never sent.
 fn answer_up_to_last<S, B>(
     request: ServiceRequest,
     service: &S,

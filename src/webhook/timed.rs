@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection::Connection;
-use super::records::RecordSocket;
+use super::tls_records::RecordSocket;
 
 /// The socket of a connection.
 pub trait Socket {
@@ -73,7 +73,7 @@ pub struct Timed<T> {
     answer: Duration,
     idle: Duration,
     timer: Pin<Box<Sleep>>,
-    is_asking: bool,
+    has_request: bool,
     is_answering: bool,
     /// The time for which it stays open after its last answer, so that the client can read the
     /// answer.
@@ -90,14 +90,14 @@ impl<T> Timed<T> {
     pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<Connection>) -> Self {
         let timer = Box::pin(sleep(idle));
         let linger = Duration::ZERO;
-        let (is_asking, is_answering, lingers) = (false, false, false);
+        let (has_request, is_answering, lingers) = (false, false, false);
         let (head, rest) = (HeadScanner::default(), Vec::new());
         Self {
             io,
             answer,
             idle,
             timer,
-            is_asking,
+            has_request,
             is_answering,
             linger,
             lingers,
@@ -206,8 +206,8 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         let arrived = buffer.filled().len() - before;
         self.io.count_received(arrived);
         self.deliver(buffer, before);
-        if arrived > 0 && !self.is_asking {
-            self.is_asking = true;
+        if arrived > 0 && !self.has_request {
+            self.has_request = true;
             self.connection.begin();
             let answer = self.answer;
             self.start(answer);
@@ -260,7 +260,7 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
             Poll::Pending => self.or_timed_out(cx),
             Poll::Ready(Ok(())) => {
                 if self.is_answering && !self.connection.is_answering() {
-                    (self.is_asking, self.is_answering) = (false, false);
+                    (self.has_request, self.is_answering) = (false, false);
                     self.connection.end_answer();
                     self.io.end_answer();
                     let idle = self.idle;

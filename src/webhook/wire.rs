@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::body::HttpRejection;
-use super::counts::{self, CountedObject, MAX_TEXT_BYTES};
+use super::list_limits::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{
     AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails,
 };
@@ -71,7 +71,7 @@ struct ObjectsOfRequest<'a> {
 /// The fields of a review that an answer needs.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct EnvelopeHeader<'a> {
+struct AnswerFields<'a> {
     request: RequestHeader<'a>,
 }
 
@@ -86,7 +86,7 @@ struct RequestHeader<'a> {
 /// The fields that identify an AdmissionReview.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Header<'a> {
+struct VersionAndKind<'a> {
     #[serde(default)]
     api_version: Text<'a>,
     #[serde(default)]
@@ -143,7 +143,7 @@ struct WireKind<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct UserInfo<'a> {
     username: Text<'a>,
-    #[serde(deserialize_with = "counts::groups")]
+    #[serde(deserialize_with = "list_limits::groups")]
     groups: Vec<Text<'a>>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> From<UserInfo<'a>> for Requester<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Options<'a> {
-    #[serde(deserialize_with = "counts::short")]
+    #[serde(deserialize_with = "list_limits::short")]
     propagation_policy: Option<Text<'a>>,
     orphan_dependents: Option<bool>,
 }
@@ -177,7 +177,7 @@ struct Eviction<'a> {
 
 /// Parses an envelope with its objects, if their lists are within the limits.
 fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
-    if body.len() > counts::LARGE_BYTES {
+    if body.len() > list_limits::LARGE_BYTES {
         serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
     }
     serde_json::from_slice(body)
@@ -204,8 +204,8 @@ pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejec
         Err(error) => error,
     };
     // Another version or kind is the better explanation of the error.
-    if let Ok(header) = serde_json::from_slice::<Header<'_>>(body) {
-        check_version(&header.api_version, &header.kind)?;
+    if let Ok(found) = serde_json::from_slice::<VersionAndKind<'_>>(body) {
+        check_version(&found.api_version, &found.kind)?;
     }
     parse_unreadable(body, describe(&error))
 }
@@ -217,9 +217,9 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
         Ok(envelope) => return Ok(unreadable_request(request(envelope)?, detail)),
         Err(error) => error,
     };
-    let header: Result<EnvelopeHeader<'_>, _> = serde_json::from_slice(body);
-    let EnvelopeHeader { request: RequestHeader { uid, operation, resource } } =
-        header.map_err(|_| malformed(body, &error))?;
+    let fields: Result<AnswerFields<'_>, _> = serde_json::from_slice(body);
+    let AnswerFields { request: RequestHeader { uid, operation, resource } } =
+        fields.map_err(|_| malformed(body, &error))?;
     check_uid(&uid)?;
     Ok(Parsed::Unreadable {
         uid,
@@ -339,7 +339,7 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
 /// the object. So this repeats only messages that name fields of belay's own types.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let safe_prefixes = ["missing field `", "duplicate field `", counts::TOO_MANY];
+    let safe_prefixes = ["missing field `", "duplicate field `", list_limits::TOO_MANY];
     let is_safe = safe_prefixes.iter().any(|prefix| text.starts_with(prefix));
     let (line, column) = (error.line(), error.column());
     match error.classify() {

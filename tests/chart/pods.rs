@@ -275,7 +275,7 @@ fn programs_that_check_holds_get_their_former_names() {
     let mutating = &objects.of("MutatingWebhookConfiguration")[0]["webhooks"];
     let conditions = mutating.as_array().unwrap().iter().flat_map(|entry| {
         let conditions = entry["matchConditions"].as_array().into_iter().flatten();
-        conditions.filter(|condition| condition["name"] == "hold-goes")
+        conditions.filter(|condition| condition["name"] == "hold-removed")
     });
     let conditions: Vec<&str> = conditions.filter_map(|c| c["expression"].as_str()).collect();
     assert!(!conditions.is_empty());

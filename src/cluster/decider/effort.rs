@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use crate::cluster::live::ReadGroup;
 use crate::decide::STEPS;
-use crate::graph::{StepBudget, StepLimit};
+use crate::graph::{StepBudget, StepCounter};
 use crate::webhook::fair::{FairSemaphore, GroupLimits};
 
 /// The maximum number of steps of all decisions on one review without queueing. Most reviews
@@ -49,7 +49,7 @@ impl Effort {
 
     /// Decides on this thread. Returns `None` if the steps without queueing are used up.
     pub(super) fn try_now<T>(&self, decide: impl FnOnce(&StepBudget) -> T) -> Option<T> {
-        let is_used_up = || StepLimit::new(&self.unqueued).is_used_up();
+        let is_used_up = || StepCounter::new(&self.unqueued).is_used_up();
         if is_used_up() {
             return None;
         }

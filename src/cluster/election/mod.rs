@@ -227,7 +227,7 @@ impl<'a> Election<'a> {
         // An uninstall that has ended leaves the Lease behind, so that replicas don't create
         // belay's objects again. If the webhook configurations exist, belay was installed again.
         let installed_again =
-            is_left_behind(&lease) && self.context.signals.registered.borrow().there;
+            is_left_behind(&lease) && self.context.signals.registered.borrow().any_exists;
         let takes_over = self.takes_over || installed_again;
         let me = Candidate { takes_over, ..self.candidate() };
         if let Some(left) = observer.observe(&spec, me, Instant::now().into_std()) {

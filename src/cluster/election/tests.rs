@@ -193,7 +193,7 @@ async fn an_api_server_without_an_answer_does_not_keep_an_uninstall_from_its_end
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_takes_the_lease_of_an_ended_uninstall_if_belay_was_installed_again() {
-    for (by, there, taken) in [
+    for (by, exists, taken) in [
         (Some("uninstall-1"), true, true),
         (Some("uninstall-1"), false, false),
         // An earlier uninstall has ended, and this one runs.
@@ -205,13 +205,13 @@ async fn a_replica_takes_the_lease_of_an_ended_uninstall_if_belay_was_installed_
             lease["metadata"]["annotations"] = uninstalled_by(by);
         }
         let (context, stored) = uninstall(Some(lease), "lease.duration=15");
-        context.signals.registered.send_modify(|registered| registered.there = there);
+        context.signals.registered.send_modify(|registered| registered.any_exists = exists);
         let election = Election::new(&context);
         tokio::select! {
             () = sleep(Duration::from_secs(4)) => {}
             never = election.run_candidate() => match never {},
         }
         let holder = if taken { "me" } else { "uninstall-1" };
-        assert_eq!(spec(&stored).holder.as_deref(), Some(holder), "{by:?} {there}");
+        assert_eq!(spec(&stored).holder.as_deref(), Some(holder), "{by:?} {exists}");
     }
 }

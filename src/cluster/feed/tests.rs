@@ -349,7 +349,7 @@ fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything
     let found = || {
         let graph = &world.read().graph;
         assert!(graph.object(pods, "n", "p").unwrap().labels().get("a").is_some());
-        (graph.edges(), graph.describe_unreadable(pods, "n"))
+        (graph.edge_count(), graph.describe_unreadable(pods, "n"))
     };
     let many = || (0, Some("Pod n/p has more than 4000 references".to_owned()));
     for count in [4_001, 70_000] {

@@ -7,7 +7,7 @@ mod tests;
 use crate::cluster::world::{self, ObjectKey, RELEASE_REQUESTED, WaitingObject, World};
 use crate::graph::{
     EdgeQualifier, Graph, Node, NodeId, ObjectPhase, OwnerEdge, SelectorEdge, StepBudget,
-    StepLimit, Strength,
+    StepCounter, Strength,
 };
 use crate::hold::TargetState;
 use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, read_shallow};
@@ -62,14 +62,14 @@ impl UserState {
 /// Returns the waiting objects that this object uses before an event. Usually no object waits,
 /// and the function returns at once.
 pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> StateBeforeEvent {
-    used_by_limited(world, kind, object, StepLimit::new(&StepBudget::new(MAX_STEPS)))
+    used_by_limited(world, kind, object, StepCounter::new(&StepBudget::new(MAX_STEPS)))
 }
 
 fn used_by_limited(
     world: &World,
     kind: KindId,
     object: &Object<'_>,
-    limit: StepLimit<'_>,
+    limit: StepCounter<'_>,
 ) -> StateBeforeEvent {
     let graph = &world.graph;
     if world.waiting.objects.is_empty() {
@@ -124,7 +124,7 @@ pub fn record_list_end(world: &mut World, kind: KindId) -> bool {
     let budget = StepBudget::new(10 * MAX_STEPS);
     for key in existing {
         let node = graph.find(key.0, &key.1, &key.2);
-        let unused = node.is_some_and(|node| is_unused(graph, node, StepLimit::new(&budget)));
+        let unused = node.is_some_and(|node| is_unused(graph, node, StepCounter::new(&budget)));
         if let Some(seen) = waiting.objects.get_mut(&key).filter(|seen| seen.unused != unused) {
             seen.unused = unused;
             seen.changes += 1;
@@ -160,7 +160,7 @@ pub fn record_stored(world: &mut World, node: Option<NodeId>, state: Option<Wait
     let seen = WaitingObject {
         observed,
         requested,
-        unused: is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(MAX_STEPS))),
+        unused: is_unused(&world.graph, node, StepCounter::new(&StepBudget::new(MAX_STEPS))),
         changes: world.waiting.objects.get(&key).map_or(0, |seen| seen.changes),
         unwatched: false,
     };
@@ -191,7 +191,7 @@ pub fn record_user_change(world: &mut World, before: &StateBeforeEvent) -> bool 
     for node in &before.waiting {
         let Some(object) = graph.get(*node) else { continue };
         let key = object_key(object);
-        let unused = is_unused(graph, *node, StepLimit::new(&budget));
+        let unused = is_unused(graph, *node, StepCounter::new(&budget));
         let Some(seen) = waiting.objects.get_mut(&key) else { continue };
         seen.unused = unused;
         seen.changes += 1;
@@ -206,7 +206,7 @@ fn waits(node: Node<'_>) -> bool {
 
 /// Whether the graph contains no user that needs the object. Returns false when the step
 /// budget is used up.
-fn is_unused(graph: &Graph, node: NodeId, limit: StepLimit<'_>) -> bool {
+fn is_unused(graph: &Graph, node: NodeId, limit: StepCounter<'_>) -> bool {
     !graph.users_limited(node, limit).any(|user| user.needs()) && !limit.is_used_up()
 }
 

@@ -217,8 +217,8 @@ impl Watches {
             unreadable,
             waiting: waiting.map(|(kind, _)| resource(&world, *kind)).collect(),
             fed: FeedState {
-                objects: world.graph.objects(),
-                edges: world.graph.edges(),
+                objects: world.graph.object_count(),
+                edges: world.graph.edge_count(),
                 lag: lag.unwrap_or_default(),
                 unknown: 0,
                 watched: self.running.len(),

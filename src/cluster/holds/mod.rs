@@ -259,7 +259,7 @@ impl Holds {
     /// Whether belay is not being uninstalled. An uninstallation deletes both webhook
     /// configurations and then removes the holds. No leader may add them again.
     fn is_installed(&self) -> bool {
-        self.context.signals.registered.borrow().there
+        self.context.signals.registered.borrow().any_exists
     }
 
     fn are_policies_current(&self) -> bool {

@@ -45,8 +45,8 @@ impl Stage {
         let served = ServedVerbs { list: true, watch: true };
         world.served = kinds.into_iter().map(|kind| (kind, served)).collect();
         let context = Context::of_test(client, world, &[("", "configmaps")]);
-        let there = Registered { there: true, ..Registered::default() };
-        context.signals.registered.send_replace(there);
+        let registered = Registered { any_exists: true, ..Registered::default() };
+        context.signals.registered.send_replace(registered);
         let stage = Self { holds: Holds::new(context), answers, asked };
         stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
         stage
@@ -130,8 +130,8 @@ async fn without_webhook_configurations_no_hold_is_added_and_no_kind_is_recorded
     stage.holds.run_round().await.unwrap();
     assert!(stage.asked.lock().is_empty(), "{:?}", stage.asked.lock());
     // After a new installation, belay continues.
-    let there = Registered { there: true, ..Registered::default() };
-    stage.holds.context.signals.registered.send_replace(there);
+    let registered = Registered { any_exists: true, ..Registered::default() };
+    stage.holds.context.signals.registered.send_replace(registered);
     stage.holds.run_round().await.unwrap();
     assert!(stage.was_asked(&format!("PATCH {}", path("a"))));
     assert!(stage.was_asked(&format!("POST {RECORD}")));

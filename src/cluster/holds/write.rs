@@ -54,14 +54,13 @@ pub async fn write_hold<P: HoldPlanner>(
     let target = TargetClient { detail: Detail::Metadata, ..target };
     let (mut refused, mut written, mut lost) = (None, None, 0);
     for _ in 0..=MAX_REPEATS {
-        let (state, object) = match target.get(client).await {
-            Response { answer: RequestResult::Object(state), object: Ok(object) } => {
-                (state, object)
-            }
-            Response { answer: RequestResult::Missing { .. }, .. } => {
+        let Response { answer, object } = target.get(client).await;
+        let (state, object) = match (answer, object) {
+            (RequestResult::Object(state), Ok(object)) => (state, object),
+            (RequestResult::TargetMissing | RequestResult::NamespaceMissing, _) => {
                 return HoldWriteResult::Settled;
             }
-            Response { object, .. } => return failed(object),
+            (_, object) => return failed(object),
         };
         if state.deleted.is_some() && state.hold.is_some() {
             return HoldWriteResult::Terminating(state);
@@ -82,8 +81,8 @@ pub async fn write_hold<P: HoldPlanner>(
         context.metrics.hold_changed(change, matches!(answer, RequestResult::Object(_)));
         match (answer, object) {
             (RequestResult::Object(_), _) => return HoldWriteResult::Written(change),
-            (RequestResult::Missing { namespace: true }, _) => return HoldWriteResult::Stranded,
-            (RequestResult::Missing { namespace: false }, _) => return HoldWriteResult::Settled,
+            (RequestResult::NamespaceMissing, _) => return HoldWriteResult::Stranded,
+            (RequestResult::TargetMissing, _) => return HoldWriteResult::Settled,
             (RequestResult::Conflict, Err(error)) => refused = Some((state.version, error)),
             // It may have been carried out, which the next read shows.
             (RequestResult::Unknown, _) if lost < MAX_LOST => {

@@ -60,16 +60,16 @@ fn store_objects(
     Ok(())
 }
 
-/// A Terminating object in the form that it has after its release.
+/// The target of a release, in the form that it has without its hold.
 #[derive(Debug)]
-pub struct ReleasedObject {
+pub struct TargetBody {
     namespace: String,
     name: String,
     uid: Uid,
     json: String,
 }
 
-impl ReleasedObject {
+impl TargetBody {
     /// The object of the answer to a write or a GET; `None` without metadata.
     pub fn new(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
@@ -133,10 +133,10 @@ impl CollectedReads {
     pub fn without_hold<R>(
         &mut self,
         kind: KindId,
-        target: &ReleasedObject,
+        target: &TargetBody,
         answer: impl FnOnce(&LiveReads, Option<NodeId>) -> R,
     ) -> R {
-        let ReleasedObject { namespace, name, uid, json } = target;
+        let TargetBody { namespace, name, uid, json } = target;
         let graph = &mut self.reads.graph;
         if let Some(node) = graph.object(kind, namespace, name) {
             let id = node.id();
@@ -202,7 +202,7 @@ mod tests {
         let held = ["x/y", HOLD];
         let node_id = |name: &str, graph: &Graph| graph.object(kind, "shop", name).map(|n| n.id());
 
-        let target = ReleasedObject::new(&listed).unwrap();
+        let target = TargetBody::new(&listed).unwrap();
         collected.without_hold(kind, &target, |reads, node| {
             assert_eq!(node, node_id("listed", &reads.graph));
             assert_eq!(finalizers(&reads.graph, kind, "listed"), ["x/y"]);
@@ -212,18 +212,18 @@ mod tests {
         assert_eq!(finalizers(&collected.reads.graph, kind, "listed"), held);
 
         // An object that no list contains exists only during the call.
-        let target = ReleasedObject::new(&object("other", "u2")).unwrap();
-        let objects = collected.reads.graph.objects();
+        let target = TargetBody::new(&object("other", "u2")).unwrap();
+        let objects = collected.reads.graph.object_count();
         collected.without_hold(kind, &target, |reads, node| {
             assert_eq!(node, node_id("other", &reads.graph));
             assert_eq!(finalizers(&reads.graph, kind, "other"), ["x/y"]);
             assert_eq!(finalizers(&reads.graph, kind, "listed"), held);
         });
         assert_eq!(node_id("other", &collected.reads.graph), None);
-        assert_eq!(collected.reads.graph.objects(), objects);
+        assert_eq!(collected.reads.graph.object_count(), objects);
 
         // Another object has its name now.
-        let target = ReleasedObject::new(&object("listed", "u3")).unwrap();
+        let target = TargetBody::new(&object("listed", "u3")).unwrap();
         collected.without_hold(kind, &target, |_, node| assert_eq!(node, None));
         assert_eq!(finalizers(&collected.reads.graph, kind, "listed"), held);
     }

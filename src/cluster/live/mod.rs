@@ -35,7 +35,7 @@ use tokio::time;
 
 pub use api_reads::ReadObjects;
 use api_reads::{ApiReads, KindToRead};
-pub use collected::{CollectedReads, ReadAnswer, ReleasedObject, merge};
+pub use collected::{CollectedReads, ReadAnswer, TargetBody, merge};
 pub use confirm::{Confirm, Unconfirmed, confirm};
 use memory::LIVE_READS;
 pub use memory::{MemoryLimits, ReadMemory, ReservedMemory};

@@ -453,7 +453,7 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
     let LiveReads { graph, results: done } = collected.reads();
     let kind = world.graph.kinds.find("example.com", "Widget").unwrap();
     assert!(graph.object(kind, "a", "one").is_some() && graph.object(kind, "a", "two").is_some());
-    assert_eq!(graph.objects(), 2);
+    assert_eq!(graph.object_count(), 2);
     assert_eq!(done[&widgets], Ok(()), "an object that can't be read affects itself alone");
     assert_eq!(graph.describe_unreadable(kind, "a").as_deref(), Some("Widget a/odd can't be read"));
     assert_eq!(done[&pod("gone")], Ok(()));
@@ -480,7 +480,7 @@ fn kinds_that_come_meanwhile_are_numbered_again() {
     let mut world = shared.write();
     assert!(collected.fits(&world));
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Gadget");
-    assert_eq!(collected.reads().graph.objects(), 1);
+    assert_eq!(collected.reads().graph.object_count(), 1);
     assert_eq!(collected.reads().results.len(), 1);
     // Relations are also identified by number.
     world.catalogue = Arc::default();

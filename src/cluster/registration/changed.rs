@@ -67,8 +67,8 @@ fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<S
 
 /// Compares the webhooks that have rules.
 fn changed(now: &[StoredWebhook], installed: &[StoredWebhook], rules: &Rules) -> Vec<String> {
-    let asks = installed.iter().filter(|webhook| !rules.for_webhook(&webhook.name).is_empty());
-    let differs = asks.filter_map(|webhook| {
+    let active = installed.iter().filter(|webhook| !rules.for_webhook(&webhook.name).is_empty());
+    let differs = active.filter_map(|webhook| {
         let now = now.iter().find(|now| now.name == webhook.name)?;
         let fields = differing(now, webhook);
         (!fields.is_empty()).then(|| format!("{} ({})", webhook.name, fields.join(", ")))

@@ -66,11 +66,11 @@ fn hold_removed(former: &[String]) -> String {
     )
 }
 
-// A repeated request can change how dependents are deleted, and removes the finalizers
-// orphan and foregroundDeletion, which policies may guard, unless it has that propagation.
-// It surely has no effect only if dependents are not being orphaned, and it requests
-// Foreground while that is under way, or otherwise Background. Requests for Namespaces
-// always reach belay, because their content is checked each time.
+// A repeated request can change how dependents are deleted, and can remove the finalizers
+// orphan and foregroundDeletion, which policies may guard. It certainly has no effect in two cases:
+// - The object has foregroundDeletion and not orphan, and the request has Foreground.
+// - The object has neither finalizer, and the request has Background.
+// Requests for Namespaces always reach belay, because their content is checked each time.
 const NO_REPEAT: &str = "request.operation != 'DELETE' || oldObject == null || \
 !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp) || \
 request.resource.resource == 'namespaces' || \
@@ -89,7 +89,7 @@ impl Condition {
         let (name, expression) = match self {
             Self::Changes => ("changes", CHANGES.to_owned()),
             Self::AnnotationsChange => ("annotations-change", ANNOTATIONS_CHANGE.to_owned()),
-            Self::HoldRemoved => ("hold-goes", hold_removed(former_holds())),
+            Self::HoldRemoved => ("hold-removed", hold_removed(former_holds())),
             Self::NoRepeat => ("no-repeat", NO_REPEAT.to_owned()),
             Self::SpecFinalizersChange => {
                 ("spec-finalizers-change", SPEC_FINALIZERS_CHANGE.to_owned())

@@ -17,7 +17,7 @@ use super::events;
 use super::follow::{follow, read};
 use super::observed::{ConfigurationEvent, ObservedConfiguration};
 use super::owner::OwnerReferenceWriter;
-use super::patch::{self, Difference, bundle, compare, token};
+use super::patch::{LeaderFields, bundle, compare, token};
 use super::rules::{Rules, rules};
 use super::stored::{configuration_kind, kind_name};
 use crate::cluster::api::patch_params;
@@ -28,7 +28,6 @@ use crate::cluster::{Context, Paths, Registered};
 use crate::decide::AdmissionPhase;
 use crate::objects::ApiError;
 use crate::telemetry::Condition;
-use crate::webhook::PathToken;
 
 /// The interval between two equal Events. The API server deletes Events after an hour.
 const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
@@ -58,9 +57,9 @@ pub async fn run(context: Context) {
     }
 }
 
-/// The wanted content of both configurations.
+/// The wanted rules of both configurations.
 #[derive(Clone, PartialEq)]
-struct WantedContent {
+struct WantedRules {
     /// The generation of the policies that the rules come from.
     generation: u64,
     rules: Arc<Rules>,
@@ -73,16 +72,8 @@ struct Driver {
     configurations: [ConfigurationState; 2],
     /// `None` until policies were read, because empty rules would remove the rules of an earlier
     /// leader.
-    wanted: Option<WantedContent>,
+    wanted: Option<WantedRules>,
     condition: Condition,
-}
-
-/// The fields that belay writes into a configuration.
-#[derive(Clone, PartialEq)]
-struct FilledIn {
-    rules: Arc<Rules>,
-    bundle: Option<Arc<str>>,
-    token: PathToken,
 }
 
 struct ConfigurationState {
@@ -91,7 +82,7 @@ struct ConfigurationState {
     api: Api<DynamicObject>,
     observed: ObservedConfiguration,
     /// The fields when the configuration last had the wanted content.
-    last_written: Option<FilledIn>,
+    last_written: Option<LeaderFields>,
     /// The missing webhooks at the last log line.
     reported_missing: Vec<&'static str>,
     changes: Changes,
@@ -151,16 +142,16 @@ impl Driver {
             let paths_now = paths.borrow_and_update().clone();
             // belay writes nothing before it has a path. Otherwise requests would arrive before
             // replicas accept them.
-            let filled =
-                self.wanted.as_ref().zip(paths_now.as_ref()).map(|(wanted, paths)| FilledIn {
+            let fields =
+                self.wanted.as_ref().zip(paths_now.as_ref()).map(|(wanted, paths)| LeaderFields {
                     rules: wanted.rules.clone(),
                     bundle: bundle_now,
-                    token: paths.register.clone(),
+                    token: Some(paths.register.clone()),
                 });
             if *leading.borrow_and_update() {
                 for index in 0..self.configurations.len() {
-                    if let Some(filled) = &filled {
-                        self.repair(index, filled).await;
+                    if let Some(fields) = &fields {
+                        self.repair(index, fields).await;
                     }
                     self.repair_owner(index).await;
                     self.write_event(index).await;
@@ -196,12 +187,12 @@ impl Driver {
         drop(world);
         let same = self.wanted.take().map(|wanted| wanted.rules).filter(|old| **old == rules);
         let rules = same.unwrap_or_else(|| Arc::new(rules));
-        self.wanted = Some(WantedContent { generation, rules, account });
+        self.wanted = Some(WantedRules { generation, rules, account });
     }
 
     fn compare_with_installed(&mut self) {
         let settings = &self.context.settings;
-        let Some(WantedContent { rules, account: Some(account), .. }) = &self.wanted else {
+        let Some(WantedRules { rules, account: Some(account), .. }) = &self.wanted else {
             return;
         };
         for configuration in &mut self.configurations {
@@ -241,12 +232,7 @@ impl Driver {
         }
     }
 
-    async fn repair(&mut self, index: usize, filled: &FilledIn) {
-        let wanted = patch::WantedFields {
-            rules: &filled.rules,
-            bundle: filled.bundle.as_deref(),
-            token: Some(&filled.token),
-        };
+    async fn repair(&mut self, index: usize, fields: &LeaderFields) {
         let configuration = &mut self.configurations[index];
         if configuration.observed.webhooks().is_none() {
             configuration.retry_at = None;
@@ -260,17 +246,17 @@ impl Driver {
         let mut error = None;
         for _ in 0..MAX_ATTEMPTS {
             let Some(webhooks) = configuration.observed.webhooks() else { return };
-            let Some(patch) = compare(webhooks, configuration.phase, wanted).patch else {
+            let Some(patch) = compare(webhooks, configuration.phase, fields).patch else {
                 if configuration.retry_at.take().is_some() {
                     tracing::info!(kind, name, "belay has updated the webhook configuration again");
                 }
                 configuration.backoff.succeeded();
-                configuration.last_written = Some(filled.clone());
+                configuration.last_written = Some(fields.clone());
                 return;
             };
             // The wanted content is unchanged, so another client has changed the
             // configuration.
-            let repair = configuration.last_written.as_ref() == Some(filled);
+            let repair = configuration.last_written.as_ref() == Some(fields);
             let params = patch_params();
             let patch = Patch::Json::<()>(patch);
             let event = match within(configuration.api.patch(name, &params, &patch)).await {
@@ -363,7 +349,7 @@ impl Driver {
         let name = &self.context.settings.name;
         let mut missing = Vec::new();
         let mut changed = Vec::new();
-        let mut asks = self.wanted.is_some();
+        let mut calls_belay = self.wanted.is_some();
         let (mut bundles, mut tokens) = (Vec::new(), Vec::new());
         let mut known = true;
         for configuration in &mut self.configurations {
@@ -371,11 +357,11 @@ impl Driver {
             let label = configuration.label();
             let webhooks = match &configuration.observed {
                 ObservedConfiguration::Unknown => {
-                    (asks, known) = (false, false);
+                    (calls_belay, known) = (false, false);
                     continue;
                 }
                 ObservedConfiguration::Missing => {
-                    asks = false;
+                    calls_belay = false;
                     bundles.push(None);
                     missing.push(format!("{kind}/{name}"));
                     if !std::mem::replace(&mut configuration.is_reported_missing, true) {
@@ -401,16 +387,16 @@ impl Driver {
             bundles.push(bundle(webhooks, configuration.phase));
             // Replicas reject requests with a path that they do not accept.
             let token = token(webhooks, configuration.phase);
-            asks &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
+            calls_belay &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
             tokens.push(token);
             let different = configuration.changes.found().iter();
             changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
             let only_rules =
-                patch::WantedFields { rules: &wanted.rules, bundle: None, token: None };
-            let compared = compare(webhooks, configuration.phase, only_rules);
-            let Difference { asks: configuration_asks, missing: absent, .. } = compared;
-            asks &= configuration_asks;
+                LeaderFields { rules: wanted.rules.clone(), bundle: None, token: None };
+            let difference = compare(webhooks, configuration.phase, &only_rules);
+            calls_belay &= difference.calls_belay;
+            let absent = difference.missing;
             missing.extend(absent.iter().map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             if configuration.reported_missing != absent {
                 if !absent.is_empty() {
@@ -429,14 +415,18 @@ impl Driver {
         self.condition.set(known && missing.is_empty() && changed.is_empty());
         let same = bundles.len() == 2 && bundles[0] == bundles[1];
         let registered = Registered {
-            generation: self.wanted.as_ref().filter(|_| asks).map(|wanted| wanted.generation),
+            generation: self
+                .wanted
+                .as_ref()
+                .filter(|_| calls_belay)
+                .map(|wanted| wanted.generation),
             bundle: bundles.first().copied().flatten().filter(|_| same).map(Arc::from),
             token: tokens.first().cloned().flatten().filter(|first| {
                 tokens.len() == 2 && tokens.iter().all(|token| token.as_ref() == Some(first))
             }),
             missing,
             changed,
-            there: self.configurations.iter().any(|c| c.observed.webhooks().is_some()),
+            any_exists: self.configurations.iter().any(|c| c.observed.webhooks().is_some()),
         };
         send_changed(&self.context.signals.registered, registered);
     }

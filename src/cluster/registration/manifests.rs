@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use super::conditions::Condition::{
     self, AnnotationsChange, Changes, HoldRemoved, NoRepeat, NotOurs, SpecFinalizersChange,
 };
+use super::kind_set::KindSet;
 use crate::decide::AdmissionPhase;
 use crate::objects::PROTECT_LABEL;
 use crate::policy::{NAME_LABEL, exempt_namespaces};
@@ -116,7 +117,7 @@ pub struct WebhookConfigurations {
 /// The configurations for a belay with a leader: all webhooks, without rules, CA
 /// certificates and path. `account` is the user name of belay's ServiceAccount.
 pub fn skeleton(name: &str, address: &Address, account: &str) -> WebhookConfigurations {
-    let fill = |webhook: &WebhookTemplate| FilledFields {
+    let fill = |webhook: &WebhookTemplate| TemplateFields {
         bundle: None,
         rules: None,
         path: None,
@@ -135,15 +136,15 @@ pub fn label_only(name: &str, address: &Address, bundle: &[u8]) -> WebhookConfig
             AdmissionPhase::Mutate => "CREATE",
             AdmissionPhase::Validate => "DELETE",
         };
-        let rules = Some(vec![super::pairs::match_all(operation, "*")]);
+        let rules = Some(KindSet::every_kind().rules(operation, ""));
         let bundle = Some(ByteString(bundle.to_vec()));
-        FilledFields { bundle, rules, path: Some(webhook.path()), conditions: Vec::new() }
+        TemplateFields { bundle, rules, path: Some(webhook.path()), conditions: Vec::new() }
     };
     build(name, address, webhooks, fill)
 }
 
 /// The fields that differ between a template and a complete webhook.
-struct FilledFields {
+struct TemplateFields {
     bundle: Option<ByteString>,
     rules: Option<Vec<RuleWithOperations>>,
     path: Option<String>,
@@ -154,12 +155,12 @@ fn build<'e>(
     name: &str,
     address: &Address,
     webhooks: impl Iterator<Item = &'e WebhookTemplate>,
-    fill: impl Fn(&WebhookTemplate) -> FilledFields,
+    fill: impl Fn(&WebhookTemplate) -> TemplateFields,
 ) -> WebhookConfigurations {
     let metadata = || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let (mut validating, mut mutating) = (Vec::new(), Vec::new());
     for webhook in webhooks {
-        let FilledFields { bundle, rules, path, conditions } = fill(webhook);
+        let TemplateFields { bundle, rules, path, conditions } = fill(webhook);
         let client_config = client_config(address, bundle, path);
         let conditions = (!conditions.is_empty()).then_some(conditions);
         let failure_policy = Some(if webhook.fails { "Fail" } else { "Ignore" }.to_owned());

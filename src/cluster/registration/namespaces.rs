@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use super::pairs::{NAMESPACES, Pairs};
+use super::kind_set::{KindSet, NAMESPACES};
 use crate::objects::CRDS;
 use crate::policy::Policy;
 
@@ -19,8 +19,8 @@ pub(super) const NAME: &str = "namespaces-of-policies";
 /// Beyond it, the API server asks about all namespaces.
 const MAX_NAMESPACES: usize = 200;
 
-/// The API server sends the name of a Namespace as its namespace, and belay judges the content of
-/// all Namespaces.
+/// Kinds that the condition never limits: Namespaces, because the API server sends their name as the
+/// namespace and belay judges the content of all; CRDs, because requests about them have no namespace.
 const UNLIMITED: [(&str, &str); 2] = [NAMESPACES, CRDS];
 
 /// A kind, as group and plural name.
@@ -39,7 +39,7 @@ pub(super) struct NamespaceLimits<'p>(BTreeMap<Kind<'p>, BTreeSet<&'p str>>);
 impl<'p> NamespaceLimits<'p> {
     /// The kinds for which all these policies name their namespaces.
     pub(super) fn new(policies: impl Iterator<Item = &'p Policy>) -> Self {
-        let mut unlimited = Pairs::from_names(UNLIMITED);
+        let mut unlimited = KindSet::from_names(UNLIMITED);
         let mut limited: BTreeMap<Kind<'p>, BTreeSet<&str>> = BTreeMap::new();
         for (kind, namespaces) in policies.flat_map(Policy::namespaces_by_kind) {
             match namespaces {

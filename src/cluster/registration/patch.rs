@@ -5,6 +5,7 @@
 //! fields or unknown webhooks.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::ByteString;
@@ -25,36 +26,35 @@ pub struct Difference {
     /// The patch that corrects the configuration; `None` if nothing differs.
     pub patch: Option<Patch>,
     /// Whether all rules and paths are correct, so that the API server calls belay.
-    pub asks: bool,
+    pub calls_belay: bool,
     /// Webhooks that have rules and do not exist. Only a new installation restores them.
     pub missing: Vec<&'static str>,
 }
 
-/// The fields that belay writes.
-#[derive(Debug, Clone, Copy)]
-pub struct WantedFields<'a> {
-    pub rules: &'a Rules,
+/// The fields that the leader writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeaderFields {
+    pub rules: Arc<Rules>,
     /// The CA certificates, PEM; `None`: another client writes them.
-    pub bundle: Option<&'a str>,
+    pub bundle: Option<Arc<str>>,
     /// The token in the path; `None`: the path is not compared.
-    pub token: Option<&'a PathToken>,
+    pub token: Option<PathToken>,
 }
 
 pub fn compare(
     stored: &[StoredWebhook],
     phase: AdmissionPhase,
-    wanted: WantedFields<'_>,
+    LeaderFields { rules, bundle, token }: &LeaderFields,
 ) -> Difference {
-    let WantedFields { rules, bundle, token } = wanted;
     let mut operations = Vec::new();
-    let mut asks = true;
+    let mut calls_belay = true;
     for (index, webhook) in stored.iter().enumerate() {
         let Some(template) = webhook.template(phase) else { continue };
         let (before, index) = (operations.len(), &*index.to_string());
         let wanted = rules.for_webhook(&webhook.name);
         let stored_rules = webhook.rules.as_deref().unwrap_or_default();
         if !are_equal(stored_rules, wanted) {
-            asks = false;
+            calls_belay = false;
             let path = ["webhooks", index, "rules"];
             operations.push(match wanted {
                 [] => remove(&path),
@@ -64,7 +64,7 @@ pub fn compare(
         }
         let conditions = webhook.match_conditions.as_deref();
         if let Some(change) = change_condition(index, conditions, rules.condition(&webhook.name)) {
-            asks = false;
+            calls_belay = false;
             operations.extend(change);
         }
         if let Some(bundle) = bundle
@@ -73,10 +73,11 @@ pub fn compare(
             let bundle = ByteString(bundle.as_bytes().to_vec());
             operations.push(add(&["webhooks", index, "clientConfig", "caBundle"], json!(bundle)));
         }
-        if let Some(path) = token.map(|token| format!("/{}{}", token.expose(), template.path()))
+        if let Some(path) =
+            token.as_ref().map(|token| format!("/{}{}", token.expose(), template.path()))
             && webhook.client_config.path() != Some(&path)
         {
-            asks = false;
+            calls_belay = false;
             operations.extend(webhook.client_config.set_path(index, path));
         }
         if operations.len() > before {
@@ -90,7 +91,7 @@ pub fn compare(
         .collect();
     Difference {
         patch: (!operations.is_empty()).then_some(Patch(operations)),
-        asks: asks && missing.is_empty(),
+        calls_belay: calls_belay && missing.is_empty(),
         missing,
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
+use super::kind_set::{KindName, KindSet, NAMESPACES};
 use super::namespaces::{NamespaceLimits, OwnerPair};
-use super::pairs::{NAMESPACES, Pair, Pairs};
 use crate::cluster::World;
 use crate::cluster::feed::plan;
 use crate::decide::is_hold_unsafe_on_kind;
@@ -35,7 +35,7 @@ impl Rules {
         self.conditions.get(webhook)
     }
 
-    fn add(&mut self, webhook: &'static str, operation: &str, kinds: &Pairs, suffix: &str) {
+    fn add(&mut self, webhook: &'static str, operation: &str, kinds: &KindSet, suffix: &str) {
         let rules = self.rules.entry(webhook).or_default();
         rules.extend(kinds.rules(operation, suffix));
     }
@@ -46,7 +46,7 @@ impl Rules {
 pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     let policies = || plan::policies(world);
     let kinds_of = |chosen: &dyn Fn(&Policy) -> bool| {
-        Pairs::from_names(policies().filter(|policy| chosen(policy)).flat_map(Policy::kinds))
+        KindSet::from_names(policies().filter(|policy| chosen(policy)).flat_map(Policy::kinds))
     };
     let mut rules = Rules::default();
 
@@ -81,18 +81,18 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
         .iter()
         .any(|pair| is_namespaced(&world.graph.kinds, pair))
     {
-        rules.add("finalize.belay.dev", "UPDATE", &Pairs::from_names([NAMESPACES]), "/finalize");
+        rules.add("finalize.belay.dev", "UPDATE", &KindSet::from_names([NAMESPACES]), "/finalize");
     }
     // A label selector applies to the Eviction and not to the Pod, so belay receives
     // every eviction.
-    rules.add("evict.belay.dev", "CREATE", &Pairs::from_names([("", "pods")]), "/eviction");
+    rules.add("evict.belay.dev", "CREATE", &KindSet::from_names([("", "pods")]), "/eviction");
 
     // A label selector narrows these rules. belay adds holds only to the kinds that it
     // watches; on other kinds the label only causes admission denials.
-    let watched = Pairs::from_names(labelled.iter().map(|(g, r)| (g.as_str(), r.as_str())));
+    let watched = KindSet::from_names(labelled.iter().map(|(g, r)| (g.as_str(), r.as_str())));
     rules.add("label-hold.belay.dev", "CREATE", &watched, "");
     let mut every = |webhook, operation, suffix| {
-        rules.add(webhook, operation, &Pairs::from_names([("*", "*")]), suffix);
+        rules.add(webhook, operation, &KindSet::every_kind(), suffix);
     };
     every("label-hold.belay.dev", "UPDATE", "/*");
     every("label-delete.belay.dev", "DELETE", "");
@@ -134,11 +134,11 @@ fn names(info: &KindInfo) -> (&str, &str) {
 fn ancestor_kinds(
     world: &World,
     owners: &[OwnerPair<'_>],
-    protected: &Pairs,
+    protected: &KindSet,
     labelled: &[(String, String)],
-) -> Pairs {
+) -> KindSet {
     let kinds = &world.graph.kinds;
-    let mut ancestors = Pairs::from_names(owners.iter().map(|(_, owner)| *owner));
+    let mut ancestors = KindSet::from_names(owners.iter().map(|(_, owner)| *owner));
     let protected_kinds = protected_kinds(protected, labelled);
     if protected_kinds.iter().any(|pair| is_namespaced(kinds, pair)) {
         ancestors.add(NAMESPACES);
@@ -151,12 +151,12 @@ fn ancestor_kinds(
 }
 
 /// The kinds that policies or the label protect.
-fn protected_kinds(protected: &Pairs, labelled: &[(String, String)]) -> BTreeSet<Pair> {
+fn protected_kinds(protected: &KindSet, labelled: &[(String, String)]) -> BTreeSet<KindName> {
     protected.0.iter().chain(labelled).cloned().collect()
 }
 
 /// True for unknown kinds.
-fn is_namespaced(kinds: &Kinds, (group, resource): &Pair) -> bool {
+fn is_namespaced(kinds: &Kinds, (group, resource): &KindName) -> bool {
     kinds.find_resource(group, resource).is_none_or(|kind| kinds.info(kind).namespaced)
 }
 

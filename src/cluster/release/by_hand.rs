@@ -13,7 +13,7 @@ use super::settle;
 use super::update::PendingUpdate;
 use crate::cluster::context::Context;
 use crate::cluster::live::{
-    CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, ReleasedObject, confirm,
+    CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, TargetBody, confirm,
 };
 use crate::cluster::world::{ObjectKey, RELEASE_REQUESTED};
 use crate::decide::LiveRead;
@@ -37,7 +37,7 @@ pub async fn check_by_hand(
     key: &ObjectKey,
     object: &Value,
 ) -> UseCheck {
-    let Some(released) = ReleasedObject::new(object) else {
+    let Some(body) = TargetBody::new(object) else {
         return UseCheck::Unknown(UnknownUse::TargetUnread);
     };
     let mut check = CheckByHand {
@@ -45,7 +45,7 @@ pub async fn check_by_hand(
         reader,
         key,
         group: ReadGroup::Release(key.1.clone()),
-        released,
+        body,
         budget: StepBudget::new(PASS_STEPS),
         collected: CollectedReads::new(&context.world.read()),
         missing_list: None,
@@ -61,7 +61,7 @@ struct CheckByHand<'a> {
     reader: &'a Reader,
     key: &'a ObjectKey,
     group: ReadGroup,
-    released: ReleasedObject,
+    body: TargetBody,
     budget: StepBudget,
     collected: CollectedReads,
     /// The first list that could not be read.
@@ -72,7 +72,7 @@ impl Confirm for CheckByHand<'_> {
     type Answer = UseCheck;
 
     async fn answer(&mut self) -> Option<(UseCheck, Vec<LiveRead>)> {
-        let target = (self.key.0, &self.released);
+        let target = (self.key.0, &self.body);
         let count = check_collected(&self.context.world, &mut self.collected, target, &self.budget);
         Some(match (count, &self.missing_list) {
             (UseCheck::NeedsReads(reads), _) => (UseCheck::NeedsReads(Vec::new()), reads.concat()),
@@ -193,8 +193,8 @@ pub fn sufficient_timeout(context: &Context, key: &ObjectKey) -> Duration {
 
 fn describe_result(answer: RequestResult) -> Result<(), String> {
     match answer {
-        RequestResult::Object(_) | RequestResult::Missing { namespace: false } => Ok(()),
-        RequestResult::Missing { namespace: true } => {
+        RequestResult::Object(_) | RequestResult::TargetMissing => Ok(()),
+        RequestResult::NamespaceMissing => {
             Err("its Namespace is gone: nothing in it can be written until it is re-created".into())
         }
         RequestResult::Conflict => {

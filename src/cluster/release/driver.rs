@@ -12,11 +12,11 @@ use super::update::{DriverUpdate, PendingUpdate};
 use crate::cluster::context::Context;
 use crate::cluster::list::Buffers;
 use crate::cluster::live::{
-    CollectedReads, MemoryLimits, ReadGroup, ReadMemory, Reader, ReleasedObject, ReservedMemory,
+    CollectedReads, MemoryLimits, ReadGroup, ReadMemory, Reader, ReservedMemory, TargetBody,
 };
 use crate::cluster::world::{ObjectKey, SharedWorld, World};
 use crate::decide::{LiveReads, ObjectSource, Situation};
-use crate::graph::{StepBudget, StepLimit};
+use crate::graph::{StepBudget, StepCounter};
 use crate::hold::{
     Input, Output, PASS_STEPS, Release, ReleaseEnd, ReleaseReason, ReleaseTiming, RequestResult,
     UnknownUse, UseCheck, WaitReason, check_use,
@@ -71,8 +71,8 @@ impl DriverContext {
         &self,
         namespace: &str,
         object: Option<Value>,
-    ) -> Option<(ReleasedObject, Vec<ReservedMemory>)> {
-        let body = ReleasedObject::new(&object?)?;
+    ) -> Option<(TargetBody, Vec<ReservedMemory>)> {
+        let body = TargetBody::new(&object?)?;
         let group = ReadGroup::Release(namespace.to_owned());
         let mut account = self.bodies.account(&group, Instant::now());
         account.reserve(body.bytes()).await.ok()?;
@@ -87,7 +87,7 @@ pub struct Driver {
     pub target: TargetClient,
     release: Release,
     /// The target from the answer to the write of the token, with its reserved memory.
-    with_token: Option<(ReleasedObject, Vec<ReservedMemory>)>,
+    with_token: Option<(TargetBody, Vec<ReservedMemory>)>,
     /// The sweep with the reads of this pass.
     sweep: Option<Arc<Sweep>>,
     /// Why the last count permits the release.
@@ -304,7 +304,8 @@ impl Driver {
                     RequestResult::Unknown => true,
                     RequestResult::Conflict
                     | RequestResult::Failed(_)
-                    | RequestResult::Missing { .. } => false,
+                    | RequestResult::TargetMissing
+                    | RequestResult::NamespaceMissing => false,
                 };
                 Some(Input::Removed(answer))
             }
@@ -338,10 +339,10 @@ impl Driver {
     /// Counts the remaining users. A pass that needs no reads, for example of an approved target,
     /// joins no sweep.
     async fn check_use(&mut self) -> UseCheck {
-        let Some((released, _)) = &self.with_token else {
+        let Some((body, _)) = &self.with_token else {
             return UseCheck::Unknown(UnknownUse::TargetUnread);
         };
-        let (world, target) = (&self.shared.context.world, (self.key.0, released));
+        let (world, target) = (&self.shared.context.world, (self.key.0, body));
         match &self.sweep {
             Some(sweep) => {
                 check_collected(world, &mut *sweep.collected().await, target, &self.budget)
@@ -364,7 +365,7 @@ fn is_held(answer: &RequestResult) -> bool {
 pub fn check_collected(
     world: &SharedWorld,
     collected: &mut CollectedReads,
-    (kind, released): (KindId, &ReleasedObject),
+    (kind, body): (KindId, &TargetBody),
     budget: &StepBudget,
 ) -> UseCheck {
     collected.renumber(world);
@@ -374,8 +375,8 @@ pub fn check_collected(
     }
     let World { graph, policies, policies_current, clock, .. } = &*world;
     let now = clock.now().as_second();
-    let limit = StepLimit::new(budget);
-    collected.without_hold(kind, released, |reads: &LiveReads, node| {
+    let limit = StepCounter::new(budget);
+    collected.without_hold(kind, body, |reads: &LiveReads, node| {
         let situation = Situation {
             work: limit,
             ..Situation::new(graph, policies, ObjectSource::Cluster(reads), now)

@@ -50,14 +50,14 @@ impl Response {
 /// Why the response to a request contains no object.
 enum SendFailure {
     Unsent(ApiError),
-    Unanswered(kube::Error),
+    Failed(kube::Error),
 }
 
 impl SendFailure {
     /// Whether the API server can't read the patched object. The patch itself is well-formed,
     /// so the stored object is the reason.
     fn is_undecodable_object(&self) -> bool {
-        let Self::Unanswered(kube::Error::Api(status)) = self else { return false };
+        let Self::Failed(kube::Error::Api(status)) = self else { return false };
         // At the beginning: belay reads only this part of a long answer.
         status.code == 422 && status.message.contains(" is invalid: patch: Invalid value: ")
     }
@@ -145,7 +145,7 @@ impl TargetClient {
         request: Result<Request<Vec<u8>>, ApiError>,
     ) -> Result<Option<Value>, SendFailure> {
         let request = request.map_err(SendFailure::Unsent)?;
-        let body = api::send(client, request).await.map_err(SendFailure::Unanswered)?;
+        let body = api::send(client, request).await.map_err(SendFailure::Failed)?;
         // An answer that breaks off proves nothing.
         let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
         Ok(read.ok().flatten())
@@ -161,7 +161,7 @@ impl TargetClient {
                 let answer = RequestResult::Failed(error.to_string().into());
                 return Response { answer, object: Err(error) };
             }
-            Ok(Err(SendFailure::Unanswered(error))) => {
+            Ok(Err(SendFailure::Failed(error))) => {
                 return Response { answer: self.refusal(&error), object: Err(error.into()) };
             }
             Err(_) => return Response::lost(ApiError::TimedOut(LIMIT)),
@@ -181,8 +181,8 @@ impl TargetClient {
         let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
         let named = details.is_some_and(|details| details.name == self.name);
         match status.code {
-            404 if of("namespaces") => RequestResult::Missing { namespace: true },
-            404 if named => RequestResult::Missing { namespace: false },
+            404 if of("namespaces") => RequestResult::NamespaceMissing,
+            404 if named => RequestResult::TargetMissing,
             404 => RequestResult::Failed("the API server does not serve its kind".into()),
             409 | 422 => RequestResult::Conflict,
             code @ (401 | 403 | 405 | 429) => {

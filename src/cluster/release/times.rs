@@ -70,8 +70,8 @@ impl DeepMetadata<'_> {
 }
 
 /// The strategic merge patch that removes what is nested too deeply for JSON from managedFields
-/// (H137). `None`: nothing is, or only other fields are. A patch of an object that stays too deep
-/// would only end its watch again.
+/// (H137). `None` if managedFields are not too deep. A patch of an object that stays too deep would
+/// only end its watch again.
 pub fn reset_deep_fields(json: &str, api_version: &str) -> Option<Value> {
     let DeepFields { metadata, spec } = serde_json::from_str(json).ok()?;
     let template = spec.and_then(|spec| spec.template);

@@ -33,16 +33,15 @@ pub async fn release_terminating(
     let context = &snapshot.context;
     let target = TargetClient::at(&context.world.read(), key);
     let unknown = |why: &str| TerminatingResult::Kept(Reason::Unknown(why.to_owned()));
-    let (state, object) = match target.get(&context.client).await {
-        Response { answer: RequestResult::Object(state), object: Ok(object) } => (state, object),
-        Response { answer: RequestResult::Missing { .. }, .. } => {
+    let Response { answer, object } = target.get(&context.client).await;
+    let (state, object) = match (answer, object) {
+        (RequestResult::Object(state), Ok(object)) => (state, object),
+        (RequestResult::TargetMissing | RequestResult::NamespaceMissing, _) => {
             return TerminatingResult::Nothing;
         }
-        Response { object: Err(ApiError::NotFound), .. } => {
-            return TerminatingResult::Kept(Reason::Unserved);
-        }
-        Response { object: Err(error), .. } => return unknown(&error.to_string()),
-        Response { object: Ok(_), .. } => return unknown("the answer of the API server was lost"),
+        (_, Err(ApiError::NotFound)) => return TerminatingResult::Kept(Reason::Unserved),
+        (_, Err(error)) => return unknown(&error.to_string()),
+        (_, Ok(_)) => return unknown("the answer of the API server was lost"),
     };
     if state.hold.is_none() || state.deleted.is_none() {
         return TerminatingResult::Nothing;
@@ -70,8 +69,8 @@ pub async fn release_terminating(
             RequestResult::Object(_) => {
                 reason.map_or(TerminatingResult::Released, TerminatingResult::Abandoned)
             }
-            RequestResult::Missing { namespace: false } => TerminatingResult::Nothing,
-            RequestResult::Missing { namespace: true } => TerminatingResult::Kept(Reason::Stranded),
+            RequestResult::TargetMissing => TerminatingResult::Nothing,
+            RequestResult::NamespaceMissing => TerminatingResult::Kept(Reason::Stranded),
             RequestResult::Conflict => unknown("another client changed it meanwhile"),
             RequestResult::Unknown => unknown("the answer of the API server was lost"),
             RequestResult::Failed(why) => TerminatingResult::Kept(Reason::Refused(why.to_string())),

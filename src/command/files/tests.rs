@@ -176,7 +176,7 @@ fn documents_lists_and_dumps_are_read_object_by_object() {
     );
     assert_eq!(documents[2].version, "v1");
     let world = world(text);
-    assert_eq!(world.graph.objects(), 5, "and the Namespace default");
+    assert_eq!(world.graph.object_count(), 5, "and the Namespace default");
     find(&world, ("", "Pod"), "default", "c");
 }
 
@@ -253,7 +253,7 @@ fn objects_are_as_a_cluster_would_have_them() {
         one.graph.deleted_object(Uid::new("one")).is_none(),
         "what another document says never was"
     );
-    assert_eq!(one.graph.objects(), 6);
+    assert_eq!(one.graph.object_count(), 6);
     assert_eq!(one.notes.unknown, ["policy p: widgets"]);
 }
 

@@ -138,8 +138,8 @@ fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
         approvals = notes.approvals,
         pauses = notes.pauses,
         relations = notes.relations,
-        objects = graph.objects(),
-        edges = graph.edges(),
+        objects = graph.object_count(),
+        edges = graph.edge_count(),
         "files loaded"
     );
     if !notes.unknown.is_empty() {

@@ -28,7 +28,7 @@ impl Undo<'_> {
             match self.detach_one(&dependent, false).await {
                 Err(error) if self.is_of_others(&dependent.object) => {
                     progress(&format!("warning: {error}"));
-                    // Any tenant can own objects to a Namespace.
+                    // Any tenant can make a Namespace the owner of objects.
                     if !self.record.is_of_namespace() {
                         self.not_kept.insert(dependent.object.uid.clone(), error.to_string());
                     }
@@ -45,7 +45,7 @@ impl Undo<'_> {
     }
 
     /// Adds new dependents to the file, before they lose their owner reference, and dependents that
-    /// are Terminating since.
+    /// have become Terminating since.
     async fn save_new(&mut self) -> Result<(), CommandError> {
         let new = read_new(&self.record, self.cluster.clone()).await?;
         if new.objects.is_empty() && new.dependents.is_empty() {
@@ -63,8 +63,8 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Whether any user of another namespace can have made this dependent of a cluster-scoped object.
-    /// It must not stop the undo.
+    /// Whether a user of another namespace may have made this dependent of a cluster-scoped object. It
+    /// must not stop the undo.
     pub(super) fn is_of_others(&self, dependent: &Object) -> bool {
         let target = &self.record.target;
         let own = if target.resource == "namespaces" { &target.name } else { &target.namespace };
@@ -97,7 +97,7 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Adds an owner reference to the object with this uid.
+    /// Adds an owner reference to the dependent, if it still has this uid.
     pub(super) async fn attach(
         &self,
         dependent: &Object,

@@ -1,5 +1,5 @@
-//! Objects of a Namespace that are deleted already: claims whose volumes still have the data, and
-//! what the other objects need.
+//! Objects that are deleted already: claims whose volumes still have the data, and objects that
+//! saved objects need.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::cluster::list_all;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::graph::{EdgeQualifier, Strength};
-use crate::objects::{CLAIMS, Kinds, ObjectRef, STATEFUL_SETS};
+use crate::objects::{CLAIMS, Kinds, ObjectRef, STATEFUL_SETS, claim_prefix};
 
 /// The limit of replicas of a StatefulSet whose claims are checked.
 const MAX_REPLICAS: u64 = 1_000;
@@ -75,7 +75,7 @@ impl Reading<'_> {
             for template in templates.filter_map(|one| one["metadata"]["name"].as_str()) {
                 for index in 0..replicas.min(MAX_REPLICAS) {
                     let ordinal = start.saturating_add(index);
-                    let name = format!("{template}-{}-{ordinal}", object.name);
+                    let name = format!("{}{ordinal}", claim_prefix(template, &object.name));
                     let claim = ObjectRef::new(CLAIMS, &object.namespace, &name);
                     if graph.object_by_ref(&claim).is_none() {
                         missing.push(Object::of(&claim, &graph.kinds));

@@ -12,7 +12,8 @@ use crate::objects::is_hold;
 pub const RESTORED_FROM: &str = "belay.dev/restored-from";
 
 /// The annotation of a created object with the marker of the file. An undo that continues knows its
-/// own objects by it. Other users may know the uid, and see the marker when the object exists.
+/// own objects by it. The uid alone is no proof, because other users know it; they see the marker
+/// only after the creation.
 pub const RESTORED_BY: &str = "belay.dev/restored-by";
 
 /// The annotations of a token with the name and the uid of its ServiceAccount.

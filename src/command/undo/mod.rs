@@ -45,7 +45,7 @@ use super::session::UserSession;
 use super::target::{TargetArguments, TargetObject};
 use super::{CommandError, block_on};
 use crate::objects::shell_word;
-use crate::webhook::PathToken;
+use crate::webhook::random_hex;
 
 /// The reason in the approval of a release.
 const REASON: &str = "kubectl belay undo";
@@ -107,10 +107,8 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             let arguments =
                 TargetArguments { targets: target, namespace, cluster: cluster.clone() };
             let target = arguments.read_one().await?;
-            let marker = PathToken::generate();
-            let marker = marker.map_err(|why| CommandError::Remote(why.to_string()))?;
-            let marker = marker.expose();
-            let record = read::read_record(target.document(), cluster.clone(), marker).await?;
+            let marker = random_hex().map_err(|why| CommandError::Remote(why.to_string()))?;
+            let record = read::build_record(target.document(), cluster.clone(), &marker).await?;
             let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
             (record, path)
         }
@@ -210,8 +208,8 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     }
 }
 
-/// Refuses an undo that would wait for belay or for approvals, with stopped workloads. `state`: what
-/// the undo has changed.
+/// Refuses an undo that would wait for belay or for approvals while workloads are stopped. `state`: a
+/// suffix of the message with what the undo has changed.
 async fn check_release_by_belay(
     target: &TargetObject,
     cluster: &ClusterArguments,

@@ -18,8 +18,8 @@ use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::Node;
 use crate::objects::{ApiError, CLAIMS, ObjectRef, Uid, full_name, is_hold};
 
-/// Reads the record of the undo of one object, with this marker.
-pub async fn read_record(
+/// Builds the record of the undo of one object, with this marker.
+pub async fn build_record(
     target: Object,
     cluster: ClusterArguments,
     marker: &str,
@@ -31,7 +31,7 @@ pub async fn read_record(
 }
 
 /// Reads what the file does not contain yet: new dependents of the saved objects, and dependents that
-/// are Terminating since. Nothing if the target is deleted.
+/// have become Terminating since. Nothing if the target is deleted.
 pub async fn read_new(
     record: &UndoRecord,
     cluster: ClusterArguments,
@@ -85,14 +85,14 @@ impl<'i> Reading<'i> {
         Ok(node.map(|target| Self { caller, inspection, target }))
     }
 
-    /// `options`: those of the next kubectl command.
+    /// `options`: kubectl options for the command to suggest.
     async fn record(
         &self,
         target: Object,
         marker: &str,
         options: &str,
     ) -> Result<UndoRecord, CommandError> {
-        self.refuse_final(&target)?;
+        self.refuse_irreversible(&target)?;
         self.require_complete()?;
         let cluster = ClusterIdentity::read(self.inspection).await;
         let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
@@ -137,7 +137,7 @@ impl<'i> Reading<'i> {
         Ok(record)
     }
 
-    fn refuse_final(&self, target: &Object) -> Result<(), CommandError> {
+    fn refuse_irreversible(&self, target: &Object) -> Result<(), CommandError> {
         let refused = |why: String| {
             Err(CommandError::Refused(format!(
                 "the deletion of {} can't be undone: {why}",
@@ -161,11 +161,7 @@ impl<'i> Reading<'i> {
                 "its Namespace is Terminating; next: kubectl belay undo namespaces/{namespace}"
             ));
         }
-        let controller = self.target.owners().iter().find(|owner| owner.controller);
-        let Some(controller) = controller.and_then(|owner| self.target.existing_owner(owner))
-        else {
-            return Ok(());
-        };
+        let Some(controller) = self.target.controller() else { return Ok(()) };
         // An editor can write any other object into owner references.
         let mut users = self.inspection.graph.users(self.target.id());
         if users
@@ -218,8 +214,8 @@ impl<'i> Reading<'i> {
         (node.uid().to_string() == object.uid).then_some(node)
     }
 
-    /// Finds what to restore and what to keep. `known`: the dependents in the file; those that are
-    /// Terminating since have lost their owner reference.
+    /// Finds what to restore and what to keep. `known`: the dependents in the file; those that
+    /// have become Terminating since have lost their owner reference.
     async fn find(&self, marker: &str, known: &[DetachedDependent]) -> Result<Found, CommandError> {
         let mut deleted = match self.is_namespace() {
             true => self.content(),
@@ -370,7 +366,7 @@ impl<'i> Reading<'i> {
     }
 
     pub(super) fn lost(&self, node: Node<'_>, why: &str) -> LostObject {
-        LostObject { object: self.object(node), why: why.to_owned() }
+        LostObject::new(&self.object(node), why)
     }
 }
 

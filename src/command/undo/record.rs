@@ -44,7 +44,7 @@ pub struct UndoRecord {
     /// The claims that saved workloads need and that are deleted already. These workloads would begin
     /// with empty volumes.
     pub missing_claims: Vec<Object>,
-    /// Whether a hold of belay waits for an approval.
+    /// Whether belay holds a saved object.
     pub is_held: bool,
 }
 
@@ -98,6 +98,12 @@ pub struct LostObject {
     pub object: Object,
     /// The reason.
     pub why: String,
+}
+
+impl LostObject {
+    pub fn new(object: &Object, why: &str) -> Self {
+        Self { object: object.clone(), why: why.to_owned() }
+    }
 }
 
 impl UndoRecord {

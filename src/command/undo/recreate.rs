@@ -10,7 +10,7 @@ use super::manifest::{
     ACCOUNT_NAME, RESTORED_BY, is_token_secret, without_allocated, without_token,
 };
 use super::record::{LostObject, SavedObject, SavedVolume};
-use super::restore::{POLL, Undo, UndoOutcome, failed, lost};
+use super::restore::{POLL, Undo, UndoOutcome, failed};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
@@ -26,14 +26,14 @@ struct Restored<'r> {
     uids: HashMap<&'r str, String>,
     /// The objects that are not restored or not kept, each with the reason.
     failed: Vec<LostObject>,
-    /// Whether a claim is missing. Its workloads would begin with empty volumes. Pods wait for other
-    /// objects.
+    /// Whether a claim is missing. Its workloads would begin with empty volumes. If other objects
+    /// are missing, Pods just wait.
     lacks_data: bool,
 }
 
 impl Restored<'_> {
     fn fail(&mut self, object: &Object, why: &str) {
-        self.failed.push(lost(object, why));
+        self.failed.push(LostObject::new(object, why));
     }
 
     /// A failure that concerns a claim.
@@ -55,10 +55,11 @@ impl Undo<'_> {
             return Ok(UndoOutcome::Taken);
         }
         self.attach_all(&mut restored).await;
-        self.give_volumes_back(&mut restored).await?;
+        self.restore_reclaim_policies(&mut restored).await?;
         for workload in &self.record.workloads {
             match restored.lacks_data {
-                true => restored.fail(&workload.object, "it is scaled up after the data above"),
+                true => restored
+                    .fail(&workload.object, "not scaled up, because a claim above is missing"),
                 false => self.scale(&workload.object, workload.replicas).await?,
             }
         }
@@ -111,7 +112,7 @@ impl Undo<'_> {
         for saved in &record.objects {
             let object = &saved.object;
             if saved.is_last && restored.lacks_data {
-                restored.fail(object, "it is created after the data above");
+                restored.fail(object, "not created, because a claim above is missing");
                 continue;
             }
             let why = match self.restore(saved).await {
@@ -142,14 +143,17 @@ impl Undo<'_> {
                 Err(error) if self.record.is_of_namespace() && self.is_of_others(object) => {
                     progress(&format!("warning: {error}"));
                 }
-                Err(error) => failed.push(lost(object, &error.to_string())),
+                Err(error) => failed.push(LostObject::new(object, &error.to_string())),
             }
         }
         restored.failed.extend(failed);
     }
 
-    /// Waits until the restored claims are bound, and gives the volumes their reclaim policies again.
-    async fn give_volumes_back(&self, restored: &mut Restored<'_>) -> Result<(), CommandError> {
+    /// Waits until the restored claims are bound, and restores the reclaim policies of the volumes.
+    async fn restore_reclaim_policies(
+        &self,
+        restored: &mut Restored<'_>,
+    ) -> Result<(), CommandError> {
         let record = &self.record;
         for saved in &record.objects {
             let uid = saved.object.uid.as_str();
@@ -219,7 +223,7 @@ impl Undo<'_> {
         let caller = &self.session.caller;
         let mut manifest = manifest.clone();
         self.keep_living_owners(&mut manifest, &object.namespace).await?;
-        // The account of the target alone still exists.
+        // If the target is the token itself, its account still exists.
         if is_token_secret(&manifest) && object.uid != self.record.target.uid {
             self.wait_for_account(&manifest, &object.namespace).await?;
             without_token(&mut manifest);

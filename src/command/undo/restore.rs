@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::manifest::{RESTORED_BY, manifest};
-use super::read::read_record;
+use super::read::build_record;
 use super::record::{LostObject, UndoRecord};
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
@@ -76,12 +76,12 @@ impl Undo<'_> {
     /// Whether the cluster is still as it was when the file was made.
     pub async fn is_current(&self) -> Result<bool, CommandError> {
         let UndoRecord { target, marker, .. } = &self.record;
-        let now = read_record(target.clone(), self.cluster.clone(), marker).await?;
+        let now = build_record(target.clone(), self.cluster.clone(), marker).await?;
         Ok(now == self.record)
     }
 
     pub async fn run(&mut self) -> Result<UndoOutcome, CommandError> {
-        if self.is_waiting().await? {
+        if self.has_old_objects().await? {
             self.retain_volumes().await?;
             self.save_changes().await?;
             // If one of these fails, the workloads keep running.
@@ -101,7 +101,7 @@ impl Undo<'_> {
     }
 
     /// Whether an object of the deletion still exists.
-    async fn is_waiting(&self) -> Result<bool, CommandError> {
+    async fn has_old_objects(&self) -> Result<bool, CommandError> {
         for object in self.record.awaited() {
             if self.old(&object).await?.is_some() {
                 return Ok(true);
@@ -122,7 +122,7 @@ impl Undo<'_> {
         Ok(old.is_some_and(|old| old["metadata"]["deletionTimestamp"].is_null()))
     }
 
-    /// Whether an object of others has the name.
+    /// Whether another user's object has the name.
     pub(super) async fn is_taken(&self, object: &Object) -> Result<bool, CommandError> {
         let read = self.read(object).await?;
         Ok(read.is_some_and(|read| {
@@ -131,7 +131,7 @@ impl Undo<'_> {
         }))
     }
 
-    /// Saves the objects again that have changed since. Some controllers write all the time.
+    /// Saves again the objects that have changed. Some controllers write all the time.
     async fn save_changes(&mut self) -> Result<(), CommandError> {
         let record = &self.record;
         let ids = record.objects.iter().map(|saved| saved.object.uid.clone()).collect();
@@ -318,10 +318,6 @@ pub(super) fn all_done(failures: &[CommandError], advice: &str) -> Result<(), Co
     }
     let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
     Err(CommandError::Remote(failures.join("; ") + advice))
-}
-
-pub(super) fn lost(object: &Object, why: &str) -> LostObject {
-    LostObject { object: object.clone(), why: why.to_owned() }
 }
 
 pub(super) fn failed(verb: &str, object: &Object, why: &ApiError) -> CommandError {

@@ -65,7 +65,5 @@ impl Reading<'_> {
 /// The controller of a Pod or ReplicaSet, if it is a workload; otherwise the object. An editor can
 /// write any other object into owner references.
 fn controller_of(node: Node<'_>) -> Node<'_> {
-    let controller = node.owners().iter().find(|owner| owner.controller);
-    let controller = controller.and_then(|owner| node.existing_owner(owner));
-    controller.filter(|owner| is_scalable(owner.info())).unwrap_or(node)
+    node.controller().filter(|owner| is_scalable(owner.info())).unwrap_or(node)
 }

@@ -20,7 +20,7 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use super::{Graph, Node, NodeId, ObjectUser, StepLimit};
+use super::{Graph, Node, NodeId, ObjectUser, StepCounter};
 use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN, text_enum};
 use walk::DeletionWalk;
 
@@ -97,27 +97,27 @@ pub struct DeletionRequest<'r> {
     pub targets: &'r [(NodeId, Propagation)],
     /// Whether the DELETE of an object would be denied. For a verdict this is always false,
     /// because the verdict itself decides about each object that the deletion reaches. For a
-    /// release or the preview, it is whether a policy protects the object.
+    /// release or `impact`, it is whether a policy protects the object.
     pub refuses: RefusesDelete<'r>,
     /// The limit of followed objects. Beyond it, the result is incomplete.
     pub limit: usize,
     /// Objects whose hold belay removes.
     pub released: &'r [NodeId],
     /// Finalizers that their controllers remove soon. Verdicts and releases pass none,
-    /// because an object still waits for them. The preview shows the final state.
+    /// because an object still waits for them. `impact` shows the final state.
     pub short_lived_finalizers: &'r [&'r str],
     /// Whether to ignore namespaced dependents of cluster-scoped objects. Any user of a
     /// namespace can attach objects to a cluster-scoped owner. Verdicts ignore them, because
     /// belay decides about each of them when the garbage collector deletes it.
     pub same_scope: bool,
     /// The limit of work. Beyond it, the result is incomplete.
-    pub work: StepLimit<'r>,
+    pub work: StepCounter<'r>,
 }
 
 impl<'r> DeletionRequest<'r> {
     /// A deletion of these targets without denials or limits.
     pub fn new(targets: &'r [(NodeId, Propagation)]) -> Self {
-        let work = StepLimit::default();
+        let work = StepCounter::default();
         Self {
             targets,
             refuses: &|_| false,

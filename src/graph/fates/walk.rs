@@ -381,7 +381,6 @@ impl<'g> DeletionWalk<'g> {
         let container = self.remaining_content.contains_key(&id);
         let released = self.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
-            // If the budget is used up, assume a finalizer.
             if !self.charge(node.finalizers().size()) {
                 return true;
             }

@@ -64,15 +64,15 @@ impl Graph {
         let keys_before: KeyedSet<_> = before.owners.iter().map(key).collect();
         if !owners.is_empty() && owners.iter().all(|edge| keys_before.contains(&key(edge))) {
             let kept: KeyedSet<_> = owners.iter().map(|edge| (edge.to, edge.uid)).collect();
-            let lost = before.owners.iter().filter(|edge| !kept.contains(&(edge.to, edge.uid)));
-            let lost: Option<Vec<_>> = lost
+            let past = before.owners.iter().filter(|edge| !kept.contains(&(edge.to, edge.uid)));
+            let past: Option<Vec<_>> = past
                 .map(|edge| {
                     let owner = RememberedOwner::new(self.owner_ref(edge))?;
                     Some(PastOwner { owner, version })
                 })
                 .collect();
-            if lost
-                .is_some_and(|lost| self.deleted_objects.remember_lost_owners(id, namespace, lost))
+            if past
+                .is_some_and(|past| self.deleted_objects.remember_past_owners(id, namespace, past))
             {
                 return before.owners_version;
             }

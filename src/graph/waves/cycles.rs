@@ -31,7 +31,7 @@ pub(super) fn components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     components
 }
 
-/// All nodes, each after the nodes that it reaches first.
+/// All nodes, in the order in which a depth-first search leaves them.
 fn finished(edges: &[BTreeSet<usize>]) -> Vec<usize> {
     let mut finished = Vec::with_capacity(edges.len());
     let mut seen = vec![false; edges.len()];

@@ -2,26 +2,26 @@
 //! waits until all objects of the wave are deleted.
 //!
 //! ```text
-//!  deleted objects ─► leaders: who deletes each ─► units ─► cycles ─► waves
-//!                     (a client, or a controller     one DELETE each
-//!                      after its leader)
+//!  deleted objects ─► predecessors: who deletes each ─► units ─► cycles ─► waves
+//!                     (a client, or a controller        one DELETE each
+//!                      after its predecessors)
 //! ```
 //!
-//! An object with a leader gets no DELETE from the client: a controller deletes it after its
-//! leader. All objects that follow one DELETE form a unit. A unit is in a later wave than the
+//! An object with a predecessor gets no DELETE from the client: a controller deletes it after its
+//! predecessor. All objects that follow one DELETE form a unit. A unit is in a later wave than the
 //! units that use one of its objects, and than the content of its Namespace or CRD. Units that
 //! use each other form a cycle, and share a wave. If only their owners form it, and their Namespace
-//! is deleted as well, its controller deletes them one by one.
+//! is deleted as well, the namespace controller deletes them one by one.
 
 mod cycles;
-mod leaders;
+mod predecessors;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::cycles::components;
-use self::leaders::Leaders;
+use self::predecessors::Predecessors;
 use super::{Graph, NodeId};
 use crate::objects::{KindInfo, Kinds, NumberMap, NumberSet};
 
@@ -150,20 +150,20 @@ impl<'g> Objects<'g> {
 /// Orders a deletion.
 pub fn waves(graph: &Graph, deletion: &PlannedDeletion<'_>) -> Waves {
     let objects = Objects::new(graph, deletion.deleted);
-    let leaders = Leaders::new(&objects, deletion);
-    let later = later_units(&objects, &leaders);
+    let predecessors = Predecessors::new(&objects, deletion);
+    let later = later_units(&objects, &predecessors);
     let components = components(&later);
     let order = Order::new(&objects, &later, &components);
-    let wave_of_unit = order.waves(|number| leaders.is_unit(number));
+    let wave_of_unit = order.waves(|number| predecessors.is_unit(number));
     let mut waves: Vec<Vec<WaveObject>> = Vec::new();
     for (number, id) in objects.ids.iter().enumerate() {
-        let units = leaders.units(number).iter();
+        let units = predecessors.units(number).iter();
         let wave = units.filter_map(|unit| wave_of_unit.get(unit)).max().copied();
         let wave = wave.unwrap_or_default();
         if waves.len() <= wave {
             waves.resize_with(wave + 1, Vec::new);
         }
-        waves[wave].push(WaveObject { id: *id, deleter: leaders.deleter(number) });
+        waves[wave].push(WaveObject { id: *id, deleter: predecessors.deleter(number) });
     }
     let in_cycle = components.iter().filter(|component| component.len() > 1);
     let cycle = |component: &Vec<usize>| component.iter().map(|unit| objects.ids[*unit]).collect();
@@ -171,13 +171,13 @@ pub fn waves(graph: &Graph, deletion: &PlannedDeletion<'_>) -> Waves {
 }
 
 /// For each unit, the units that must be in a later wave.
-fn later_units(objects: &Objects<'_>, leaders: &Leaders) -> Vec<BTreeSet<usize>> {
+fn later_units(objects: &Objects<'_>, predecessors: &Predecessors) -> Vec<BTreeSet<usize>> {
     let mut later = vec![BTreeSet::new(); objects.ids.len()];
     let mut add = |first: usize, second: usize| {
-        for earlier in leaders.units(first) {
-            for unit in leaders.units(second) {
-                let are_shared =
-                    leaders.units(second).contains(earlier) && leaders.units(first).contains(unit);
+        for earlier in predecessors.units(first) {
+            for unit in predecessors.units(second) {
+                let are_shared = predecessors.units(second).contains(earlier)
+                    && predecessors.units(first).contains(unit);
                 if earlier != unit && !are_shared {
                     later[*earlier].insert(*unit);
                 }
@@ -249,7 +249,7 @@ impl<'o> Order<'o> {
     }
 
     /// The wave of each unit. The next wave has the components of the first rank that wait for
-    /// no other. If an earlier rank waits, it has the components that this rank waits for.
+    /// no other. If an earlier rank waits, it has the components that the earlier rank waits for.
     fn waves(&self, is_unit: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
         let (mut waits, first) = (self.waits(), self.first_ranks());
         let has_unit = |component: &usize| self.components[*component].iter().any(|u| is_unit(*u));

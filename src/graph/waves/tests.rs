@@ -123,9 +123,9 @@ fn check(graph: &Graph, deleted: &[NodeId]) -> Result<(), TestCaseError> {
     let objects = Objects::new(graph, deleted);
     let (orphaning, on_nodes) = (NumberSet::default(), NumberMap::default());
     let deletion = PlannedDeletion { deleted, orphaning: &orphaning, on_nodes: &on_nodes };
-    let leaders = Leaders::new(&objects, &deletion);
+    let predecessors = Predecessors::new(&objects, &deletion);
     let units = |id: NodeId| -> BTreeSet<NodeId> {
-        let units = leaders.units(objects.number(id).unwrap());
+        let units = predecessors.units(objects.number(id).unwrap());
         units.iter().map(|unit| objects.ids[*unit]).collect()
     };
     let in_one_cycle = |a: NodeId, b: NodeId| {

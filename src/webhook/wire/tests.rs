@@ -15,12 +15,12 @@ fn review(groups: usize, field: &str, value: &str) -> Vec<u8> {
 
 #[test]
 fn h34_a_review_has_a_bounded_number_of_groups() {
-    let body = review(counts::MAX_GROUPS, "labels", "null");
+    let body = review(list_limits::MAX_GROUPS, "labels", "null");
     let Parsed::Review(read) = parse(&body, AdmissionPhase::Validate).unwrap() else {
         panic!("it can be read")
     };
-    assert_eq!(read.user.groups.len(), counts::MAX_GROUPS);
-    let body = review(counts::MAX_GROUPS + 1, "labels", "null");
+    assert_eq!(read.user.groups.len(), list_limits::MAX_GROUPS);
+    let body = review(list_limits::MAX_GROUPS + 1, "labels", "null");
     let Parsed::Unreadable { detail, .. } = parse(&body, AdmissionPhase::Validate).unwrap() else {
         panic!("it has too many")
     };

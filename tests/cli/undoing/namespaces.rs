@@ -321,7 +321,10 @@ fn workloads_wait_for_claims_that_can_not_be_restored() {
     let lacks_data = |why: &str| {
         let output = belay(plane, &resume);
         assert!(output.code == 1 && output.stdout.contains(why), "{output:?}");
-        assert!(output.stdout.contains("it is created after the data above"), "{output:?}");
+        assert!(
+            output.stdout.contains("not created, because a claim above is missing"),
+            "{output:?}"
+        );
         assert_eq!(plane.api().get("deploy/web", &ns).unwrap(), None);
     };
 

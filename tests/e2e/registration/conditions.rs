@@ -257,7 +257,7 @@ async fn the_api_server_asks_only_about_what_matters() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_mutating_entries_ask_on_updates_only_when_the_hold_goes() {
     let client = plane().client().await.unwrap();
-    let ns = plane().namespace("hold-goes").unwrap();
+    let ns = plane().namespace("hold-removed").unwrap();
     let budgets = objects(&client, &ns, ("policy", "v1", "PodDisruptionBudget"));
     let mut long = many(4_000, |n| format!("x.dev/{n}"));
     long.push("belay.dev/hold".to_owned());

@@ -31,14 +31,14 @@ request, so the conditions test each field with has() or `.?`. src/cluster/regis
 {{- end }}
 
 {{/* UPDATE: the hold is removed from an object that is not Terminating. */}}
-{{- define "belay.condition.hold-goes" -}}
+{{- define "belay.condition.hold-removed" -}}
 {{- $before := list }}
 {{- $after := list }}
 {{- range prepend (default list .Values.formerHolds) "belay.dev/hold" }}
 {{- $before = append $before (printf "'%s' in oldObject.metadata.?finalizers.orValue([])" .) }}
 {{- $after = append $after (printf "'%s' in object.metadata.?finalizers.orValue([])" .) }}
 {{- end -}}
-- name: hold-goes
+- name: hold-removed
   expression: >-
     request.operation != 'UPDATE' ||
     (has(object.metadata) && has(oldObject.metadata) &&

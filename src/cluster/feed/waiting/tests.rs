@@ -10,7 +10,7 @@ use super::super::objects::ObjectSink;
 use super::super::watcher::WatchSink;
 use super::{is_unused, used_by_limited};
 use crate::cluster::world::{SharedWorld, WaitingObject, World};
-use crate::graph::{StepBudget, StepLimit};
+use crate::graph::{StepBudget, StepCounter};
 use crate::relations::Catalogue;
 
 struct Fed {
@@ -168,7 +168,7 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     let object = serde_json::from_str(&json).unwrap();
     let uses = |most| {
         let budget = StepBudget::new(most);
-        let before = used_by_limited(&world, kind, &object, StepLimit::new(&budget));
+        let before = used_by_limited(&world, kind, &object, StepCounter::new(&budget));
         (before.waiting.len(), budget.steps())
     };
     let (all, steps) = uses(usize::MAX);
@@ -189,6 +189,6 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     (0..100).for_each(|n| fed.is(POD, &pod(n)));
     let world = fed.world.read();
     let node = world.graph.find(kind, "a", "data").unwrap();
-    let unused = |most| is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(most)));
+    let unused = |most| is_unused(&world.graph, node, StepCounter::new(&StepBudget::new(most)));
     assert!(unused(1_000) && !unused(100));
 }

@@ -26,14 +26,18 @@ fn secret(digit: &str) -> PathToken {
     PathToken::parse(&digit.repeat(64)).unwrap()
 }
 
+fn fields(bundle: Option<&str>, token: &PathToken) -> LeaderFields {
+    let (bundle, token) = (bundle.map(Arc::from), Some(token.clone()));
+    LeaderFields { rules: Arc::new(wanted()), bundle, token }
+}
+
 fn compared(live: &Value, bundle: Option<&str>) -> Difference {
     compared_with(live, bundle, &secret("1"))
 }
 
 fn compared_with(live: &Value, bundle: Option<&str>, token: &PathToken) -> Difference {
     let webhooks = parse_webhooks(live.get("webhooks")).unwrap();
-    let wanted = WantedFields { rules: &wanted(), bundle, token: Some(token) };
-    compare(&webhooks, AdmissionPhase::Validate, wanted)
+    compare(&webhooks, AdmissionPhase::Validate, &fields(bundle, token))
 }
 
 /// The configuration after the patch, which has to apply to it.
@@ -55,7 +59,10 @@ fn names(live: &Value) -> Vec<&str> {
 fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
     let before = installed();
     let after = patched(&before, Some("pem"));
-    assert_eq!(compared(&after, Some("pem")), Difference { asks: true, ..Difference::default() });
+    assert_eq!(
+        compared(&after, Some("pem")),
+        Difference { calls_belay: true, ..Difference::default() }
+    );
     assert_eq!(
         bundle(&parse_webhooks(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
         Some("pem")
@@ -63,11 +70,11 @@ fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
     let mut without = after.clone();
     for webhook in without["webhooks"].as_array_mut().unwrap() {
         let webhook = webhook.as_object_mut().unwrap();
-        let asks = ["evict.belay.dev", "label-delete.belay.dev", "label-update.belay.dev"];
+        let with_rules = ["evict.belay.dev", "label-delete.belay.dev", "label-update.belay.dev"];
         let name = webhook["name"].as_str().unwrap();
         let labelled = if name.starts_with("label-") { "/labelled" } else { "" };
-        let asks = asks.contains(&name);
-        assert_eq!(webhook.remove("rules").is_some(), asks, "{webhook:?}");
+        let has_rules = with_rules.contains(&name);
+        assert_eq!(webhook.remove("rules").is_some(), has_rules, "{webhook:?}");
         webhook["clientConfig"].as_object_mut().unwrap().remove("caBundle");
         let path = webhook["clientConfig"]["service"].as_object_mut().unwrap().remove("path");
         assert_eq!(path, Some(json!(format!("/{}/validate{labelled}", "1".repeat(64)))));
@@ -118,8 +125,8 @@ fn what_was_taken_out_or_added_is_put_right() {
     ] {
         let mut live = whole.clone();
         *live.pointer_mut(field).unwrap() = value;
-        let asks = field.contains("caBundle");
-        assert_eq!(compared(&live, Some("pem")).asks, asks, "{field}");
+        let calls_belay = field.contains("caBundle");
+        assert_eq!(compared(&live, Some("pem")).calls_belay, calls_belay, "{field}");
         assert_eq!(patched(&live, Some("pem")), whole, "{field}");
     }
     // A webhook that should have no rules has some.
@@ -154,14 +161,14 @@ fn unknown_webhooks_are_left_alone_and_missing_ones_are_reported() {
     live["webhooks"][0]["name"] = json!("foreign.example.com");
     let difference = compared(&live, Some("pem"));
     assert_eq!(difference.missing, ["label-update.belay.dev"]);
-    assert!(!difference.asks);
+    assert!(!difference.calls_belay);
     let after = patched(&live, Some("pem"));
     for index in [0, 7] {
         assert_eq!(after["webhooks"][index], live["webhooks"][index]);
     }
     // belay does not repeat a patch for a field that it can't write.
     assert_eq!(compared(&after, Some("pem")).patch, None);
-    assert!(!compared(&after, Some("pem")).asks);
+    assert!(!compared(&after, Some("pem")).calls_belay);
     // A webhook without rules does not count as missing.
     live["webhooks"].as_array_mut().unwrap().remove(1);
     assert_eq!(compared(&live, Some("pem")).missing, ["label-update.belay.dev"]);
@@ -170,10 +177,9 @@ fn unknown_webhooks_are_left_alone_and_missing_ones_are_reported() {
 #[test]
 fn a_configuration_without_entries_lacks_them() {
     for webhooks in [None, Some(&Value::Null), Some(&json!([]))] {
-        let wanted =
-            WantedFields { rules: &wanted(), bundle: Some("pem"), token: Some(&secret("1")) };
+        let webhooks = parse_webhooks(webhooks).unwrap();
         let difference =
-            compare(&parse_webhooks(webhooks).unwrap(), AdmissionPhase::Mutate, wanted);
+            compare(&webhooks, AdmissionPhase::Mutate, &fields(Some("pem"), &secret("1")));
         assert_eq!(difference.missing, ["label-hold.belay.dev"]);
         assert_eq!(difference.patch, None);
     }
@@ -206,7 +212,7 @@ fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
     let old = patched(&live, Some("pem"));
     assert_eq!(of(&old), Some(secret("1")));
     let difference = compared_with(&old, Some("pem"), &secret("2"));
-    assert!(!difference.asks);
+    assert!(!difference.calls_belay);
     let mut new = old.clone();
     json_patch::patch(&mut new, &difference.patch.unwrap()).unwrap();
     assert_eq!(of(&new), Some(secret("2")));

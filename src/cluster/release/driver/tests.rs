@@ -115,7 +115,7 @@ async fn the_turn_of_a_pass_lasts_for_the_steps_of_its_counts() {
     let mut driver = driver(|_| failure(500, "no", ("", "")));
     let passes = driver.shared.passes.clone();
     let turn = passes.acquire("shop").await;
-    assert!(StepLimit::new(&driver.budget).charge(PASS_STEPS));
+    assert!(StepCounter::new(&driver.budget).charge(PASS_STEPS));
     driver.end_turn(turn);
     assert_eq!(driver.budget.steps(), 0, "each pass has a budget of its own");
     let ended = Instant::now();
@@ -145,7 +145,7 @@ async fn a_count_beyond_the_budget_of_its_pass_does_not_release() {
     assert_eq!(driver.check_use().await, UseCheck::Releasable(ReleaseReason::Unused));
     // The counts of one pass have one budget.
     assert!(driver.budget.steps() > 0);
-    StepLimit::new(&driver.budget).charge(PASS_STEPS);
+    StepCounter::new(&driver.budget).charge(PASS_STEPS);
     let UseCheck::Unknown(why) = driver.check_use().await else { panic!("it was released") };
     assert_eq!(why, UnknownUse::TooManySteps);
 }

@@ -10,7 +10,7 @@ fn policy(problems: Vec<Problem>) -> StoredPolicy {
 fn registered(generation: Option<u64>, missing: &[&str]) -> Registered {
     let missing = missing.iter().map(|name| (*name).to_owned()).collect();
     let changed = Vec::new();
-    Registered { generation, bundle: None, token: None, missing, changed, there: true }
+    Registered { generation, bundle: None, token: None, missing, changed, any_exists: true }
 }
 
 #[test]

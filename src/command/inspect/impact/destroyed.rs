@@ -1,4 +1,5 @@
-//! The resources outside the cluster that a deletion destroys.
+//! The resources outside the cluster that a deletion destroys: volumes and addresses. The objects that
+//! it affects are in `affected`.
 
 use schemars::JsonSchema;
 use serde::Serialize;

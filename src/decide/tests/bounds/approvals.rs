@@ -128,7 +128,7 @@ fn h43_an_approval_above_many_owners_is_found_within_limits_and_reported_once() 
     policies.approvals = Approvals::new((0..approvals).map(|n| approval(n, "top", "top", true)));
     let budget = StepBudget::new(STEPS);
     let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
-    let situation = Situation { work: StepLimit::new(&budget), ..situation };
+    let situation = Situation { work: StepCounter::new(&budget), ..situation };
     let item = JudgedObject::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
     let applied = situation.policies_of(item.facts);
     let protecting: Vec<_> = applied.iter().map(|applied| applied.policy).collect();

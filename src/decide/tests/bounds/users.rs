@@ -96,12 +96,12 @@ fn h06_the_steps_of_a_selector_grow_with_the_labels() {
     );
     let budget = StepBudget::new(STEPS);
     let target = graph.find(kind, "shop", "x").unwrap();
-    let users = graph.users_limited(target, StepLimit::new(&budget)).count();
+    let users = graph.users_limited(target, StepCounter::new(&budget)).count();
     // Each of the 1,000 requirements searches 300 KB of labels.
     assert!(users == 1 && budget.steps() > 1_000_000, "{users} {}", budget.steps());
     let budget = StepBudget::new(1_000);
-    assert_eq!(graph.users_limited(target, StepLimit::new(&budget)).count(), 0);
-    assert!(StepLimit::new(&budget).is_used_up());
+    assert_eq!(graph.users_limited(target, StepCounter::new(&budget)).count(), 0);
+    assert!(StepCounter::new(&budget).is_used_up());
 }
 
 #[test]

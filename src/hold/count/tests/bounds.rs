@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::graph::{Graph, StepBudget, StepLimit, Strength};
+use crate::graph::{Graph, StepBudget, StepCounter, Strength};
 use crate::hold::count::*;
 use crate::objects::HOLD;
 use crate::policy::{Policy, PolicySet};
@@ -133,7 +133,7 @@ fn count_within(parts: &[Part], while_used: &Value, budget: usize) -> (UseCheck,
         reads.results.insert(read, Ok(()));
     }
     let budget = StepBudget::new(budget);
-    let work = StepLimit::new(&budget);
+    let work = StepCounter::new(&budget);
     let situation =
         Situation { work, ..Situation::new(&watched, &policies, ObjectSource::Files, NOW) };
     (check_use(&situation, true, &reads, target), budget.steps())

@@ -195,7 +195,7 @@ impl RaceModel {
         let input = match next.leaders[l].request.take()? {
             Request::Get => Input::Got(match &next.target {
                 Some(target) => RequestResult::Object(observed(target)),
-                None => RequestResult::Missing { namespace: false },
+                None => RequestResult::TargetMissing,
             }),
             Request::Write(write) => {
                 let answer = self.store_write(next, &write);

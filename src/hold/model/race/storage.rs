@@ -109,7 +109,7 @@ pub(super) fn apply(
     write: &Write,
     tests: PatchTests,
 ) -> RequestResult {
-    let Some(secret) = target.as_mut() else { return RequestResult::Missing { namespace: false } };
+    let Some(secret) = target.as_mut() else { return RequestResult::TargetMissing };
     let is_enabled = |operation: &&PatchOperation| match operation {
         PatchOperation::Test(test) => match test.path.as_str() {
             "/metadata/uid" => tests.uid,

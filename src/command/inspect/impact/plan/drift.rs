@@ -51,9 +51,7 @@ fn coordinates(object: &Object) -> Coordinates<'_> {
 fn is_replaceable(planned: &PlannedObject, graph: &Graph, uids: &HashSet<&str>) -> bool {
     let object = planned.id.and_then(|id| graph.get(id));
     let mut controllers = std::iter::successors(object, |node| {
-        let controller = node.owners().iter().find(|owner| owner.controller)?;
-        let controller = node.existing_owner(controller)?;
-        controller.info().creates(node.info()).then_some(controller)
+        node.controller().filter(|controller| controller.info().creates(node.info()))
     })
     .skip(1);
     planned.deleted_by == DeletedBy::GarbageCollector

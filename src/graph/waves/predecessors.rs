@@ -5,21 +5,21 @@ use std::collections::BTreeSet;
 use super::cycles::components;
 use super::{Deleter, Objects, PlannedDeletion, Rank, later_units};
 
-/// The leaders of each object, and the units that it belongs to.
-pub(super) struct Leaders {
+/// The predecessors of each object, and the units that it belongs to.
+pub(super) struct Predecessors {
     deleters: Vec<Deleter>,
     /// The objects whose deletion makes a controller delete an object.
-    leaders: Vec<Vec<usize>>,
-    /// The objects with a DELETE that an object follows. Without leaders, this is the object.
+    predecessors: Vec<Vec<usize>>,
+    /// The objects with a DELETE that an object follows. Without predecessors, this is the object.
     units: Vec<BTreeSet<usize>>,
 }
 
-impl Leaders {
+impl Predecessors {
     pub(super) fn new(objects: &Objects<'_>, deletion: &PlannedDeletion<'_>) -> Self {
         let count = objects.ids.len();
         let mut own = Self {
             deleters: vec![Deleter::Client; count],
-            leaders: vec![Vec::new(); count],
+            predecessors: vec![Vec::new(); count],
             units: Vec::new(),
         };
         for number in 0..count {
@@ -44,12 +44,12 @@ impl Leaders {
 
     /// Whether the client sends a DELETE of the object.
     pub(super) fn is_unit(&self, number: usize) -> bool {
-        self.leaders[number].is_empty()
+        self.predecessors[number].is_empty()
     }
 
-    fn follow(&mut self, number: usize, deleter: Deleter, leaders: Vec<usize>) {
+    fn follow(&mut self, number: usize, deleter: Deleter, predecessors: Vec<usize>) {
         self.deleters[number] = deleter;
-        self.leaders[number] = leaders;
+        self.predecessors[number] = predecessors;
     }
 
     /// Finds the controller that deletes an object after its owners or its Node. The garbage
@@ -80,7 +80,7 @@ impl Leaders {
 
     /// The content that can be left to the namespace controller, each with its Namespace. Other
     /// controllers create such content again if a client deletes it before the Namespace. Content
-    /// that uses anything else than such content of the same Namespace needs its own DELETE.
+    /// that uses anything other than such content of the same Namespace needs its own DELETE.
     fn rest_of_namespaces(&self, objects: &Objects<'_>) -> Vec<(usize, usize)> {
         let place = |number: usize| {
             let is_rest = self.is_unit(number) && objects.rank(number) == Rank::Other;
@@ -134,14 +134,14 @@ impl Leaders {
     }
 
     /// Whether an order of single DELETEs exists for these units and what follows them, in which
-    /// each user comes before what it uses, and before the owners of that.
+    /// each user comes before what it uses, and before the owners of what it uses.
     fn have_order(&self, objects: &Objects<'_>, units: &[usize]) -> bool {
         let mut later = vec![BTreeSet::new(); objects.ids.len()];
         for (user, used) in &objects.uses {
             let mut next = vec![*used];
             while let Some(number) = next.pop() {
                 if number != *user && later[*user].insert(number) {
-                    next.extend(&self.leaders[number]);
+                    next.extend(&self.predecessors[number]);
                 }
             }
         }
@@ -151,13 +151,13 @@ impl Leaders {
         components(&later).iter().find(is_cycle).is_none()
     }
 
-    /// Follows the leaders down from the objects without one. Leaders in a cycle are reached
-    /// from no such object, so the first of them gets a DELETE.
+    /// Finds the units of each object. Gives the first object of a cycle of predecessors a DELETE,
+    /// because no object with a DELETE leads to the cycle.
     fn find_units(&mut self) {
-        let count = self.leaders.len();
-        let mut followers = vec![Vec::new(); count];
-        for (number, leaders) in self.leaders.iter().enumerate() {
-            leaders.iter().for_each(|leader| followers[*leader].push(number));
+        let count = self.predecessors.len();
+        let mut successors = vec![Vec::new(); count];
+        for (number, predecessors) in self.predecessors.iter().enumerate() {
+            predecessors.iter().for_each(|predecessor| successors[*predecessor].push(number));
         }
         self.units = vec![BTreeSet::new(); count];
         let first: Vec<usize> = (0..count).filter(|number| self.is_unit(*number)).collect();
@@ -169,7 +169,7 @@ impl Leaders {
             let mut reached = vec![start];
             while let Some(number) = reached.pop() {
                 if self.units[number].insert(start) {
-                    reached.extend(&followers[number]);
+                    reached.extend(&successors[number]);
                 }
             }
         }

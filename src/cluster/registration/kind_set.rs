@@ -7,15 +7,19 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 pub(super) const NAMESPACES: (&str, &str) = ("", "namespaces");
 
 /// Group and plural name; either may be `*`.
-pub(super) type Pair = (String, String);
+pub(super) type KindName = (String, String);
 
 /// A set of kinds.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pairs(pub(super) BTreeSet<Pair>);
+pub(super) struct KindSet(pub(super) BTreeSet<KindName>);
 
-impl Pairs {
-    pub(super) fn from_names<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
-        Self(pairs.into_iter().map(|(g, r)| (g.to_owned(), r.to_owned())).collect())
+impl KindSet {
+    pub(super) fn from_names<'p>(names: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
+        Self(names.into_iter().map(|(g, r)| (g.to_owned(), r.to_owned())).collect())
+    }
+
+    pub(super) fn every_kind() -> Self {
+        Self::from_names([("*", "*")])
     }
 
     pub(super) fn add(&mut self, (group, resource): (&str, &str)) {
@@ -24,19 +28,24 @@ impl Pairs {
 
     /// Whether the set contains a kind, by name or by `*`.
     pub(super) fn contains(&self, group: &str, resource: &str) -> bool {
-        let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
-        named(group, resource) || named("*", resource) || named(group, "*") || named("*", "*")
+        self.names(group, resource)
+            || self.names("*", resource)
+            || self.names(group, "*")
+            || self.names("*", "*")
+    }
+
+    fn names(&self, group: &str, resource: &str) -> bool {
+        self.0.contains(&(group.to_owned(), resource.to_owned()))
     }
 
     /// Merges groups with equal resources into one rule. The API server accepts `*` only alone, so
-    /// kinds that `*` covers are omitted.
+    /// kinds that `*` covers are omitted. With the suffix `/*`, a rule also matches subresources.
     pub(super) fn rules(&self, operation: &str, suffix: &str) -> Vec<RuleWithOperations> {
-        let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
         let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (group, resource) in &self.0 {
-            let covered = ((group != "*" || resource != "*") && named("*", "*"))
-                || (group != "*" && named("*", resource))
-                || (resource != "*" && named(group, "*"));
+            let covered = ((group != "*" || resource != "*") && self.names("*", "*"))
+                || (group != "*" && self.names("*", resource))
+                || (resource != "*" && self.names(group, "*"));
             if !covered {
                 by_group.entry(group).or_default().push(format!("{resource}{suffix}"));
             }
@@ -53,17 +62,5 @@ impl Pairs {
             scope: Some("*".to_owned()),
         };
         by_resources.into_iter().map(rule).collect()
-    }
-}
-
-/// The rule that matches every kind. `*` matches all objects, and `*/*` also their subresources.
-pub(super) fn match_all(operation: &str, resources: &str) -> RuleWithOperations {
-    let just = |text: &str| Some(vec![text.to_owned()]);
-    RuleWithOperations {
-        api_groups: just("*"),
-        api_versions: just("*"),
-        operations: just(operation),
-        resources: just(resources),
-        scope: Some("*".to_owned()),
     }
 }

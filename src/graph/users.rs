@@ -4,7 +4,7 @@ use super::edges::{EdgeQualifier, SelectorEdge, Strength, UseEdge};
 use super::node::Node;
 use super::node_id::NodeId;
 use super::slot::ObjectPhase;
-use super::steps::StepLimit;
+use super::steps::StepCounter;
 use super::store::Graph;
 use crate::objects::{KindId, Uid};
 
@@ -73,20 +73,20 @@ pub struct SelectorTarget<'a, L> {
     /// The approximate number of steps to find a label.
     pub label_steps: usize,
     /// The limit of work.
-    pub work: StepLimit<'a>,
+    pub work: StepCounter<'a>,
 }
 
 impl Graph {
     /// All users of a node, lazily and in no particular order.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = ObjectUser<'_>> {
-        self.users_limited(id, StepLimit::default())
+        self.users_limited(id, StepCounter::default())
     }
 
     /// The users of a node, as far as the budget allows.
     pub fn users_limited<'g>(
         &'g self,
         id: NodeId,
-        work: StepLimit<'g>,
+        work: StepCounter<'g>,
     ) -> impl Iterator<Item = ObjectUser<'g>> {
         let target = self.get(id);
         let matching = target.map(|target| {
@@ -107,7 +107,7 @@ impl Graph {
         &'g self,
         id: NodeId,
         uid: Option<Uid>,
-        work: StepLimit<'g>,
+        work: StepCounter<'g>,
     ) -> impl Iterator<Item = ObjectUser<'g>> {
         let users = self.users_by_name(id).take_while(move |_| work.charge(1));
         users.flat_map(move |node| {
@@ -196,7 +196,7 @@ mod tests {
         let steps = |name: &str| {
             let budget = StepBudget::new(usize::MAX);
             let id = graph.find(kind, "a", name).unwrap();
-            assert_eq!(graph.users_limited(id, StepLimit::new(&budget)).count(), 0);
+            assert_eq!(graph.users_limited(id, StepCounter::new(&budget)).count(), 0);
             budget.steps()
         };
         assert!(steps("few") < 10 && steps("many") > 900, "{} {}", steps("few"), steps("many"));
