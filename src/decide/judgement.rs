@@ -16,7 +16,7 @@ use super::{
 };
 use crate::objects::HoldAge;
 use crate::policy::api::Action;
-use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, PolicySource};
+use crate::policy::{AppliedPolicy, ApprovalTerms, ObjectFacts, Policy, PolicySource};
 
 /// Why a policy with action Warn or Audit has no finding before its reads are answered.
 const UNCONFIRMED: &str = "there was no time left to read all objects that may need it";
@@ -77,17 +77,18 @@ impl<'a> Judgement<'a> {
         let mut applied = self.situation.policies_of(item.facts);
         let user = &self.review.user;
         let ignores_labels = self.ignores_labels(item);
+        let is_left_to_collector = self.is_left_to_collector(item);
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(user.person())
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
+                && !(is_left_to_collector && policy.always_binds_collector())
         });
         applied
     }
 
     /// Whether the label on an object does not bind the user. The label of a tenant on a
-    /// Pod, or on an object that is deleted with a Pod, does not stop the control plane
-    /// from evicting the Pod. Kubernetes copies the label of a Service to its Endpoints and
-    /// EndpointSlices, which the control plane writes.
+    /// Pod does not stop the control plane from evicting the Pod. Kubernetes copies the label
+    /// of a Service to its Endpoints and EndpointSlices, which the control plane writes.
     fn ignores_labels(&self, item: &JudgedObject<'a>) -> bool {
         let identities = &self.situation.policies.identities;
         match (item.facts.group, item.facts.resource) {
@@ -95,8 +96,18 @@ impl<'a> Judgement<'a> {
             ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
                 identities.is_control_plane(&self.review.user.name)
             }
-            _ => self.evicts_pod(),
+            _ => false,
         }
+    }
+
+    /// Whether the control plane evicts a Pod, and this is another object that its deletion
+    /// affects. A tenant could attach such an object to keep the Pod (H158). belay judges the
+    /// requests of the garbage collector for that object.
+    fn is_left_to_collector(&self, item: &JudgedObject<'a>) -> bool {
+        let ObjectFacts { group, resource, namespace, name, .. } = item.facts;
+        let is_target = (group, resource) == ("", "pods")
+            && (namespace, name) == (&*self.review.namespace, self.review.target_name());
+        self.evicts_pod() && !is_target
     }
 
     /// Whether the control plane evicts a Pod.
@@ -128,9 +139,15 @@ impl<'a> Judgement<'a> {
     ) {
         let Situation { policies, now, .. } = self.situation;
         let paused = policies.is_paused(now);
-        let ignores_labels = self.evicts_pod();
+        let evicts_pod = self.evicts_pod();
+        let is_ignored = |policy: &Policy| match policy.source {
+            PolicySource::Label(_) => true,
+            PolicySource::Policy(_) => {
+                !policy.names_kind("", "pods") && policy.always_binds_collector()
+            }
+        };
         for policy in policies.iter() {
-            let ignored = ignores_labels && matches!(policy.source, PolicySource::Label(_));
+            let ignored = evicts_pod && is_ignored(policy);
             if policy.binds(self.review.user.person()) && !ignored && which(policy) {
                 let action = if paused { Action::Audit } else { policy.strictest_action() };
                 let applied = AppliedPolicy { policy, action, certain: true };

@@ -245,11 +245,20 @@ impl Policy {
     /// Whether it may deny a DELETE by the garbage collector, under one of the names of the
     /// garbage collector.
     pub fn may_refuse_collector(&self) -> bool {
-        collectors().into_iter().any(|(name, groups)| {
-            let groups: Vec<Text<'_>> = groups.iter().map(|group| Text::from(*group)).collect();
-            let person = Person { name, groups: &groups };
-            self.binds(person) && !self.exempts(person)
-        })
+        collectors().into_iter().any(|collector| self.refuses(collector))
+    }
+
+    /// Whether it applies to the DELETEs of the garbage collector, under each name of the
+    /// garbage collector.
+    pub fn always_binds_collector(&self) -> bool {
+        collectors().into_iter().all(|collector| self.refuses(collector))
+    }
+
+    /// Whether it binds a user, by name and groups, and does not exempt the user.
+    fn refuses(&self, (name, groups): (&str, &[&str])) -> bool {
+        let groups: Vec<Text<'_>> = groups.iter().map(|group| Text::from(*group)).collect();
+        let person = Person { name, groups: &groups };
+        self.binds(person) && !self.exempts(person)
     }
 
     /// Whether an entry of `targets` matches an object and no entry of `exclude` does.

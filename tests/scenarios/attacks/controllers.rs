@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
-use crate::harness::manifest::{Manifest as _, config_map, object, pod};
+use crate::harness::manifest::{Manifest as _, claim, config_map, object, pod, workload};
 use crate::harness::{Result, eventually, pause};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
@@ -138,6 +138,31 @@ fn h114_what_an_editor_attaches_to_a_pod_does_not_stop_its_preemption() {
     team.wait_until_deleted("pod/fat");
     team.collector_asks("/anchor");
     team.assert_exists("configmap/anchor");
+}
+
+#[test]
+fn h158_a_claim_of_a_stateful_set_does_not_keep_the_pod_that_owns_it() {
+    let team = team("h158", "persistentvolumeclaims", json!({"whileUsed": {}}));
+    let template = json!({"metadata": {"name": "v"}, "spec": claim("v")["spec"]});
+    let spec = json!({"serviceName": "s", "replicas": 0, "volumeClaimTemplates": [template]});
+    team.apply(&workload("StatefulSet", "s", &pod("s")).with(json!({"spec": spec})));
+    for (claimed, cascade) in [("v-s-0", "background"), ("v-s-1", "foreground")] {
+        let hog = format!("pod/{cascade}");
+        team.apply(&pod(cascade).without_grace_period());
+        team.apply(&claim(claimed).with_owner(team.owner("Pod", cascade)));
+        let refused = team.refused(&[&hog]);
+        let says = format!("also deletes persistentvolumeclaim \"{claimed}\", which is in use");
+        assert!(refused.contains(&says), "{refused}");
+        let cascade = format!("--cascade={cascade}");
+        let delete = ["delete", &hog, "--wait=false", &cascade];
+        kubectl_as(&team, "system:kube-scheduler", &delete).success().unwrap();
+        team.collector_asks(&format!("/{claimed}"));
+        let claimed = format!("pvc/{claimed}");
+        assert_eq!(team.field(&claimed, ".metadata.deletionTimestamp"), "");
+    }
+    team.wait_until_deleted("pod/background");
+    // Kubernetes keeps this Pod for its dependent, as the DELETE asked.
+    assert_ne!(team.field("pod/foreground", ".metadata.deletionTimestamp"), "");
 }
 
 /// Runs a Pod that uses a ConfigMap and has a clean-up of its own. The Pod garbage collector
