@@ -14,6 +14,7 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (Strin
         namespace_field_path,
         selector_field_path,
         strength,
+        cross_namespace_strength,
         until,
     } = spec;
     let namespace = namespace_field_path.as_deref();
@@ -38,26 +39,29 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (Strin
         // The validation rules of the CRD exclude this.
         (None, None, _) => return Err(("spec.to".to_owned(), "give to or toRef".to_owned())),
     };
-    let strength = match strength {
+    let until = until.as_ref().map(|until| (until.field_path.as_str(), until.equals.as_str()));
+    let from = (from.group.as_str(), from.resource.as_str());
+    let compiled = CustomRelation::new(name, from, to, compile_strength(*strength), until);
+    let mut compiled = compiled.map_err(|error| match error {
+        CustomError::Path { field, source } => (format!("spec.{field}"), describe_error(&source)),
+        CustomError::Apart { field, path } => (
+            format!("spec.{field}"),
+            format!(
+                "{path} leads through another list than the name does: both must be in the \
+                 same element"
+            ),
+        ),
+    })?;
+    compiled.cross_namespace_strength = cross_namespace_strength.map(compile_strength);
+    Ok(compiled)
+}
+
+fn compile_strength(strength: ApiStrength) -> Strength {
+    match strength {
         ApiStrength::Needs => Strength::Needs,
         ApiStrength::Mentions => Strength::Mentions,
         ApiStrength::Produces => Strength::Produces,
-    };
-    let until = until.as_ref().map(|until| (until.field_path.as_str(), until.equals.as_str()));
-    CustomRelation::new(name, (&from.group, &from.resource), to, strength, until).map_err(|error| {
-        match error {
-            CustomError::Path { field, source } => {
-                (format!("spec.{field}"), describe_error(&source))
-            }
-            CustomError::Apart { field, path } => (
-                format!("spec.{field}"),
-                format!(
-                    "{path} leads through another list than the name does: both must be in the \
-                     same element"
-                ),
-            ),
-        }
-    })
+    }
 }
 
 fn path(field: &str, text: &str) -> Result<Path, (String, String)> {

@@ -14,6 +14,9 @@ pub struct CustomRelation {
     from: (String, String),
     to: CustomTo,
     strength: Strength,
+    /// The strength of an edge with the strength Needs to an object of another namespace, or to
+    /// a cluster-scoped object.
+    pub cross_namespace_strength: Option<Strength>,
     until: Option<(Path, Vec<String>)>,
 }
 
@@ -98,6 +101,7 @@ impl CustomRelation {
             from: (from.0.to_owned(), from.1.to_owned()),
             to,
             strength,
+            cross_namespace_strength: None,
             until,
         };
         custom.split_paths().map(|_| custom)
@@ -180,6 +184,7 @@ impl CustomRelation {
             relation,
             target,
             strength: self.strength,
+            cross_namespace_strength: self.cross_namespace_strength,
             optional: None,
             ends_when: self.until.clone(),
         };

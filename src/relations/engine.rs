@@ -113,6 +113,7 @@ impl Catalogue {
             relation,
             target,
             strength: row.strength,
+            cross_namespace_strength: None,
             optional: path(row.optional)?,
             ends_when: match row.ends_when {
                 Some(EndCondition { path, equals }) => {
@@ -189,7 +190,8 @@ impl Catalogue {
                         (&mut user_kinds.naming_any_kind, namespace.is_some())
                     }
                 };
-                *users.entry(*from).or_default() |= from_other_namespace;
+                *users.entry(*from).or_default() |=
+                    from_other_namespace && rule.needs_across_namespaces();
             });
         }
         user_kinds

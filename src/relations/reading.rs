@@ -149,7 +149,11 @@ impl<'o> EdgeReader<'o> {
             _ if self.scaled_down => EdgeQualifier::ScaledDown,
             _ => EdgeQualifier::None,
         };
-        let strength = self.strength(rule);
+        let is_elsewhere = namespace != self.namespace || !self.kinds.info(kind).namespaced;
+        let strength = match (self.strength(rule), rule.cross_namespace_strength) {
+            (Strength::Needs, Some(other)) if is_elsewhere => other,
+            (strength, _) => strength,
+        };
         let relation = rule.relation;
         self.edges.uses.push(UnresolvedUse {
             kind,

@@ -12,6 +12,9 @@ pub(super) struct ReferenceRule {
     pub(super) relation: RelationId,
     pub(super) target: ReferenceTarget,
     pub(super) strength: Strength,
+    /// The strength of an edge with the strength Needs to an object of another namespace, or to
+    /// a cluster-scoped object.
+    pub(super) cross_namespace_strength: Option<Strength>,
     pub(super) optional: Option<Path>,
     /// The path and the values of the field that ends the need.
     pub(super) ends_when: Option<(Path, Vec<String>)>,
@@ -50,6 +53,11 @@ pub(super) enum ReferenceTarget {
 }
 
 impl ReferenceRule {
+    /// Whether an object can need objects of other namespaces, if its reference names one.
+    pub(super) fn needs_across_namespaces(&self) -> bool {
+        self.cross_namespace_strength.is_none_or(|strength| strength == Strength::Needs)
+    }
+
     /// The maximum number of references in a value. For a selector, this includes its label
     /// requirements.
     pub(super) fn max_references(&self, value: &Value) -> usize {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::catalogue::ROWS;
 use super::*;
@@ -390,7 +390,7 @@ fn custom_relations_follow_the_same_rules() {
     let catalogue = Catalogue::new(&kinds, &relations).unwrap();
     let kind = kinds.find("example.com", "Backup").unwrap();
     let manifest = |phase: &str| {
-        serde_json::json!({
+        json!({
             "metadata": {"name": "b", "namespace": "ns"}, "status": {"phase": phase},
             "spec": {
                 "cluster": {"name": "main"}, "names": ["x", "y"],
@@ -426,6 +426,43 @@ fn custom_relations_follow_the_same_rules() {
         None,
     );
     assert!(apart.unwrap_err().to_string().contains("same element"));
+}
+
+#[test]
+fn h159_a_relation_can_mention_what_is_not_in_the_namespace_of_the_user() {
+    let mut kinds = Kinds::default();
+    for (kind, resource, namespaced) in [("Route", "routes", true), ("Class", "classes", false)] {
+        kinds.learn(Kinds::custom("example.com", "v1", kind, resource, namespaced));
+    }
+    let path = |field: &str| Path::parse(&format!("spec.refs[*].{field}")).unwrap();
+    let to = CustomTo::Typed {
+        group: path("group"),
+        kind: path("kind"),
+        name: path("name"),
+        namespace: Some(path("namespace")),
+    };
+    let from = ("example.com", "routes");
+    let mut relation = CustomRelation::new("refs", from, to, Strength::Needs, None).unwrap();
+    relation.cross_namespace_strength = Some(Strength::Mentions);
+    let catalogue = Catalogue::new(&kinds, &[relation]).unwrap();
+    let route = kinds.find("example.com", "Route").unwrap();
+    let reference = |kind: &str, namespace: Option<&str>| json!({"group": "example.com", "kind": kind, "name": "a", "namespace": namespace});
+    let refs = [("Route", None), ("Route", Some("ns")), ("Route", Some("other")), ("Class", None)];
+    let refs = refs.map(|(kind, namespace)| reference(kind, namespace));
+    let object = json!({"metadata": {"name": "r", "namespace": "ns"}, "spec": {"refs": refs}});
+    let (_, edges) = catalogue.read(&mut kinds, route, &object.to_string()).unwrap();
+    assert_eq!(
+        describe(&kinds, &catalogue, &edges),
+        [
+            "refs spec.refs[0].name needs routes ns/a",
+            "refs spec.refs[1].name needs routes ns/a",
+            "refs spec.refs[2].name mentions routes other/a",
+            "refs spec.refs[3].name mentions classes a",
+        ]
+    );
+    // An object that can't be read concerns its own namespace alone.
+    let user_kinds = catalogue.user_kinds();
+    assert!(user_kinds.user_kinds(&kinds, route).any(|user| user == (route, false)));
 }
 
 /// A reference to an absent object is an edge to any later object with this name.

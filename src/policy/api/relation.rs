@@ -48,6 +48,12 @@ pub struct RelationSpec {
     /// The strength of the edge.
     #[serde(default)]
     pub strength: Strength,
+    /// The strength of an edge with the strength Needs to an object of another namespace, or to a
+    /// cluster-scoped object. With Mentions, users of a namespace can't block deletions elsewhere.
+    /// Absent means Needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Strength")]
+    pub cross_namespace_strength: Option<Strength>,
     /// The condition that ends the use. From then on the edge is a mention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<FieldEquals>,

@@ -67,6 +67,7 @@ to: {group: example.com, resource: clusters}
 nameFieldPath: spec.cluster.name
 namespaceFieldPath: spec.cluster.namespace
 strength: Mentions
+crossNamespaceStrength: Mentions
 until: {fieldPath: status.phase, equals: Done}
 "#;
 

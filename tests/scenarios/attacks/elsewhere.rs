@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::harness::eventually;
-use crate::harness::manifest::{config_map, volume};
+use crate::harness::manifest::{
+    Manifest as _, claim, config_map, object, relation, secret, volume,
+};
 use crate::harness::rbac::rule;
 use crate::team::{SOON, Team};
 use crate::{policy, world};
@@ -37,4 +39,70 @@ fn h38_an_ingress_with_too_many_references_concerns_its_own_namespace_alone() {
     mine.may(&[rule("", "persistentvolumes", "*")]);
     mine.apply(&volume(&name));
     mine.deleted(&[&format!("persistentvolume/{name}")]);
+}
+
+/// The Relations of the chart about these kinds of the Gateway API.
+fn relate_gateways(kinds: &[&str]) {
+    let plane = &world().plane;
+    let group = "gateway.networking.k8s.io";
+    for kind in kinds {
+        plane.define_kind(group, kind, &format!("{}s", kind.to_lowercase())).unwrap();
+    }
+    let path = "charts/belay/files/relations/gatewayApi.yaml";
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let text = std::fs::read_to_string(path).unwrap();
+    let listed: Vec<Value> = serde_saphyr::from_str(&text).unwrap();
+    let is_defined = |one: &&Value| {
+        let user = one["spec"]["from"]["resource"].as_str().unwrap();
+        kinds.iter().any(|kind| user == format!("{}s", kind.to_lowercase()))
+    };
+    for one in listed.iter().filter(is_defined) {
+        let name = format!("h159-{}", one["name"].as_str().unwrap());
+        plane.apply(&relation(&name, one["spec"].clone())).unwrap();
+    }
+}
+
+#[test]
+fn h159_a_route_or_a_gateway_keeps_no_object_of_another_namespace() {
+    let plane = &world().plane;
+    let (shop, evil) = (Team::new(plane, "h159"), Team::new(plane, "h159-evil"));
+    relate_gateways(&["HTTPRoute", "Gateway"]);
+    let (group, version) = ("gateway.networking.k8s.io", "gateway.networking.k8s.io/v1");
+    for team in [&shop, &evil] {
+        let core = "services, persistentvolumeclaims, secrets";
+        let targets = [("", core), (group, "gateways")]
+            .map(|(group, resources)| policy::target(group, resources, &team.ns));
+        let spec = json!({"targets": targets, "protect": {"whileUsed": {}}, "hold": "Never"});
+        policy::apply(plane, &team.ns, spec);
+        team.may(&[rule(group, "*", "*")]);
+        team.apply(&object(version, "Gateway", "edge"));
+        let ports = json!({"spec": {"ports": [{"port": 80}]}});
+        team.apply(&object("v1", "Service", "web").with(ports));
+        team.apply(&claim("data"));
+        team.apply(&secret("tls"));
+    }
+    let of = |team: &Team<'_>| {
+        let reference = |group: &str, kind: &str, name: &str| json!({"group": group, "kind": kind, "name": name, "namespace": team.ns});
+        let backends =
+            [reference("", "PersistentVolumeClaim", "data"), reference("", "Service", "web")];
+        let parent = reference(group, "Gateway", "edge");
+        let route = json!({"parentRefs": [parent], "rules": [{"backendRefs": backends}]});
+        let certificate = reference("", "Secret", "tls");
+        let listener = json!({"name": "a", "tls": {"certificateRefs": [certificate]}});
+        [
+            object(version, "HTTPRoute", &team.ns).with(json!({"spec": route})),
+            object(version, "Gateway", &team.ns).with(json!({"spec": {"listeners": [listener]}})),
+        ]
+    };
+    for object in [of(&shop), of(&evil)].as_flattened() {
+        evil.apply(object);
+    }
+    // Objects of the own namespace are kept, so belay knows the references.
+    let gateway = "gateways.gateway.networking.k8s.io/edge";
+    for object in ["service/web", "secret/tls", gateway] {
+        evil.refused(&[object]);
+    }
+    shop.deleted(&["pvc/data", "service/web", "secret/tls", gateway]);
+    // No backend is a claim.
+    evil.deleted(&["pvc/data"]);
 }
