@@ -96,17 +96,12 @@ impl Waiter {
 
 /// Why these objects are still Terminating. Empty if that is unknown.
 pub async fn explain(cluster: ClusterArguments, objects: &[Object]) -> Vec<StuckObject> {
-    let is_namespace = |object: &Object| object.group.is_empty() && object.kind == "Namespace";
-    let place = |object: &Object| match is_namespace(object) {
-        true => object.name.clone(),
-        false => object.namespace.clone(),
-    };
-    let places: HashSet<String> = objects.iter().map(place).collect();
+    let places: HashSet<&str> = objects.iter().map(Object::own_namespace).collect();
     let namespace = match places.len() {
         1 => places.into_iter().next().unwrap_or_default(),
-        _ => String::new(),
+        _ => "",
     };
     let uids = objects.iter().map(|object| object.uid.clone()).collect();
     let Ok(session) = UserSession::open(cluster).await else { return Vec::new() };
-    explain_objects(&session, &namespace, &uids).await.unwrap_or_default()
+    explain_objects(&session, namespace, &uids).await.unwrap_or_default()
 }

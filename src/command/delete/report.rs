@@ -10,6 +10,7 @@ use crate::command::picture::Picture;
 use crate::command::place::ClusterArguments;
 use crate::command::report::{Report, View};
 use crate::command::stuck::StuckObject;
+use crate::objects::and_more;
 
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -27,6 +28,9 @@ pub struct DeleteReport {
     remaining: Vec<Object>,
     /// Why the remaining objects that are Terminating stay.
     stays: Vec<StuckObject>,
+    /// The dependents in namespaces in which the command deletes nothing. The garbage collector
+    /// deletes them, unless belay or a finalizer keeps them. The command does not wait for them.
+    not_awaited: Vec<Object>,
     /// The changes of the cluster since the plan.
     changes: Vec<PlanChange>,
     /// The DELETEs that would be refused.
@@ -74,6 +78,7 @@ impl DeleteReport {
             deleted: Vec::new(),
             remaining: Vec::new(),
             stays: Vec::new(),
+            not_awaited: Vec::new(),
             changes: Vec::new(),
             refusals: Vec::new(),
             approve: Vec::new(),
@@ -94,6 +99,10 @@ impl DeleteReport {
         Self { remaining, stays, ..self }
     }
 
+    pub fn with_not_awaited(self, not_awaited: Vec<Object>) -> Self {
+        Self { not_awaited, ..self }
+    }
+
     pub fn with_changes(self, changes: Vec<PlanChange>) -> Self {
         Self { changes, ..self }
     }
@@ -104,6 +113,15 @@ impl DeleteReport {
 
     pub fn with_approvals(self, approve: Vec<String>) -> Self {
         Self { approve, ..self }
+    }
+}
+
+impl DeleteReport {
+    fn not_awaited_text(&self) -> String {
+        const MAX_NAMED: usize = 3;
+        let named = self.not_awaited.iter().take(MAX_NAMED).map(|object| object.typed.as_str());
+        let others = and_more(self.not_awaited.len().saturating_sub(MAX_NAMED), "object");
+        format!("{}{others} in other namespaces", named.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -123,6 +141,9 @@ impl Report for DeleteReport {
         let stays = self.stays.iter().map(StuckObject::line);
         for line in changes.chain(refusals).chain(stays) {
             text.push_str(&view.screen.behind("- ", 2, &line));
+        }
+        if !self.not_awaited.is_empty() {
+            text.push_str(&view.screen.behind("not awaited: ", 13, &self.not_awaited_text()));
         }
         let next = match self.result {
             DeleteResult::Changed => {

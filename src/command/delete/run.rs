@@ -101,6 +101,7 @@ impl Run {
         leftovers: Vec<&'s PlannedObject>,
     ) -> Option<Step<'s>> {
         let waves = &state.plan.waves;
+        let awaits = self.plan.awaits();
         let first = Step { send: Vec::new(), wait: leftovers, later: waves.len() };
         let steps = waves.iter().enumerate().map(|(index, wave)| {
             let is_open = |one: &&PlannedObject| {
@@ -110,7 +111,7 @@ impl Run {
             };
             Step {
                 send: wave.objects.iter().filter(is_open).collect(),
-                wait: wave.objects.iter().filter(|one| !one.stays).collect(),
+                wait: wave.objects.iter().filter(|one| !one.stays && awaits(one)).collect(),
                 later: waves.len() - index - 1,
             }
         });
@@ -124,7 +125,8 @@ impl Run {
         state: &DeletionState,
         step: Step<'_>,
     ) -> Result<Option<DeleteReport>, CommandError> {
-        let all = state.plan.objects().chain(step.wait.iter().copied());
+        let planned = state.plan.objects().filter(self.plan.awaits());
+        let all = planned.chain(step.wait.iter().copied());
         self.waiter.watch(&state.awaited(all)).await?;
         self.waves += 1;
         let (wave, count) = (self.waves, self.waves + step.later);
@@ -194,15 +196,16 @@ impl Run {
 
     /// The report at the end. Only objects that the impact keeps Terminating may remain.
     async fn end(self, state: &DeletionState) -> Result<DeleteReport, CommandError> {
-        let remaining: Vec<Object> =
-            state.plan.objects().map(|planned| planned.object.clone()).collect();
+        let remaining = state.plan.objects().filter(self.plan.awaits());
+        let remaining: Vec<Object> = remaining.map(|planned| planned.object.clone()).collect();
         if remaining.is_empty() {
             let says = match self.deleted.len() {
                 0 => "nothing is left to delete".to_owned(),
                 1 => "1 object was deleted".to_owned(),
                 count => format!("{count} objects were deleted"),
             };
-            return Ok(self.report(DeleteResult::Deleted, says));
+            let report = self.report(DeleteResult::Deleted, says);
+            return Ok(report.with_not_awaited(self.not_awaited()));
         }
         let says = "these objects stay Terminating, as expected";
         Ok(self.report_remaining(DeleteResult::Stays, says, remaining).await)
@@ -218,7 +221,14 @@ impl Run {
         let stays = explain(self.waiter.cluster(), &remaining).await;
         let list: Vec<&str> = remaining.iter().map(|object| object.typed.as_str()).collect();
         let says = format!("{text}: {}", list.join(", "));
-        self.report(result, says).with_remaining(remaining, stays)
+        let report = self.report(result, says).with_remaining(remaining, stays);
+        report.with_not_awaited(self.not_awaited())
+    }
+
+    fn not_awaited(&self) -> Vec<Object> {
+        let awaits = self.plan.awaits();
+        let objects = self.plan.objects().filter(|one| !awaits(one));
+        objects.map(|planned| planned.object.clone()).collect()
     }
 
     fn report(&self, result: DeleteResult, says: String) -> DeleteReport {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::ObjectName;
 use crate::graph::{Graph, Node, NodeId};
-use crate::objects::{KindInfo, Kinds, ObjectRef};
+use crate::objects::{KindInfo, Kinds, ObjectRef, is_namespace};
 
 /// An object. Unknown fields are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +37,15 @@ impl Object {
     pub fn find<'g>(&self, graph: &'g Graph) -> Option<Node<'g>> {
         let kind = graph.kinds.find_resource(&self.group, &self.resource)?;
         graph.object(kind, &self.namespace, &self.name)
+    }
+
+    /// The namespace of the object, or the name of a Namespace; empty for another
+    /// cluster-scoped object.
+    pub fn own_namespace(&self) -> &str {
+        match is_namespace(&self.group, &self.resource) {
+            true => &self.name,
+            false => &self.namespace,
+        }
     }
 
     /// The report of a node of the graph, whether the object exists or not.

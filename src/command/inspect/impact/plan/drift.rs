@@ -123,7 +123,8 @@ impl DeletionPlan {
         current: &Self,
     ) -> Vec<&'p PlannedObject> {
         let remaining = self.remaining(inspection, current);
-        remaining.filter(|one| one.deleted_by != DeletedBy::Command && !one.stays).collect()
+        let remaining = remaining.filter(|one| one.deleted_by != DeletedBy::Command && !one.stays);
+        remaining.filter(self.awaits()).collect()
     }
 
     /// The objects of this plan that exist and are not in `current`.

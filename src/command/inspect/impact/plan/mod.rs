@@ -9,6 +9,8 @@ mod approvals;
 mod drift;
 mod file;
 
+use std::collections::HashSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -187,6 +189,20 @@ impl DeletionPlan {
     /// All objects, in the order of their deletion.
     pub fn objects(&self) -> impl Iterator<Item = &PlannedObject> {
         self.waves.iter().flat_map(|wave| &wave.objects)
+    }
+
+    /// Whether `delete` waits for an object, unless it stays. It does not wait for dependents in
+    /// namespaces in which it deletes nothing, because their tenants may keep them (H160).
+    pub fn awaits(&self) -> impl Fn(&&PlannedObject) -> bool {
+        let deleted = self.objects().filter(|one| one.deleted_by == DeletedBy::Command);
+        let deleted = self.targets.iter().chain(deleted.map(|one| &one.object));
+        let namespaces: HashSet<&str> = deleted.map(Object::own_namespace).collect();
+        move |one| {
+            let namespace = one.object.namespace.as_str();
+            one.deleted_by != DeletedBy::GarbageCollector
+                || namespace.is_empty()
+                || namespaces.contains(namespace)
+        }
     }
 }
 
