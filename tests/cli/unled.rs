@@ -10,7 +10,7 @@ use crate::harness::install::print;
 use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, object, pod};
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, causes_to, delete};
-use crate::{LIMIT, belay, kubectl, policy, program};
+use crate::{LIMIT, belay, json, kubectl, policy, program};
 
 /// A control plane with no kube-controller-manager and no belay, in which the
 /// kinds of belay are served.
@@ -185,6 +185,11 @@ fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
     assert!(impact.stdout.contains(&format!("\nwarning     {missing}; ")), "{impact:?}");
     let status = belay(plane, &["status"]);
     assert!(status.stdout.starts_with("leader: none\n"), "{status:?}");
+    for (option, result) in [("--dry-run=server", "WouldDelete"), ("--yes", "Deleted")] {
+        let args = ["delete", "cm/settings", "-n", &ns, option, "-o", "json"];
+        let deleted = belay(plane, &args);
+        assert_eq!((deleted.code, &json(&deleted)["result"]), (0, &result.into()), "{deleted:?}");
+    }
 }
 
 #[test]
