@@ -193,6 +193,28 @@ fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
 }
 
 #[test]
+fn an_approval_is_no_use_while_belay_is_down() {
+    let plane = plane();
+    let ns = plane.namespace("approve-down").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    plane.apply(&deletion_policy(&ns, spec)).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let kind = "ValidatingWebhookConfiguration";
+    plane.apply(&object("admissionregistration.k8s.io/v1", kind, "down")).unwrap();
+    let approve = |installation: &str| {
+        let installation = format!("--installation={installation}");
+        let args = ["approve", "cm/settings", "-n", &ns, "--reason", "unused", &installation];
+        belay(plane, &args).stdout
+    };
+    let down = approve("belay/down");
+    assert!(down.contains("belay has no leader: while it is down, the API server ref"), "{down}");
+    let missing = approve("belay/belay");
+    assert!(missing.contains("the webhook configurations of belay are missing"), "{missing}");
+    assert!(!missing.contains("no leader"), "{missing}");
+}
+
+#[test]
 fn no_command_promises_a_release_without_a_leader() {
     let plane = plane();
     let ns = plane.namespace("unled-release").unwrap();

@@ -8,7 +8,7 @@ use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
-use crate::command::webhooks::MISSING;
+use crate::command::webhooks::{MISSING, NO_LEADER};
 use crate::decide::Reason;
 
 /// The maximum number of denials in the text.
@@ -126,10 +126,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             let _ = writeln!(text, "{MISSING}");
         }
     } else if report.leader.state == LeaderState::NoLeader {
-        text.push_str(
-            "belay has no leader: while it is down, the API server refuses every delete of a kind \
-             that a policy names; next: check that its Pods run\n",
-        );
+        let _ = writeln!(text, "{NO_LEADER}");
     }
     if report.of_files {
         let _ = writeln!(text, "{OF_FILES}");
