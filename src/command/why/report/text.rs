@@ -109,8 +109,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "managed by: {}", without_controls(&managed));
     }
     let (shown, more) = cut(&report.refused, MAX_DENIALS, all, "denials");
+    // The command itself shows the details.
+    let details = format!(" Details: kubectl belay why {}", report.object.typed);
     for denial in shown {
-        let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
+        let line = denial.line();
+        let line = line.strip_suffix(&details).unwrap_or(&line);
+        let _ = writeln!(text, "refused {}", without_controls(line));
     }
     text.extend(more.map(|more| format!("refused before that: {more}\n")));
     for unread in FailedRead::grouped(&report.not_read, verbose) {
