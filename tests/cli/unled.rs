@@ -158,6 +158,8 @@ fn a_namespace_without_conditions_is_reported_with_the_missing_controller() {
     let plane = plane();
     let ns = plane.namespace("unsaid").unwrap();
     delete(plane, &["namespace", &ns]);
+    let why = belay(plane, &["why", &format!("ns/{ns}")]).stdout;
+    assert!(why.contains("\nwhy it stays: the deletion has just begun\n"), "{why}");
     let all = causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Unknown");
     let silent = first(&all, "Unknown");
     assert_eq!(silent["says"], "the namespace controller has reported no reason", "{silent}");
