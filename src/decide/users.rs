@@ -111,6 +111,7 @@ pub(super) fn find_users<'a>(
         root_read(situation, user.node, root)
     });
     findings.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
+    findings.needed_reads.append(&mut owners.unread);
     (findings.blocking, findings.more) = blocking.causes();
     (findings.doomed, _) = doomed.causes();
     findings
