@@ -18,6 +18,10 @@ pub const VALIDATING: &str = kind_name(AdmissionPhase::Validate);
 pub const MISSING: &str = "the webhook configurations of belay are missing, so belay refuses \
                            nothing; next: install belay again";
 
+/// The sentence where no replica is the leader.
+pub const NO_LEADER: &str = "belay has no leader: while it is down, the API server refuses every \
+                             delete of a kind that a policy names; next: check that its Pods run";
+
 /// A webhook configuration.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WebhookConfiguration {

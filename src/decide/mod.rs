@@ -75,7 +75,7 @@ pub use status_causes::{StatusCause, denial};
 pub use unreadable::{
     FailurePolicy, decide_paused, decide_unconfirmed, decide_unknown, decide_unreadable,
 };
-pub(crate) use users::counting_users;
+pub(crate) use users::{counting_users, example_rank};
 pub use verdict::{
     DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval, LostVolume, Overrides,
     Recordable, RefusedStep, RevokedRecord, Verdict,

@@ -78,6 +78,9 @@ pub(super) struct UserOwners<'a> {
     doomed: KeyedMap<Uid, bool>,
     /// The number of objects that were checked for this user.
     checked: usize,
+    /// The missing live reads of owners that are not in the graph, while their watch is not
+    /// connected.
+    pub(super) unread: Vec<LiveRead>,
     /// The topmost owner of an owner, by uid.
     topmost_owners: KeyedMap<Uid, Node<'a>>,
 }
@@ -91,7 +94,7 @@ pub(super) const MAX_OWNERS_READ: usize = 16;
 impl<'a> UserOwners<'a> {
     pub(super) fn new(situation: &Situation<'a>) -> Self {
         let (doomed, topmost_owners) = Default::default();
-        Self { situation: *situation, doomed, checked: 0, topmost_owners }
+        Self { situation: *situation, doomed, checked: 0, unread: Vec::new(), topmost_owners }
     }
 
     /// Whether a user is certain to be deleted and not re-created, so that waiting for it
@@ -145,7 +148,10 @@ impl<'a> UserOwners<'a> {
         }
         owner_refs.all(|owner_ref| {
             match owner_state(&self.situation, node.namespace(), &owner_ref) {
-                OwnerState::Unresolved => false,
+                OwnerState::Unresolved => {
+                    self.require_stale_owner(&owner_ref);
+                    false
+                }
                 OwnerState::Absent => true,
                 OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
                     let will_be_removed = owner.is_terminating() && !owner.has_orphan_finalizer();
@@ -153,6 +159,16 @@ impl<'a> UserOwners<'a> {
                 }
             }
         })
+    }
+
+    /// Requires a live read of an owner that is not in the graph, if only its watch is not
+    /// connected.
+    fn require_stale_owner(&mut self, owner_ref: &OwnerRef<'_>) {
+        let graph = self.situation.graph;
+        let is_stale = |kind: KindId| graph.is_complete(kind) && !graph.is_current(kind);
+        if owner_ref.kind.is_some_and(is_stale) {
+            require_read(&self.situation, owner_ref, &mut self.unread);
+        }
     }
 }
 
@@ -240,7 +256,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         }
         self.results.insert(node.uid(), false);
         let keeps = |owner_ref: OwnerRef<'a>| {
-            self.require_read(&owner_ref);
+            require_read(self.situation, &owner_ref, &mut self.unread);
             match owner_state(self.situation, node.namespace(), &owner_ref) {
                 OwnerState::Unresolved => true,
                 OwnerState::Absent => false,
@@ -255,15 +271,16 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         self.results.insert(node.uid(), is_deleted);
         is_deleted
     }
+}
 
-    fn require_read(&mut self, owner_ref: &OwnerRef<'_>) {
-        let Some(kind) = owner_ref.kind.filter(|_| self.unread.len() < MAX_OWNERS_READ) else {
-            return;
-        };
-        let read = self.situation.object_read(kind, owner_ref.namespace, owner_ref.name);
-        if self.situation.is_unread(&read) {
-            self.unread.push(read);
-        }
+/// Adds the live read of an owner to the missing ones.
+fn require_read(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>, unread: &mut Vec<LiveRead>) {
+    let Some(kind) = owner_ref.kind.filter(|_| unread.len() < MAX_OWNERS_READ) else {
+        return;
+    };
+    let read = situation.object_read(kind, owner_ref.namespace, owner_ref.name);
+    if situation.is_unread(&read) {
+        unread.push(read);
     }
 }
 

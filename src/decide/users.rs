@@ -111,6 +111,7 @@ pub(super) fn find_users<'a>(
         root_read(situation, user.node, root)
     });
     findings.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
+    findings.needed_reads.append(&mut owners.unread);
     (findings.blocking, findings.more) = blocking.causes();
     (findings.doomed, _) = doomed.causes();
     findings
@@ -170,8 +171,9 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
     fn add(&mut self, user: ObjectUser<'a>, owners: &mut UserOwners<'a>) {
         self.checked += 1;
         let manager = manager(self.situation, user.node, self.in_use, owners);
-        let rank =
-            |user: &ObjectUser<'a>| (self.is_elsewhere(manager, user), example_rank(manager, user));
+        let rank = |user: &ObjectUser<'a>| {
+            (self.is_elsewhere(manager, user), example_rank(manager, user.node, user.path()))
+        };
         match self.index.get(&manager.uid()) {
             None => {
                 self.index.insert(manager.uid(), self.users.len());
@@ -232,9 +234,13 @@ fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
 }
 
 /// Ranks users as examples: a running Pod is better than its template.
-fn example_rank<'g>(manager: Node<'g>, user: &ObjectUser<'g>) -> impl Ord + use<'g> {
-    let (kind, _, name) = by_name(user.node);
-    (kind != "Pod", manager.uid() == user.node.uid(), name, user.path())
+pub(crate) fn example_rank<'g>(
+    manager: Node<'g>,
+    user: Node<'g>,
+    path: &'g str,
+) -> impl Ord + use<'g> {
+    let (kind, _, name) = by_name(user);
+    (kind != "Pod", manager.uid() == user.uid(), name, path)
 }
 
 /// Whether the graph has any user of the object.

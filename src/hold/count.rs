@@ -1,6 +1,7 @@
 //! The users of a held object that count, from live reads.
 
 mod group;
+mod keeper;
 mod protection;
 #[cfg(test)]
 mod tests;
@@ -12,11 +13,12 @@ use serde_json::Value;
 pub use self::protection::release_policies;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
 
+use self::keeper::Keeper;
 use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, OwnerReader};
 use crate::decide::{
     Cause, JudgedObject, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
-    counting_users, object_name,
+    counting_users,
 };
 use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
@@ -171,7 +173,7 @@ pub(super) fn check_use_with(
         waiting_members: NumberMap::default(),
         owners: NumberMap::default(),
         needed_reads: vec![],
-        causes: vec![],
+        keepers: vec![],
         keeping_users: 0,
     };
     let result = search.run(node);
@@ -180,7 +182,9 @@ pub(super) fn check_use_with(
     }
     match result {
         Err(unknown) => UseCheck::Unknown(unknown),
-        Ok(()) if !search.causes.is_empty() => UseCheck::InUse(search.causes),
+        Ok(()) if !search.keepers.is_empty() => {
+            UseCheck::InUse(search.keepers.iter().map(Keeper::cause).collect())
+        }
         Ok(()) if !search.needed_reads.is_empty() => {
             let groups = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
             UseCheck::NeedsReads(groups.map(<[LiveRead]>::to_vec).collect())
@@ -201,7 +205,7 @@ struct UseSearch<'a> {
     /// The direct and indirect owners of each user.
     owners: NumberMap<NodeId, Rc<AllOwners>>,
     needed_reads: Vec<LiveRead>,
-    causes: Vec<Cause>,
+    keepers: Vec<Keeper<'a>>,
     /// The number of users that keep the target.
     keeping_users: usize,
 }
@@ -236,7 +240,7 @@ impl<'a> UseSearch<'a> {
     /// Finds the users of all members that would remain after belay removes the holds of
     /// `group`. Adds new members to the cycle.
     fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
-        (self.waiting_members, self.causes, self.keeping_users) =
+        (self.waiting_members, self.keepers, self.keeping_users) =
             (NumberMap::default(), Vec::new(), 0);
         self.cycle = vec![target.id()];
         let mut index = 0;
@@ -388,17 +392,13 @@ impl<'a> UseSearch<'a> {
         }
     }
 
-    fn add_cause(&mut self, node: Node<'a>, path: &str) {
+    fn add_cause(&mut self, node: Node<'a>, path: &'a str) {
         self.keeping_users += 1;
-        if self.causes.len() >= MAX_LISTED_CAUSES {
+        if self.keepers.len() >= MAX_LISTED_CAUSES {
             return;
         }
         let root = node.root_owner_limited(self.owner_reader.situation.work);
-        let through = (root.id() != node.id()).then(|| object_name(node));
-        let cause = Cause::User { root: object_name(root), through, path: path.to_owned() };
-        if !self.causes.contains(&cause) {
-            self.causes.push(cause);
-        }
+        Keeper { root, user: node, path }.add_to(&mut self.keepers);
     }
 
     fn request_reads(&mut self, reads: &[LiveRead]) {

@@ -3,9 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::manifest::{Manifest as _, claim, config_map, documents, pod, workload};
-use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, json, policy, world};
+use crate::harness::manifest::{
+    Manifest as _, claim, config_map, deletion_policy, documents, object, pod, workload,
+};
+use crate::harness::{ControlPlane, Install, Options, eventually};
+use crate::{LIMIT, belay, json, policy, program, world};
 
 fn apply_all(plane: &ControlPlane, ns: &str, objects: &[Value]) {
     let all = documents(objects);
@@ -93,4 +95,36 @@ fn each_of_several_targets_has_its_step() {
         |name: &str| format!("for persistentvolumeclaim \"{name}\": first delete Pod {ns}/{name}");
     let expected = ["one", "three", "two"].map(step).join("; ");
     assert_eq!(told["nextStep"], expected, "{told}");
+}
+
+#[test]
+fn a_permission_that_belay_lacks_is_the_first_step() {
+    let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() });
+    let plane = &plane.unwrap();
+    let install = Install { refused: true, ..Install::of_everything(1) };
+    let _belay = install.on(plane, program()).unwrap();
+    let crd = "crd/gizmos.unread.test";
+    plane.define_kind("unread.test", "Gizmo", "gizmos").unwrap();
+    let ns = plane.namespace("next-unread").unwrap();
+    plane.apply(&object("unread.test/v1", "Gizmo", "one").with_namespace(&ns)).unwrap();
+    let target = json!({"apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"], "names": ["gizmos.unread.test"]});
+    let spec = json!({"targets": [target], "protect": {"whileNotEmpty": {"counting": "Any"}}});
+    plane.apply(&deletion_policy("crds", spec)).unwrap();
+    denial(plane, "", crd, "cannot list resource \"gizmos\"");
+    let step = format!(
+        "grant belay's service account this permission, then try again; afterwards, first delete \
+         Gizmo {ns}/one"
+    );
+    for command in ["why", "impact"] {
+        let output = belay(plane, &[command, crd, "-o", "json"]);
+        let told = json(&output);
+        assert_eq!((output.code, &told["verdict"]), (1, &"Deny".into()), "{told:#}");
+        let blockers = told["blockers"].as_array().unwrap().iter();
+        let reasons: Vec<&Value> = blockers.map(|blocker| &blocker["reason"]).collect();
+        assert_eq!(reasons, ["Unknown", "NotEmpty"], "{told:#}");
+        let says = told["blockers"][0]["says"].as_str().unwrap();
+        assert!(says.contains("cannot list resource \"gizmos\""), "{told:#}");
+        assert_eq!(told["nextStep"], step, "{told:#}");
+    }
 }

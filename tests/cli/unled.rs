@@ -10,7 +10,7 @@ use crate::harness::install::print;
 use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, object, pod};
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, causes_to, delete};
-use crate::{LIMIT, belay, kubectl, policy, program};
+use crate::{LIMIT, belay, json, kubectl, policy, program};
 
 /// A control plane with no kube-controller-manager and no belay, in which the
 /// kinds of belay are served.
@@ -158,6 +158,8 @@ fn a_namespace_without_conditions_is_reported_with_the_missing_controller() {
     let plane = plane();
     let ns = plane.namespace("unsaid").unwrap();
     delete(plane, &["namespace", &ns]);
+    let why = belay(plane, &["why", &format!("ns/{ns}")]).stdout;
+    assert!(why.contains("\nwhy it stays: the deletion has just begun\n"), "{why}");
     let all = causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Unknown");
     let silent = first(&all, "Unknown");
     assert_eq!(silent["says"], "the namespace controller has reported no reason", "{silent}");
@@ -185,6 +187,33 @@ fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
     assert!(impact.stdout.contains(&format!("\nwarning     {missing}; ")), "{impact:?}");
     let status = belay(plane, &["status"]);
     assert!(status.stdout.starts_with("leader: none\n"), "{status:?}");
+    for (option, result) in [("--dry-run=server", "WouldDelete"), ("--yes", "Deleted")] {
+        let args = ["delete", "cm/settings", "-n", &ns, option, "-o", "json"];
+        let deleted = belay(plane, &args);
+        assert_eq!((deleted.code, &json(&deleted)["result"]), (0, &result.into()), "{deleted:?}");
+    }
+}
+
+#[test]
+fn an_approval_is_no_use_while_belay_is_down() {
+    let plane = plane();
+    let ns = plane.namespace("approve-down").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    plane.apply(&deletion_policy(&ns, spec)).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let kind = "ValidatingWebhookConfiguration";
+    plane.apply(&object("admissionregistration.k8s.io/v1", kind, "down")).unwrap();
+    let approve = |installation: &str| {
+        let installation = format!("--installation={installation}");
+        let args = ["approve", "cm/settings", "-n", &ns, "--reason", "unused", &installation];
+        belay(plane, &args).stdout
+    };
+    let down = approve("belay/down");
+    assert!(down.contains("belay has no leader: while it is down, the API server ref"), "{down}");
+    let missing = approve("belay/belay");
+    assert!(missing.contains("the webhook configurations of belay are missing"), "{missing}");
+    assert!(!missing.contains("no leader"), "{missing}");
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
     assert!(text.contains(&format!("\nmanaged by: Helm release web -n {ns}\n")), "{text}");
     let line = text.lines().find(|line| line.starts_with("refused ")).unwrap();
     assert!(line.contains(" ago, ") && line.contains("\"settings\" is protected"), "{text}");
+    assert!(!line.contains("kubectl belay why"), "{text}");
 
     // Another object of the same policy was never refused.
     kubectl(plane, &["create", "configmap", "other", "-n", &ns]);

@@ -221,6 +221,11 @@ impl Holds {
             };
             self.settled.insert(task.uid, (Instant::now() + skip_for, generation));
         }
+        if total > 0 && !self.unfinished {
+            // Meanwhile the watches report the writes.
+            tokio::time::sleep(ROUND_PAUSE).await;
+            self.publish(&self.survey(&wanted), kinds);
+        }
         self.handle_lost_labels(&mut pace).await;
         self.remove_unused(&wanted, &kinds_with_holds).await
     }

@@ -5,6 +5,7 @@ use crate::command::diagnosis::{
     consent_to, finalizers_of, right_to_approve, unread_approvals, verdict_on_delete,
 };
 use crate::command::target::TargetObject;
+use crate::command::webhooks::{MISSING, NO_LEADER, Webhooks};
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
 use crate::objects::{FOREGROUND, Object, ObjectRef, clear_name, more, split_api_version};
 use crate::policy::{ApprovalTerms, Policy, service_account};
@@ -62,12 +63,7 @@ impl ApprovalEffect {
         } else if let Some(refusal) = verdict.as_ref().filter(|_| is_enough).and_then(refusal) {
             sentences.push(format!("{state}: {refusal}; next: kubectl belay why {typed}"));
         }
-        let is_terminating = target.terminating_since().is_some();
-        if is_terminating && let Ok(None) = target.session.leader().await {
-            sentences.push(format!(
-                "belay has no leader, so nothing removes its hold; next: kubectl belay release {typed}"
-            ));
-        }
+        sentences.extend(outage_note(target).await);
         if let Some(why) = why_collector_stopped(target, snapshot).await {
             sentences.push(format!(
                 "{why}, and the garbage collector, which was refused, waits longer before each \
@@ -75,6 +71,22 @@ impl ApprovalEffect {
             ));
         }
         Self { counts, passes, sentences }
+    }
+}
+
+/// Why belay does not act on the approval; `None` if it runs, or if that is unknown.
+async fn outage_note(target: &TargetObject) -> Option<String> {
+    let TargetObject { session, object_ref, .. } = target;
+    let has_no_leader = matches!(session.leader().await, Ok(None));
+    if target.terminating_since().is_some() {
+        let release = format!("kubectl belay release {}", object_ref.arguments());
+        return has_no_leader
+            .then(|| format!("belay has no leader, so nothing removes its hold; next: {release}"));
+    }
+    let webhooks = Webhooks::read(&session.caller.client, &session.installation.name).await;
+    match webhooks.are_missing() {
+        true => Some(MISSING.to_owned()),
+        false => has_no_leader.then(|| NO_LEADER.to_owned()),
     }
 }
 

@@ -56,7 +56,9 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     if state.impact.verdict == ReportedVerdict::Deny {
         return preflight;
     }
-    check_verdicts(state, selection, &mut preflight).await;
+    if state.is_enforced().await {
+        check_verdicts(state, selection, &mut preflight).await;
+    }
     let deletes = state.plan.waves.iter().enumerate().flat_map(|(wave, planned)| {
         let sent = planned.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
         sent.filter(|one| !state.is_terminating(one)).map(move |one| (wave, one))
@@ -138,6 +140,7 @@ pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> O
     if now.decision == Decision::Deny
         || later.decision != Decision::Deny
         || later.blockers.iter().all(|blocker| is_first(&blocker.object))
+        || !state.is_enforced().await
     {
         return None;
     }

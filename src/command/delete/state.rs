@@ -13,6 +13,7 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::wait::{Awaited, awaited};
+use crate::command::webhooks::Webhooks;
 use crate::decide::Verdict;
 use crate::graph::NodeId;
 use crate::objects::{KindInfo, Uid};
@@ -69,6 +70,11 @@ impl DeletionState {
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
         Ok(Self { inspection, impact, plan, caller, me })
+    }
+
+    /// Whether belay enforces policies: without its webhook configurations, it refuses nothing.
+    pub async fn is_enforced(&self) -> bool {
+        !Webhooks::read(&self.caller.client, &self.inspection.installation.name).await.are_missing()
     }
 
     /// The kind of a planned object; `None` if it is not served.

@@ -95,6 +95,7 @@ impl DeleteAnswer {
         let is_policy = local.as_ref().is_some_and(|local| !local.blockers.is_empty());
         let known_verdict = local.as_ref().filter(|verdict| !verdict.is_unknown());
         let passes = known_verdict.map(|verdict| verdict.decision.passes());
+        let denied = known_verdict.filter(|_| passes == Some(false)).cloned();
         let mut answer = Self::from_verdict(target, local);
         match server {
             None => {}
@@ -121,11 +122,13 @@ impl DeleteAnswer {
                 };
                 answer.warnings.extend(why.map(str::to_owned));
             }
-            Some(ServerAnswer::Denies(_)) if passes == Some(false) => {}
-            Some(ServerAnswer::Denies(denial)) => {
-                answer = Self::from_verdict(target, Some(denial.verdict));
-                (answer.blocker_texts, answer.next_step) = (denial.blocker_texts, denial.next_step);
-            }
+            Some(ServerAnswer::Denies(denial)) => match denied {
+                None => answer = Self::from_denial(target, *denial),
+                Some(local) if denial.verdict.is_unknown() => {
+                    answer = Self::from_denial(target, denial.with(local));
+                }
+                Some(_) => {}
+            },
             Some(ServerAnswer::Refuses(why)) => answer.refused = Some(why),
             Some(ServerAnswer::Unknown(why)) => {
                 answer.unanswered = Some(FailedRead { resource: DRY_RUN.to_owned(), why });
@@ -150,6 +153,11 @@ impl DeleteAnswer {
             held_until: None,
             unanswered: None,
         }
+    }
+
+    fn from_denial(target: &ObjectRef, denial: ServerDenial) -> Self {
+        let ServerDenial { verdict, blocker_texts, next_step } = denial;
+        Self { blocker_texts, next_step, ..Self::from_verdict(target, Some(verdict)) }
     }
 
     /// Whether the API server accepts the DELETE and no hold keeps the object.
@@ -180,11 +188,12 @@ mod tests {
             ServerAnswer::Accepts(warnings.iter().map(ToString::to_string).collect())
         };
         let held = ["configmap \"a\" stays Terminating until it is unused"];
-        let denies = || {
-            let verdict = verdict(Decision::Deny, Reason::Protected);
+        let denies_for = |reason| {
+            let verdict = verdict(Decision::Deny, reason);
             let denial = ServerDenial { verdict, blocker_texts: Vec::new(), next_step: None };
             ServerAnswer::Denies(Box::new(denial))
         };
+        let denies = || denies_for(Reason::Protected);
         let refuses = || ServerAnswer::Refuses("no".to_owned());
         let unknown_answer = || ServerAnswer::Unknown("late".to_owned());
         let rows = [
@@ -199,6 +208,7 @@ mod tests {
             (deny(), true, Some(accepts(&[])), Allow, None, true),
             (deny(), false, Some(accepts(&[])), Allow, None, true),
             (deny(), false, Some(denies()), Deny, Some(Reason::InUse), false),
+            (deny(), true, Some(denies_for(Reason::Unknown)), Deny, Some(Reason::Unknown), false),
             (unknown(), true, Some(accepts(&[])), Allow, None, true),
             (unknown(), false, Some(denies()), Deny, Some(Reason::Protected), false),
             (unknown(), false, Some(unknown_answer()), Unknown, Some(Reason::Unknown), false),

@@ -11,7 +11,7 @@ use serde::de::value::Error;
 
 use crate::cluster::{Caller, DeleteResponse, UserIdentity, shortened};
 use crate::command::diagnosis::{is_refusal, is_unanswered, webhook_name};
-use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, join_steps};
+use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, join_steps, remedies};
 use crate::objects::{
     KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, without_controls,
 };
@@ -175,6 +175,22 @@ impl ServerDenial {
         let next_step = join_steps(steps, 0);
         let verdict = Verdict { more, ..Verdict::from_blockers(target, blockers) };
         Some(Self { verdict, blocker_texts, next_step })
+    }
+
+    /// This denial, because belay could not read something, with the reasons that the user can read.
+    pub fn with(self, local: Verdict) -> Self {
+        let step = remedies(&local).0;
+        let next_step = match (self.next_step, step) {
+            (Some(first), Some(step)) => Some(format!("{first}; afterwards, {step}")),
+            (first, step) => first.or(step),
+        };
+        let mut verdict = self.verdict;
+        verdict.blockers.extend(local.blockers);
+        let verdict = Verdict {
+            more: local.more,
+            ..Verdict::from_blockers(verdict.target, verdict.blockers)
+        };
+        Self { verdict, next_step, ..self }
     }
 
     /// Parses the causes of a denial by belay. `None`: belay did not deny the request, or the

@@ -33,5 +33,6 @@ pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text};
 pub use self::irreversible::why_irreversible;
+pub use self::namespace::replace_early_silence;
 pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message, webhook_name};
 pub use self::verdict::verdict_on_delete;

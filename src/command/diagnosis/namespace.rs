@@ -23,6 +23,18 @@ pub fn repair_conversion(dead: &DeadConversion) -> String {
     )
 }
 
+/// The message where the controller has written nothing.
+const NO_REASON: &str = "the namespace controller has reported no reason";
+
+/// Replaces the finding about a silent controller. In the first seconds of a deletion, the
+/// controller deletes the content and writes nothing.
+pub fn replace_early_silence(finding: &mut Finding) {
+    if finding.says == NO_REASON {
+        let next = "run the command again if the Namespace still exists in a minute";
+        *finding = Finding::new(Cause::Unknown, "the deletion has just begun", next);
+    }
+}
+
 /// The causes why a Namespace stays.
 pub fn why_namespace_stays(
     found: &TerminatingObject,
@@ -80,7 +92,7 @@ pub fn why_namespace_stays(
         findings.push(failed_conversion(says, None, evidence));
     }
     if findings.is_empty() {
-        let says = "the namespace controller has reported no reason";
+        let says = NO_REASON;
         let next = "check that kube-controller-manager runs, and its log";
         findings.push(Finding::new(Cause::Unknown, says, next));
     }

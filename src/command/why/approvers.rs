@@ -101,7 +101,9 @@ impl Approvers {
             Grantee::User(_) | Grantee::Group(_) => true,
         };
         let you = if counts { you } else { Some(false) };
-        let (named, unsure) = approvers(rbac, &rights, accounts);
+        let (mut named, unsure) = approvers(rbac, &rights, accounts);
+        // RBAC does not name the group, because the API server allows its members everything.
+        named.extend(me.groups.iter().any(|group| group == MASTERS).then(masters));
         Some(Self { named, unsure, you, unread })
     }
 
@@ -116,7 +118,7 @@ impl Approvers {
             parts.push(format!("{unsure}, if they may create approvals as well"));
         }
         match (parts.last_mut(), self.unread.is_empty()) {
-            (None, true) => parts.push(format!("group {MASTERS}")),
+            (None, true) => parts.push(masters()),
             (None, false) => parts.push("unknown".to_owned()),
             (Some(last), false) => last.push_str(", as far as could be read"),
             (Some(_), true) => {}
@@ -132,11 +134,15 @@ impl Approvers {
     /// The names for JSON; `None` if it is unknown whether there are any.
     pub fn names(&self) -> Option<Vec<String>> {
         match (self.named.is_empty(), self.unread.is_empty()) {
-            (true, true) if self.unsure.is_empty() => Some(vec![format!("group {MASTERS}")]),
+            (true, true) if self.unsure.is_empty() => Some(vec![masters()]),
             (true, false) => None,
             _ => Some(self.named.clone()),
         }
     }
+}
+
+fn masters() -> String {
+    Grantee::Group(MASTERS.to_owned()).to_string()
 }
 
 fn names_text(names: &[String], all: bool) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -13,12 +13,15 @@ use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
-    guarded_finalizers, why_irreversible,
+    guarded_finalizers, replace_early_silence, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
 use crate::objects::{CRDS, FOREGROUND, list_at, without_controls};
+
+/// The time in which the namespace controller may not have written its first report.
+const JUST_BEGUN: SignedDuration = SignedDuration::from_secs(15);
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -209,7 +212,11 @@ async fn causes(
     let guarded = guarded_finalizers(&target.session, snapshot, &object).await;
     evidence.guarded.insert(object.uid.clone(), guarded);
     let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
-    (find_causes(&object, &survey, &evidence, hold), unread.collect())
+    let mut causes = find_causes(&object, &survey, &evidence, hold);
+    if target.session.now().duration_since(object.since) < JUST_BEGUN {
+        causes.iter_mut().for_each(replace_early_silence);
+    }
+    (causes, unread.collect())
 }
 
 /// Reads the objects that can explain why an object stays: the dependents that a foreground

@@ -18,7 +18,7 @@ use crate::cluster::uninstall::{
 use crate::command::confirm::{self, ConfirmArguments};
 use crate::command::place::ClusterArguments;
 use crate::command::report::{Format, FormatArguments, Report};
-use crate::command::screen::without_controls;
+use crate::command::screen::{Screen, without_controls};
 use crate::command::session::UserSession;
 use crate::command::timing::TimingArguments;
 use crate::command::{CommandError, block_on};
@@ -76,6 +76,7 @@ async fn uninstall(
             let code = if report.unread.is_empty() { 0 } else { 3 };
             return UninstallOutput::new(&report, true, messages, &text, code).print(output);
         }
+        let text = Screen::stdout().wrap(&text);
         confirm::ask(&format!("{text}This removes belay's protection from the whole cluster."))?;
     }
     let options = UninstallOptions { abandon, dry_run: false, limit };

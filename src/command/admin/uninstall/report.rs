@@ -49,8 +49,8 @@ pub struct UninstallOutput {
 impl Report for UninstallOutput {
     const KIND: &'static str = "Uninstalled";
 
-    fn text(&self, _: View) -> String {
-        self.lines.iter().map(|line| format!("{line}\n")).collect()
+    fn text(&self, view: View) -> String {
+        view.screen.wrap(&self.lines.join("\n"))
     }
 
     fn exit_code(&self) -> u8 {

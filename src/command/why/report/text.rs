@@ -8,7 +8,7 @@ use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
-use crate::command::webhooks::MISSING;
+use crate::command::webhooks::{MISSING, NO_LEADER};
 use crate::decide::Reason;
 
 /// The maximum number of denials in the text.
@@ -109,8 +109,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "managed by: {}", without_controls(&managed));
     }
     let (shown, more) = cut(&report.refused, MAX_DENIALS, all, "denials");
+    // The command itself shows the details.
+    let details = format!(" Details: kubectl belay why {}", report.object.typed);
     for denial in shown {
-        let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
+        let line = denial.line();
+        let line = line.strip_suffix(&details).unwrap_or(&line);
+        let _ = writeln!(text, "refused {}", without_controls(line));
     }
     text.extend(more.map(|more| format!("refused before that: {more}\n")));
     for unread in FailedRead::grouped(&report.not_read, verbose) {
@@ -126,10 +130,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             let _ = writeln!(text, "{MISSING}");
         }
     } else if report.leader.state == LeaderState::NoLeader {
-        text.push_str(
-            "belay has no leader: while it is down, the API server refuses every delete of a kind \
-             that a policy names; next: check that its Pods run\n",
-        );
+        let _ = writeln!(text, "{NO_LEADER}");
     }
     if report.of_files {
         let _ = writeln!(text, "{OF_FILES}");
