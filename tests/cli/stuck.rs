@@ -260,14 +260,15 @@ fn the_state_of_the_controller_of_a_finalizer_is_reported() {
     // Once its Pod is ready.
     let (says, next) = told("Owner");
     let named = format!("{ns}/queue-operator");
-    let runs = "was not removed yet; a workload of that name or image runs";
+    let runs = "was not removed yet; a workload with the name or image queue-operator runs";
     assert!(says.ends_with(&format!("{runs}: {named}")), "{says}");
     let then = "if that workload is the controller: kubectl";
     assert_eq!(next, format!("{then} logs deploy/queue-operator -n {ns}"));
 
     kubectl(plane, &["scale", "deploy/queue-operator", "-n", &ns, "--replicas=0"]);
     let (says, next) = told("OwnerDown");
-    let down = "added by queue-operator: a workload of that name or image does not run";
+    let down =
+        "added by queue-operator: a workload with the name or image queue-operator does not run";
     assert!(says.ends_with(&format!("{down}: {named}")), "{says}");
     assert_eq!(next, format!("{then} describe deploy/queue-operator -n {ns}"));
 
