@@ -232,17 +232,17 @@ fn requirements(value: &Value) -> Option<Vec<Requirement>> {
     let mut requirements: Vec<_> =
         labels.and_then(Value::as_object).into_iter().flatten().map(equals).collect();
     for expression in expressions.and_then(Value::as_array).into_iter().flatten() {
-        let key = text(expression.get("key")?);
+        let Some(key) = expression.get("key").map(text) else { continue };
         let values = expression.get("values").and_then(Value::as_array);
         let values = values.into_iter().flatten().map(text).collect();
-        requirements.push(match expression.get("operator").and_then(Value::as_str)? {
-            "In" => Requirement::In(key, values),
-            "NotIn" => Requirement::NotIn(key, values),
-            "Exists" => Requirement::Exists(key),
-            "DoesNotExist" => Requirement::Absent(key),
-            // The operator is unknown. All built-in rows with selectors only mention, so
-            // the missing edge blocks nothing.
-            _ => return None,
+        requirements.push(match expression.get("operator").and_then(Value::as_str) {
+            Some("In") => Requirement::In(key, values),
+            Some("NotIn") => Requirement::NotIn(key, values),
+            Some("Exists") => Requirement::Exists(key),
+            Some("DoesNotExist") => Requirement::Absent(key),
+            // Without the unreadable requirement, the selector matches too many objects, and
+            // never too few.
+            _ => continue,
         });
     }
     Some(requirements)

@@ -315,7 +315,6 @@ fn content_is_known_without_a_row() {
     assert_eq!(names, ["a"]);
 }
 
-/// A relation that a user wrote.
 #[test]
 fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
     let (kinds, catalogue) = catalogue();
@@ -341,6 +340,7 @@ fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
     assert_eq!(crosses(("", "configmaps"), ("", "pods")), Some(false));
 }
 
+/// Relations that a user wrote.
 #[test]
 fn custom_relations_follow_the_same_rules() {
     let mut kinds = Kinds::default();
@@ -386,6 +386,18 @@ fn custom_relations_follow_the_same_rules() {
             None,
         )
         .unwrap(),
+        CustomRelation::new(
+            "selected",
+            from,
+            CustomTo::Selector {
+                group: "example.com".into(),
+                resource: "clusters".into(),
+                selector: path("spec.selector"),
+            },
+            Strength::Needs,
+            None,
+        )
+        .unwrap(),
     ];
     let catalogue = Catalogue::new(&kinds, &relations).unwrap();
     let kind = kinds.find("example.com", "Backup").unwrap();
@@ -396,6 +408,8 @@ fn custom_relations_follow_the_same_rules() {
                 "cluster": {"name": "main"}, "names": ["x", "y"],
                 "refs": [{"to": {"name": "a", "namespace": "m"}}, {"to": {"name": "b"}}],
                 "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "selector": {"matchLabels": {"app": "web"}, "matchExpressions": [
+                    {"operator": "Exists"}, {"key": "age"}, {"key": "size", "operator": "Gt"}]},
             },
         })
     };
@@ -408,6 +422,8 @@ fn custom_relations_follow_the_same_rules() {
             "many spec.refs[0].to.name needs clusters m/a",
             "many spec.refs[1].to.name needs clusters ns/b",
             "one spec.cluster.name needs clusters ns/main",
+            // It ignores requirements that belay can't read, so that no need is lost.
+            "selected spec.selector needs clusters ns/[In(\"app\", [\"web\"])]",
             "typed spec.target.name produces deployments ns/web",
         ]
     );
