@@ -53,8 +53,8 @@ pub fn collectors() -> [(&'static str, &'static [&'static str]); 2] {
 pub struct Identities {
     /// belay's own account, which releases holds and records exemptions.
     pub own: Option<String>,
-    /// Prefixes of the names of control plane controllers, which remove the finalizers of
-    /// Kubernetes.
+    /// User names of the control plane, which removes the finalizers of Kubernetes. One that
+    /// ends with `:` is a prefix.
     pub control_plane: Vec<String>,
     /// The namespace that belay runs in.
     pub namespace: Option<String>,
@@ -112,7 +112,10 @@ impl Identities {
     /// of them counts as the garbage collector.
     pub fn is_garbage_collector(&self, user: &str) -> bool {
         self.is_control_plane(user)
-            && account(user).is_none_or(|(_, name)| name == GARBAGE_COLLECTOR)
+            && match account(user) {
+                Some((_, name)) => name == GARBAGE_COLLECTOR,
+                None => !["system:kube-scheduler", "system:apiserver"].contains(&user),
+            }
     }
 
     /// Whether this is the namespace controller with its own service account.

@@ -28,6 +28,22 @@ fn graph() -> Graph {
     graph
 }
 
+#[test]
+fn only_controllers_count_as_the_garbage_collector() {
+    let identities = Identities { control_plane: vec!["manager".into()], ..Identities::default() };
+    assert!(identities.is_garbage_collector("manager"));
+    for (user, is_collector) in [
+        ("system:serviceaccount:kube-system:generic-garbage-collector", true),
+        ("system:kube-controller-manager", true),
+        ("system:serviceaccount:kube-system:job-controller", false),
+        ("system:kube-scheduler", false),
+        ("system:apiserver", false),
+        ("manager", false),
+    ] {
+        assert_eq!(Identities::default().is_garbage_collector(user), is_collector, "{user}");
+    }
+}
+
 fn target() -> impl Strategy<Value = Value> {
     let groups = prop::sample::subsequence(vec!["", "apps", "*"], 1..=2);
     let resources = prop::sample::subsequence(vec!["secrets", "namespaces", "nodes", "*"], 1..=2);
