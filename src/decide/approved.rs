@@ -117,7 +117,7 @@ pub(crate) fn ineffective_approvals(
     let ApprovalStatus { people, late, .. } =
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let ineffective = people.into_iter().filter_map(|approval| {
-        let (policy, why) = Policy::ineffective(approval, policies.iter().copied())?;
+        let (policy, why) = Policy::reason_not_counted(approval, policies.iter().copied())?;
         Some((&approval.approver, &policy.source, why))
     });
     let late = late.into_iter().filter_map(|approval| {

@@ -145,8 +145,7 @@ pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause]) -> Option<St
 
 /// The steps of the deletion of several targets: that of each deciding blocker.
 pub(crate) fn step_of_each(verdict: &Verdict) -> Option<String> {
-    let deciding = verdict.blockers.iter().filter(|one| one.decision == verdict.decision);
-    let steps = deciding.map(|blocker| {
+    let steps = verdict.deciding_blockers().map(|blocker| {
         let alone = Verdict::from_blockers(blocker.object.clone(), vec![blocker.clone()]);
         let alone = Verdict {
             refused_steps: verdict.refused_steps.clone(),

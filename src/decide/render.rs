@@ -38,11 +38,6 @@ pub fn message(verdict: &Verdict) -> Option<String> {
         .then(|| denial_text(verdict, DenialFacts::of_verdict(verdict).as_ref()))
 }
 
-/// The blockers that decide a verdict.
-fn deciding(verdict: &Verdict) -> Vec<&Blocker> {
-    verdict.blockers.iter().filter(|blocker| blocker.decision == verdict.decision).collect()
-}
-
 /// The facts of a denial by policies, or of the denial that action Warn or Audit replaces.
 pub(super) struct DenialFacts {
     /// The described reasons, each with its blocker.
@@ -58,7 +53,7 @@ pub(super) struct DenialFacts {
 impl DenialFacts {
     /// `None` if no policy is the reason.
     pub(super) fn of_verdict(verdict: &Verdict) -> Option<Self> {
-        let deciding = deciding(verdict);
+        let deciding: Vec<_> = verdict.deciding_blockers().collect();
         let first = deciding.first().filter(|first| !first.policies.is_empty())?;
         Some(Self {
             reasons: reasons(verdict, &deciding),
@@ -71,7 +66,7 @@ impl DenialFacts {
 
 /// The text of a denial, or of the denial that action Warn or Audit replaces.
 pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts>) -> String {
-    let text = match (facts, deciding(verdict).first()) {
+    let text = match (facts, verdict.deciding_blockers().next()) {
         (Some(facts), _) => text_of_facts(verdict, facts),
         (None, Some(first)) => unreadable(&verdict.target, first),
         (None, None) => String::new(),

@@ -260,12 +260,12 @@ fn widens_deletion<'a>(
     let situation = judgement.situation;
     // The affected objects do not include all content of a Namespace or CRD.
     let mut protected = Container::from_item(target).is_some() || !affected.is_complete();
-    let mut lets_exempt_subjects_delete = !affected.is_complete();
+    let mut allows_delete_through_owner = !affected.is_complete();
     let mut check = |applied: &[AppliedPolicy<'_>]| {
         let denying = applied.iter().filter(|applied| applied.action == Action::Deny);
         denying.for_each(|applied| {
             protected = true;
-            lets_exempt_subjects_delete |= applied.policy.lets_exempt_subjects_delete();
+            allows_delete_through_owner |= applied.policy.allows_delete_through_owner();
         });
     };
     check(applied);
@@ -281,7 +281,7 @@ fn widens_deletion<'a>(
     if owners.approved
         || owners.recorded
         || owners.incomplete
-        || (lets_exempt_subjects_delete && !adopts)
+        || (allows_delete_through_owner && !adopts)
     {
         return true;
     }

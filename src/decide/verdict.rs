@@ -184,6 +184,11 @@ pub enum Recordable {
 }
 
 impl Verdict {
+    /// The blockers that cause the decision.
+    pub fn deciding_blockers(&self) -> impl Iterator<Item = &Blocker> {
+        self.blockers.iter().filter(|blocker| blocker.decision == self.decision)
+    }
+
     /// A verdict that allows the request.
     pub fn allow(target: ObjectRef) -> Self {
         Self {

@@ -104,7 +104,7 @@ fn label(source: &PolicySource) -> String {
 
 /// The policies that decide the verdict.
 fn policy_list(verdict: &Verdict) -> String {
-    let decisive = verdict.blockers.iter().filter(|blocker| blocker.decision == verdict.decision);
+    let decisive = verdict.deciding_blockers();
     let names: BTreeSet<String> = decisive.flat_map(|b| &b.policies).map(label).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
