@@ -202,7 +202,7 @@ const fn named(kind: (&'static str, &'static str), name: &'static str) -> RowTar
     RowTarget::Name { group: kind.0, resource: kind.1, name, namespace: "", uid: "" }
 }
 
-const fn placed(
+const fn named_in(
     kind: (&'static str, &'static str),
     name: &'static str,
     namespace: &'static str,
@@ -236,7 +236,7 @@ impl Row {
 /// A kind, by group and plural name, and the kinds that its objects usually own.
 pub type Owned = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// The usual owners of each kind. The owner references of an object name its owners; this table
+/// The usual dependents of each kind. The owner references of an object name its owners; this table
 /// names the kinds to read to find the dependents of an owner. The last row has the kinds that
 /// operators create for their custom resources. Secrets are not among them, because belay reads
 /// Secrets only on request.
@@ -293,7 +293,7 @@ pub const ROWS: &[Row] = &[
     row("pod-volume-secret", POD_SPECS, &["volumes[*].cephfs.secretRef", "volumes[*].rbd.secretRef", "volumes[*].iscsi.secretRef", "volumes[*].flexVolume.secretRef", "volumes[*].storageos.secretRef", "volumes[*].scaleIO.secretRef", "volumes[*].cinder.secretRef"], named(SECRET, "name")),
     row("pod-azure-file-secret", POD_SPECS, &["volumes[*].azureFile"], named(SECRET, "secretName")),
     row("pod-ephemeral-storage-class", POD_SPECS, &["volumes[*].ephemeral.volumeClaimTemplate.spec.storageClassName"], named(STORAGE_CLASS, "")),
-    // The API server takes the namespace of a data source out of claims, not out of templates.
+    // The API server removes the namespace of a data source from claims, not from templates.
     row("pod-template-claim-source", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.dataSource", "volumes[*].ephemeral.volumeClaimTemplate.spec.dataSourceRef"], RowTarget::Typed { group: "", namespace: "", kinds: NameableKinds::Only(CLAIM_SOURCES) }),
     row("pod-template-attributes-class", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("pod-affinity-namespace", POD_SPECS, &["affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]", "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]"], named(NAMESPACE, "")).mentions(),
@@ -312,18 +312,18 @@ pub const ROWS: &[Row] = &[
     row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName", "status.currentVolumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("volume-claim", VOLUMES, &["spec.claimRef"], RowTarget::Name { group: "", resource: "persistentvolumeclaims", name: "name", namespace: "namespace", uid: "uid" }).mentions(),
     row("volume-csi-driver", VOLUMES, &["spec.csi.driver"], named(CSI_DRIVER, "")).mentions(),
-    row("volume-csi-secret", VOLUMES, &["spec.csi.controllerPublishSecretRef", "spec.csi.nodeStageSecretRef", "spec.csi.nodePublishSecretRef", "spec.csi.controllerExpandSecretRef", "spec.csi.nodeExpandSecretRef"], placed(SECRET, "name", "namespace")),
-    row("volume-secret", VOLUMES, &["spec.cephfs.secretRef", "spec.rbd.secretRef", "spec.iscsi.secretRef", "spec.flexVolume.secretRef", "spec.storageos.secretRef", "spec.scaleIO.secretRef", "spec.cinder.secretRef"], placed(SECRET, "name", "namespace")),
-    row("volume-azure-file-secret", VOLUMES, &["spec.azureFile"], placed(SECRET, "secretName", "secretNamespace")),
+    row("volume-csi-secret", VOLUMES, &["spec.csi.controllerPublishSecretRef", "spec.csi.nodeStageSecretRef", "spec.csi.nodePublishSecretRef", "spec.csi.controllerExpandSecretRef", "spec.csi.nodeExpandSecretRef"], named_in(SECRET, "name", "namespace")),
+    row("volume-secret", VOLUMES, &["spec.cephfs.secretRef", "spec.rbd.secretRef", "spec.iscsi.secretRef", "spec.flexVolume.secretRef", "spec.storageos.secretRef", "spec.scaleIO.secretRef", "spec.cinder.secretRef"], named_in(SECRET, "name", "namespace")),
+    row("volume-azure-file-secret", VOLUMES, &["spec.azureFile"], named_in(SECRET, "secretName", "secretNamespace")),
     row("storage-class-driver", STORAGE_CLASSES, &["provisioner"], named(CSI_DRIVER, "")),
-    row("storage-class-provisioner-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/provisioner-secret-name\"]", "[\"csi.storage.k8s.io/provisioner-secret-namespace\"]")),
-    row("storage-class-publish-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-publish-secret-name\"]", "[\"csi.storage.k8s.io/controller-publish-secret-namespace\"]")),
-    row("storage-class-stage-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-stage-secret-name\"]", "[\"csi.storage.k8s.io/node-stage-secret-namespace\"]")),
-    row("storage-class-node-publish-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-publish-secret-name\"]", "[\"csi.storage.k8s.io/node-publish-secret-namespace\"]")),
-    row("storage-class-expand-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-expand-secret-name\"]", "[\"csi.storage.k8s.io/controller-expand-secret-namespace\"]")),
-    row("storage-class-node-expand-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-expand-secret-name\"]", "[\"csi.storage.k8s.io/node-expand-secret-namespace\"]")),
-    row("snapshot-class-secret", &[from("snapshot.storage.k8s.io", "volumesnapshotclasses", "")], &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/snapshotter-secret-name\"]", "[\"csi.storage.k8s.io/snapshotter-secret-namespace\"]")),
-    row("attributes-class-secret", &[from("storage.k8s.io", "volumeattributesclasses", "")], &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-modify-secret-name\"]", "[\"csi.storage.k8s.io/controller-modify-secret-namespace\"]")),
+    row("storage-class-provisioner-secret", STORAGE_CLASSES, &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/provisioner-secret-name\"]", "[\"csi.storage.k8s.io/provisioner-secret-namespace\"]")),
+    row("storage-class-publish-secret", STORAGE_CLASSES, &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/controller-publish-secret-name\"]", "[\"csi.storage.k8s.io/controller-publish-secret-namespace\"]")),
+    row("storage-class-stage-secret", STORAGE_CLASSES, &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/node-stage-secret-name\"]", "[\"csi.storage.k8s.io/node-stage-secret-namespace\"]")),
+    row("storage-class-node-publish-secret", STORAGE_CLASSES, &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/node-publish-secret-name\"]", "[\"csi.storage.k8s.io/node-publish-secret-namespace\"]")),
+    row("storage-class-expand-secret", STORAGE_CLASSES, &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/controller-expand-secret-name\"]", "[\"csi.storage.k8s.io/controller-expand-secret-namespace\"]")),
+    row("storage-class-node-expand-secret", STORAGE_CLASSES, &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/node-expand-secret-name\"]", "[\"csi.storage.k8s.io/node-expand-secret-namespace\"]")),
+    row("snapshot-class-secret", &[from("snapshot.storage.k8s.io", "volumesnapshotclasses", "")], &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/snapshotter-secret-name\"]", "[\"csi.storage.k8s.io/snapshotter-secret-namespace\"]")),
+    row("attributes-class-secret", &[from("storage.k8s.io", "volumeattributesclasses", "")], &["parameters"], named_in(SECRET, "[\"csi.storage.k8s.io/controller-modify-secret-name\"]", "[\"csi.storage.k8s.io/controller-modify-secret-namespace\"]")),
     row("attachment-volume", ATTACHMENTS, &["spec.source.persistentVolumeName"], named(("", "persistentvolumes"), "")),
     row("attachment-driver", ATTACHMENTS, &["spec.attacher"], named(CSI_DRIVER, "")),
     row("attachment-node", ATTACHMENTS, &["spec.nodeName"], named(NODE, "")).mentions(),
@@ -352,15 +352,15 @@ pub const ROWS: &[Row] = &[
     row("ingress-class-parameters", &[from("networking.k8s.io", "ingressclasses", "")], &["spec.parameters"], RowTarget::Typed { group: "", namespace: "namespace", kinds: NameableKinds::Any }),
     // Access.
     row("binding-role", BINDINGS, &["roleRef"], RowTarget::Typed { group: "rbac.authorization.k8s.io", namespace: "", kinds: NameableKinds::Only(ROLES) }),
-    row("binding-service-account", BINDINGS, &["subjects[?kind=ServiceAccount]"], placed(SERVICE_ACCOUNT, "name", "namespace")).mentions(),
+    row("binding-service-account", BINDINGS, &["subjects[?kind=ServiceAccount]"], named_in(SERVICE_ACCOUNT, "name", "namespace")).mentions(),
     row("binding-namespace", BINDINGS, &["subjects[?kind=ServiceAccount].namespace"], named(NAMESPACE, "")).mentions(),
     row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], RowTarget::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
     // The API server's own extensions.
-    row("webhook-service", WEBHOOKS, &["webhooks[*].clientConfig.service"], placed(SERVICE, "name", "namespace")),
+    row("webhook-service", WEBHOOKS, &["webhooks[*].clientConfig.service"], named_in(SERVICE, "name", "namespace")),
     row("webhook-namespace", WEBHOOKS, &["webhooks[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "webhooks[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
     row("admission-policy-namespace", ADMISSION_POLICIES, &["spec.matchConstraints.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchConstraints.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]", "spec.matchResources.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchResources.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
-    row("api-service", &[from("apiregistration.k8s.io", "apiservices", "")], &["spec.service"], placed(SERVICE, "name", "namespace")),
-    row("conversion-service", &[from("apiextensions.k8s.io", "customresourcedefinitions", "")], &["spec.conversion.webhook.clientConfig.service"], placed(SERVICE, "name", "namespace")),
+    row("api-service", &[from("apiregistration.k8s.io", "apiservices", "")], &["spec.service"], named_in(SERVICE, "name", "namespace")),
+    row("conversion-service", &[from("apiextensions.k8s.io", "customresourcedefinitions", "")], &["spec.conversion.webhook.clientConfig.service"], named_in(SERVICE, "name", "namespace")),
     row("validating-policy-binding", &[from("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "")], &["spec.policyName"], named(("admissionregistration.k8s.io", "validatingadmissionpolicies"), "")),
     row("mutating-policy-binding", &[from("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "")], &["spec.policyName"], named(("admissionregistration.k8s.io", "mutatingadmissionpolicies"), "")),
     // Devices.

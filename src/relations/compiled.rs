@@ -10,13 +10,12 @@ use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{Edges, MAX_REFERENCES, ObjectPhase};
 use crate::objects::{Kinds, PROTECT_LABEL, split_api_version};
 
-/// The limit of values that belay reads of one object. An endpoint of an EndpointSlice has
-/// eight values for two references.
+/// The limit of values that belay reads of one object. It is twice what references usually
+/// take: an endpoint of an EndpointSlice has eight values for two references.
 const MAX_VALUES: usize = 8 * MAX_REFERENCES;
 
-/// The path of a reference counts as one more reference for each of these bytes, because
-/// the edge stores the path.
-const LONG_PATH: usize = 256;
+/// So many bytes of a path count as one more reference, because the edge stores the path.
+const PATH_BYTES_PER_REFERENCE: usize = 256;
 
 /// The paths that are read from the objects of one kind.
 #[derive(Debug, Default, PartialEq)]
@@ -89,7 +88,8 @@ impl CompiledRelations {
         Ok(fields.filter(|fields| {
             let mut references = 0_usize;
             self.tree.walk(fields, &mut String::new(), &mut |rule, value, place| {
-                references += rule.max_references(value) * (1 + place.len() / LONG_PATH);
+                references +=
+                    rule.max_references(value) * (1 + place.len() / PATH_BYTES_PER_REFERENCE);
             });
             references <= MAX_REFERENCES
         }))
@@ -173,7 +173,7 @@ fn pointer_steps(pointer: &str) -> Vec<Step> {
 }
 
 /// Whether one of these controllers keeps an object with zero replicas for a rollback. An
-/// object that the label protects always does not count as history.
+/// object with label value Always is no history.
 fn is_history(object: &Value, controllers: &[GroupKind]) -> bool {
     let Some(metadata) = object.get("metadata") else { return false };
     let label = metadata.get("labels").and_then(|labels| labels.get(PROTECT_LABEL)?.as_str());

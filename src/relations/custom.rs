@@ -60,7 +60,7 @@ pub enum CustomTo {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CustomError {
     /// A path cannot be parsed.
-    #[error("{field}: {source}")]
+    #[error("{source}")]
     Path {
         /// The field of the spec.
         field: &'static str,
@@ -69,8 +69,7 @@ pub enum CustomError {
     },
     /// Two paths do not lead to the same reference.
     #[error(
-        "{field} leads through another list than the name does ({path}): both must be in the same \
-         element"
+        "{path} leads through another list than the name does: both must be in the same element"
     )]
     Apart {
         /// The field of the spec.
@@ -136,7 +135,7 @@ impl CustomRelation {
         };
         // The path of the reference is the common prefix of all paths. It ends at the
         // innermost list in the path of the name, or before.
-        let mut prefix = paths.first().map(|(_, path)| path.without_fields()).unwrap_or_default();
+        let mut prefix = paths.first().map(|(_, path)| path.up_to_last_list()).unwrap_or_default();
         for (_, path) in &paths {
             prefix = prefix.split_common(path).0;
         }

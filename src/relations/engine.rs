@@ -26,8 +26,8 @@ pub struct Catalogue {
     by_kind: HashMap<KindId, CompiledRelations>,
 }
 
-/// The kinds with edges that *need* other objects. An object certainly has no users only if
-/// the graph has all objects of its user kinds.
+/// The kinds with edges that *need* other objects. Only a graph with all objects of an object's
+/// user kinds can prove that it has no users.
 #[derive(Debug, Clone, Default)]
 pub struct UserKinds {
     /// For each used kind, its user kinds, and whether they can use it from another
@@ -41,8 +41,8 @@ pub struct UserKinds {
 }
 
 impl UserKinds {
-    /// The kinds whose objects may need an object of this kind, and whether they may be in
-    /// another namespace.
+    /// The kinds whose objects may need an object of this kind, each with whether these objects
+    /// may be in another namespace than the used object.
     pub fn user_kinds(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
         let local = kinds.info(kind).namespaced.then_some(&self.naming_any_namespaced);
         let mut user_kinds = self.naming_any_kind.clone();

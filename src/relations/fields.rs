@@ -37,26 +37,26 @@ impl Fields {
 
     pub(super) fn add_steps(&mut self, steps: &[Step]) -> &mut Self {
         steps.iter().fold(self, |fields, step| match step {
-            Step::Field(name) => fields.named(name),
-            Step::Each => fields.each(),
-            Step::Values => fields.values(),
+            Step::Field(name) => fields.insert_named(name),
+            Step::Each => fields.insert_each(),
+            Step::Values => fields.insert_values(),
             Step::Where(field, _) => {
-                let each = fields.each();
-                each.named(field);
+                let each = fields.insert_each();
+                each.insert_named(field);
                 each
             }
         })
     }
 
-    fn named(&mut self, name: &str) -> &mut Self {
+    fn insert_named(&mut self, name: &str) -> &mut Self {
         self.named.entry(name.to_owned()).or_default()
     }
 
-    fn each(&mut self) -> &mut Self {
+    fn insert_each(&mut self) -> &mut Self {
         self.each.get_or_insert_default()
     }
 
-    fn values(&mut self) -> &mut Self {
+    fn insert_values(&mut self) -> &mut Self {
         self.values.get_or_insert_default()
     }
 
@@ -74,28 +74,28 @@ impl Fields {
                     self.add(path);
                 }
                 if group.steps().is_empty() {
-                    self.named("apiVersion");
-                    self.named("apiGroup");
+                    self.insert_named("apiVersion");
+                    self.insert_named("apiGroup");
                 } else {
                     self.add(group);
                 }
             }
             ReferenceTarget::Labels { plain: true, .. } => {
-                self.values();
+                self.insert_values();
             }
             ReferenceTarget::Labels { plain: false, .. } => {
-                self.named("matchLabels").values();
-                let expressions = self.named("matchExpressions").each();
-                expressions.named("key");
-                expressions.named("operator");
-                expressions.named("values").each();
+                self.insert_named("matchLabels").insert_values();
+                let expressions = self.insert_named("matchExpressions").insert_each();
+                expressions.insert_named("key");
+                expressions.insert_named("operator");
+                expressions.insert_named("values").insert_each();
             }
             ReferenceTarget::Claims { .. } => {
-                self.named("metadata").named("name");
+                self.insert_named("metadata").insert_named("name");
             }
             ReferenceTarget::EphemeralClaim { .. } => {
-                self.named("name");
-                self.named("ephemeral");
+                self.insert_named("name");
+                self.insert_named("ephemeral");
             }
             ReferenceTarget::SameName { .. } => {}
         }
@@ -104,8 +104,8 @@ impl Fields {
         }
     }
 
-    /// Adds the fields of every map value to those of each named value. Call it once, after
-    /// the last path.
+    /// A named value is also a map value, so it gets those fields too. Call it once, after the
+    /// last path.
     pub(super) fn finish(&mut self) {
         if let Some(values) = &self.values {
             self.named.values_mut().for_each(|named| named.merge(values));
@@ -116,13 +116,13 @@ impl Fields {
 
     fn merge(&mut self, other: &Self) {
         for (name, fields) in &other.named {
-            self.named(name).merge(fields);
+            self.insert_named(name).merge(fields);
         }
         if let Some(each) = &other.each {
-            self.each().merge(each);
+            self.insert_each().merge(each);
         }
         if let Some(values) = &other.values {
-            self.values().merge(values);
+            self.insert_values().merge(values);
         }
     }
 

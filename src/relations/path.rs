@@ -90,7 +90,7 @@ impl Path {
     }
 
     /// The path up to and including its last step through a list or map.
-    pub fn without_fields(&self) -> Self {
+    pub fn up_to_last_list(&self) -> Self {
         let fields = self.0.iter().rev().take_while(|s| matches!(s, Step::Field(_))).count();
         Self(self.0[..self.0.len() - fields].to_vec())
     }
@@ -168,25 +168,25 @@ pub fn for_each<'v>(
     }
 }
 
-/// The limit of characters of a field that is not a plain name. Messages cut longer paths, and must
-/// not cut off the closing quotation mark.
-const LONGEST_ODD_FIELD: usize = 63;
+/// The limit of characters of a field name with special characters. Messages cut longer paths,
+/// and must not cut off the closing quotation mark.
+const LONGEST_SPECIAL_FIELD: usize = 63;
 
 /// Appends `.name`, or `["a.b/c"]` if the name has special characters. A client chooses the keys of
 /// maps, which must not pass for text of belay (H152).
 fn push_field(place: &mut String, name: &str) {
-    if !name.is_empty() && name.chars().all(is_plain) {
+    if !name.is_empty() && name.chars().all(is_unquoted) {
         if !place.is_empty() {
             place.push('.');
         }
         place.push_str(name);
     } else {
-        let most = if is_plain_name(name) { usize::MAX } else { LONGEST_ODD_FIELD };
+        let most = if is_plain_name(name) { usize::MAX } else { LONGEST_SPECIAL_FIELD };
         place.push_str(&format!("[{:?}]", one_line(name, most)));
     }
 }
 
-fn is_plain(c: char) -> bool {
+fn is_unquoted(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '$')
 }
 
@@ -234,7 +234,7 @@ impl Parser {
                     if !steps.is_empty() {
                         self.expect('.', "expected a dot, [ or {")?;
                     }
-                    let name = self.parse_word(is_plain);
+                    let name = self.parse_word(is_unquoted);
                     if name.is_empty() {
                         return Err((self.position, "expected the name of a field"));
                     }
@@ -260,7 +260,7 @@ impl Parser {
             }
             Some('?') => {
                 self.position += 1;
-                let field = self.parse_word(is_plain);
+                let field = self.parse_word(is_unquoted);
                 if field.is_empty() {
                     return Err((self.position, "expected the name of a field, as in [?kind=Pod]"));
                 }

@@ -29,6 +29,7 @@ pub(super) enum ReferenceTarget {
         uid: Option<Path>,
     },
     Typed {
+        /// If empty, the group is in `apiVersion` or `apiGroup` beside the name.
         group: Path,
         kind: Path,
         name: Path,

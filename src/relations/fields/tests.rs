@@ -194,9 +194,9 @@ proptest! {
     }
 }
 
-/// Inputs of about 1 MiB, and the limit of values that the reader returns for each.
+/// Inputs of about 1 MiB.
 #[test]
-fn a_large_object_reads_to_little() {
+fn a_large_object_leaves_few_values() {
     let (graph, catalogue) = catalogue();
     let pods = kind(&graph, ("", "pods"));
     let mib = 1 << 20;
@@ -339,7 +339,7 @@ fn long_places_count_more() {
 }
 
 #[test]
-fn an_object_that_is_none_is_refused() {
+fn invalid_json_is_refused() {
     let (graph, catalogue) = catalogue();
     let pods = kind(&graph, ("", "pods"));
     for json in ["", "7", "[]", "{", "{\"spec\":}", "{} {}", "\u{0}", "{\"spec\":1e999}"] {
