@@ -6,11 +6,11 @@ use super::compiled::{ApprovalTerms, Policy, PolicySource};
 use super::identities::account;
 use crate::objects::{KeyedMap, ObjectRef, Uid};
 
-/// The allowed time by which the creation of an approval is ahead of the clock of belay.
+/// The time by which the creation of an approval may be ahead of the clock of belay.
 const SKEW_SECONDS: i64 = 300;
 
-/// The allowed difference between the clocks of two API servers.
-const SERVERS_SKEW_SECONDS: i64 = 5;
+/// The assumed limit of the difference between the clocks of API servers.
+pub const MAX_CLOCK_DIFFERENCE_SECONDS: i64 = 5;
 
 /// A Pause: all policies have action Audit until it expires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ fn until(expires: i64) -> String {
 pub struct Approval {
     /// Its name.
     pub name: String,
-    /// Its uid. belay replaces its own approvals under the same name.
+    /// Its uid. The name is not enough: belay re-creates exemption records under one name.
     pub own_uid: String,
     /// The user who approved.
     pub approver: String,
@@ -62,7 +62,8 @@ pub struct Approval {
     pub uid: Uid,
     /// Whether it also covers the content and the dependents.
     pub content: bool,
-    /// The policies of an exemption record of belay; not read from other approvals.
+    /// The policies of an exemption record of belay. Empty in all other approvals: only belay
+    /// may set it.
     pub exempts: Vec<PolicySource>,
     /// Its resourceVersion. The API server uses one counter for all kinds, so this shows
     /// which writes are older than the approval.
@@ -126,7 +127,7 @@ impl Approval {
 
     /// Whether it is older than the deletion of its object.
     pub fn was_created_before(&self, deleted: i64) -> bool {
-        self.created <= deleted.saturating_add(SERVERS_SKEW_SECONDS)
+        self.created <= deleted.saturating_add(MAX_CLOCK_DIFFERENCE_SECONDS)
     }
 
     /// Whether it is in force for an object with these deletion and creation times. It is in
@@ -232,9 +233,9 @@ impl ApprovalTerms {
 }
 
 impl Policy {
-    /// The first of these policies for which an approval does not count, with the reason;
+    /// The policy with the least [`IneffectiveReason`] for which an approval does not count;
     /// `None` if it counts for all.
-    pub fn ineffective<'p>(
+    pub fn reason_not_counted<'p>(
         approval: &Approval,
         policies: impl IntoIterator<Item = &'p Self>,
     ) -> Option<(&'p Self, IneffectiveReason)> {

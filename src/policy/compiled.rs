@@ -9,7 +9,7 @@ use super::api::{
 use super::facts::{NamespaceLabels, ObjectFacts};
 use super::finalizer_guard::FinalizerGuard;
 use super::identities::{Person, collectors, includes};
-use super::selectors::{Labels, MatchResult, Matcher, UserMatcher};
+use super::selectors::{LabelRequirements, MatchResult, Matcher, UserMatcher};
 use crate::objects::{PROTECT_LABEL, Text};
 
 /// The annotation of a DeletionPolicy with the limit of existing objects of one kind that get
@@ -17,7 +17,7 @@ use crate::objects::{PROTECT_LABEL, Text};
 pub const BACKFILL: &str = "belay.dev/backfill-max-objects";
 
 /// Why a policy with subjects places no hold.
-pub const BINDS_SOME: &str =
+pub const WHY_NO_HOLD_WITH_SUBJECTS: &str =
     "the policy binds only some subjects, and others may delete what it protects";
 
 /// The source of a policy. Messages show it as the name of the policy.
@@ -53,7 +53,7 @@ pub struct Policy {
     /// Whether belay adds the hold to its objects.
     pub hold: HoldMode,
     action: Action,
-    overrides: Vec<(Labels, Action)>,
+    overrides: Vec<(LabelRequirements, Action)>,
     /// The terms of approvals.
     pub approval: ApprovalTerms,
     /// The minimum time that a deleted object stays held.
@@ -78,7 +78,7 @@ pub struct Modes {
     pub while_exists: Vec<Exists>,
     /// Denies requests that orphan the object or its dependents.
     pub from_orphaning: bool,
-    /// Denies users to remove finalizers of controllers.
+    /// Denies users the removal of finalizers of controllers.
     pub from_stripping: Option<FinalizerGuard>,
 }
 
@@ -136,7 +136,7 @@ pub struct Exists {
     /// Their kinds, as pairs of group and resource.
     pub kinds: Vec<(String, String)>,
     /// The labels of their Namespaces.
-    pub namespace_labels: Labels,
+    pub namespace_labels: LabelRequirements,
 }
 
 /// The terms of approvals.
@@ -184,7 +184,7 @@ impl Policy {
             action: *action,
             overrides: action_overrides
                 .iter()
-                .map(|o| (Labels::compile(Some(&o.namespace_selector)), o.action))
+                .map(|o| (LabelRequirements::compile(Some(&o.namespace_selector)), o.action))
                 .collect(),
             approval: ApprovalTerms {
                 required: usize::try_from(approval.required).unwrap_or(1),
@@ -242,8 +242,7 @@ impl Policy {
         includes(&self.exempt, person)
     }
 
-    /// Whether it may deny a DELETE by the garbage collector, under one of the names of the
-    /// garbage collector.
+    /// Whether it may deny a DELETE by the garbage collector under any of its names.
     pub fn may_refuse_collector(&self) -> bool {
         collectors().into_iter().any(|collector| self.refuses(collector))
     }
@@ -331,7 +330,8 @@ impl Policy {
     /// The keys of the Namespace labels that it reads.
     pub fn namespace_label_keys(&self) -> impl Iterator<Item = &str> {
         let selectors = self.targets.iter().chain(&self.exclude).map(Matcher::namespace_labels);
-        selectors.chain(self.overrides.iter().map(|(selector, _)| selector)).flat_map(Labels::keys)
+        let overrides = self.overrides.iter().map(|(selector, _)| selector);
+        selectors.chain(overrides).flat_map(LabelRequirements::keys)
     }
 
     /// The annotations that it reads.
@@ -367,10 +367,9 @@ impl Policy {
         self.hold == HoldMode::Auto && self.delays_release()
     }
 
-    /// Whether a subject that the policy exempts or does not bind can delete an object
-    /// immediately by deleting its owner. If only users of the object keep it, its hold still
-    /// waits for them.
-    pub fn lets_exempt_subjects_delete(&self) -> bool {
+    /// Whether a subject that the policy exempts or does not bind can delete a protected object
+    /// at once by deleting its owner. False if a hold keeps the object for its users.
+    pub fn allows_delete_through_owner(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.places_hold();
         let exempts =
             !self.exempt.is_empty() || !(self.binds_all_users() || self.may_refuse_collector());
@@ -425,7 +424,7 @@ impl Exists {
             api_groups.iter().flat_map(|g| resources.iter().map(|r| (g.clone(), r.clone())));
         Self {
             kinds: kinds.collect(),
-            namespace_labels: Labels::compile(namespace_selector.as_ref()),
+            namespace_labels: LabelRequirements::compile(namespace_selector.as_ref()),
         }
     }
 }

@@ -20,11 +20,12 @@ mod selectors;
 mod tests;
 
 pub use approvals::{
-    Approval, Approvals, IneffectiveReason, ObjectIdentity, Pause, format_seconds,
+    Approval, Approvals, IneffectiveReason, MAX_CLOCK_DIFFERENCE_SECONDS, ObjectIdentity, Pause,
+    format_seconds,
 };
 pub use compiled::{
-    ApprovalTerms, BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, PolicySource,
-    mode_names,
+    ApprovalTerms, BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, PolicySource,
+    WHY_NO_HOLD_WITH_SUBJECTS, mode_names,
 };
 pub use facts::{KeyValues, NamespaceLabels, ObjectFacts};
 pub use finalizer_guard::FinalizerGuard;
@@ -32,4 +33,4 @@ pub use identities::{Identities, Person, account as service_account, exempt_name
 pub use policy_set::{AppliedPolicy, PolicySet};
 pub use relation::compile as compile_relation;
 pub use rules::Rules;
-pub use selectors::{Labels, MatchResult, Matcher, NAME_LABEL, UserMatcher};
+pub use selectors::{LabelRequirements, MatchResult, Matcher, NAME_LABEL, UserMatcher};

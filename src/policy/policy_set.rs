@@ -209,8 +209,8 @@ impl PolicySet {
     }
 
     /// The kinds that policies name and the API server does not serve, each with its policy. An
-    /// entry is every pair of its groups and resources, as in RBAC. So a pair is a mistake only
-    /// if its group, or its resource, is valid in no other pair.
+    /// entry names each combination of its groups and resources. A combination is reported if
+    /// no served one has its group, or none has its resource.
     pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p PolicySource, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {

@@ -42,15 +42,12 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (Strin
     let until = until.as_ref().map(|until| (until.field_path.as_str(), until.equals.as_str()));
     let from = (from.group.as_str(), from.resource.as_str());
     let compiled = CustomRelation::new(name, from, to, compile_strength(*strength), until);
-    let mut compiled = compiled.map_err(|error| match error {
-        CustomError::Path { field, source } => (format!("spec.{field}"), describe_error(&source)),
-        CustomError::Apart { field, path } => (
-            format!("spec.{field}"),
-            format!(
-                "{path} leads through another list than the name does: both must be in the \
-                 same element"
-            ),
-        ),
+    let mut compiled = compiled.map_err(|error| {
+        let (field, problem) = match &error {
+            CustomError::Path { field, source } => (field, describe_error(source)),
+            CustomError::Apart { field, .. } => (field, error.to_string()),
+        };
+        (format!("spec.{field}"), problem)
     })?;
     compiled.cross_namespace_strength = cross_namespace_strength.map(compile_strength);
     Ok(compiled)

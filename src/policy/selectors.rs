@@ -10,9 +10,9 @@ pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A label selector. Without requirements it matches everything.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Labels(Vec<Requirement>);
+pub struct LabelRequirements(Vec<Requirement>);
 
-impl Labels {
+impl LabelRequirements {
     /// Compiles a selector. An absent selector matches everything.
     pub fn compile(selector: Option<&LabelSelector>) -> Self {
         let Some(LabelSelector { match_labels, match_expressions }) = selector else {
@@ -150,8 +150,8 @@ pub struct Matcher {
     groups: Vec<String>,
     resources: Vec<String>,
     names: Vec<Glob>,
-    namespace_labels: Labels,
-    labels: Labels,
+    namespace_labels: LabelRequirements,
+    labels: LabelRequirements,
     annotations: Vec<(String, String)>,
 }
 
@@ -170,8 +170,8 @@ impl Matcher {
             groups: api_groups.clone(),
             resources: resources.clone(),
             names: names.iter().map(|name| Glob::new(name)).collect(),
-            namespace_labels: Labels::compile(namespace_selector.as_ref()),
-            labels: Labels::compile(object_selector.as_ref()),
+            namespace_labels: LabelRequirements::compile(namespace_selector.as_ref()),
+            labels: LabelRequirements::compile(object_selector.as_ref()),
             annotations: match_annotations.clone().into_iter().collect(),
         }
     }
@@ -216,7 +216,7 @@ impl Matcher {
     }
 
     /// The labels that the Namespace must have.
-    pub fn namespace_labels(&self) -> &Labels {
+    pub fn namespace_labels(&self) -> &LabelRequirements {
         &self.namespace_labels
     }
 
@@ -241,7 +241,7 @@ fn has_name(list: &[String], name: &str) -> bool {
 pub struct UserMatcher {
     groups: Vec<String>,
     resources: Vec<String>,
-    labels: Labels,
+    labels: LabelRequirements,
 }
 
 impl UserMatcher {
@@ -251,11 +251,11 @@ impl UserMatcher {
         Self {
             groups: api_groups.clone(),
             resources: resources.clone(),
-            labels: Labels::compile(object_selector.as_ref()),
+            labels: LabelRequirements::compile(object_selector.as_ref()),
         }
     }
 
-    /// Whether a user, or one of its owners, matches.
+    /// Whether a user or owner with these facts matches.
     pub fn matches(&self, facts: ObjectFacts<'_>) -> bool {
         (self.groups.is_empty() || has_name(&self.groups, facts.group))
             && (self.resources.is_empty() || has_name(&self.resources, facts.resource))

@@ -14,7 +14,7 @@ use crate::decide::NoHoldReason;
 use crate::graph::{Graph, Incomplete};
 use crate::objects::{ApiError, KindId, full_name, text_enum};
 use crate::policy::api::NotHeld;
-use crate::policy::{BACKFILL, BINDS_SOME, Pause};
+use crate::policy::{BACKFILL, Pause, WHY_NO_HOLD_WITH_SUBJECTS};
 
 /// The number of kinds that a message names.
 const MAX_NAMED: usize = 5;
@@ -205,8 +205,9 @@ const NO_RIGHT: &str = "belay's ServiceAccount may not patch them; add them to r
 pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
     let HoldProgress { done, total, none_on, forbidden, binds_some, stopped, refused } = holding;
     if *binds_some {
-        let message =
-            format!("no object gets the hold: {BINDS_SOME}; admission denials protect them");
+        let message = format!(
+            "no object gets the hold: {WHY_NO_HOLD_WITH_SUBJECTS}; admission denials protect them"
+        );
         return PolicyCondition::new("Holding", ("False", "BindsSome"), message);
     }
     let mut message = format!("{done} of {total} objects have the hold");
@@ -249,7 +250,7 @@ pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
         why: why.to_owned(),
         objects: None,
     };
-    let all_kinds = binds_some.then(|| none("*", BINDS_SOME));
+    let all_kinds = binds_some.then(|| none("*", WHY_NO_HOLD_WITH_SUBJECTS));
     let forbidden = forbidden.iter().map(|resource| none(resource, NO_RIGHT));
     let none_on = none_on.iter().map(|resource| none(resource, NoHoldReason::Kind.message()));
     let stopped = stopped.iter().map(|BackfillStop { resource, missing, limit }| NotHeld {

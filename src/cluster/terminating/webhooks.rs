@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::TerminatingObject;
 use crate::objects::{KindInfo, list_at, text_at};
-use crate::policy::Labels;
+use crate::policy::LabelRequirements;
 use crate::policy::api::LabelSelector;
 
 /// A Service, by its namespace and name.
@@ -80,9 +80,9 @@ pub struct Webhook {
     /// The requests that it matches.
     pub rules: Vec<RuleWithOperations>,
     /// The selector of Namespaces.
-    pub namespaces: Labels,
+    pub namespaces: LabelRequirements,
     /// The selector of objects.
-    pub objects: Labels,
+    pub objects: LabelRequirements,
     /// Whether it has match conditions, which only the API server can evaluate.
     pub has_conditions: bool,
 }
@@ -94,7 +94,9 @@ impl Webhook {
         // A selector that can't be parsed counts as matching.
         let selector = |field: &str| {
             let selector = hook.get(field).cloned().unwrap_or_default();
-            Labels::compile(serde_json::from_value::<LabelSelector>(selector).ok().as_ref())
+            LabelRequirements::compile(
+                serde_json::from_value::<LabelSelector>(selector).ok().as_ref(),
+            )
         };
         Self {
             configuration: format!("{kind}/{}", text_at(configuration, "/metadata/name")),

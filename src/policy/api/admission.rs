@@ -178,7 +178,8 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
                  annotations of {MAX_APPROVAL_ANNOTATION} characters'"
             ),
         ),
-        // Real ones have three levels. With 9,994, the API server could send no list (H141).
+        // managedFields of real approvals have three levels. With 9,994, the API server could
+        // send no list (H141).
         forbidden(
             "!has(object.metadata.managedFields) || object.metadata.managedFields.all(entry, \
              !has(entry.fieldsV1) || entry.fieldsV1.all(a, \

@@ -72,13 +72,13 @@ pub struct TargetRef {
 }
 
 impl TargetRef {
-    /// The object under this identity.
+    /// The reference to an object with this uid.
     pub fn new(object: &ObjectRef, uid: &str) -> Self {
         let ObjectRef { group, resource, namespace, name, .. } = object.clone();
         Self { group, resource, namespace, name, uid: uid.to_owned() }
     }
 
-    /// The object, whatever its identity.
+    /// The object, without the uid.
     pub fn object_ref(&self) -> ObjectRef {
         ObjectRef::new((&self.group, &self.resource), &self.namespace, &self.name)
     }

@@ -233,9 +233,9 @@ impl Check for LabelSelector {
 
 impl Check for Subject {
     fn check(&self, checker: &mut Checker) {
-        let placed = self.namespace.as_ref().is_some_and(|n| !n.is_empty());
+        let has_namespace = self.namespace.as_ref().is_some_and(|n| !n.is_empty());
         checker.require(
-            (self.kind == SubjectKind::ServiceAccount) == placed,
+            (self.kind == SubjectKind::ServiceAccount) == has_namespace,
             "a subject of kind ServiceAccount needs its namespace, a User or Group has none",
         );
     }

@@ -136,7 +136,7 @@ pub struct WhileUsed {
 /// The effect of a DELETE of an object in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnDelete {
-    /// belay refuses the DELETE. Use it if Terminating is unsafe.
+    /// belay refuses the DELETE. Use it if the object must never become Terminating.
     #[default]
     Deny,
     /// belay accepts the DELETE with a warning, and holds the object until nothing uses it. Use
@@ -307,8 +307,8 @@ pub struct DeletionPolicyStatus {
     /// The number of protected objects with the hold.
     #[serde(default)]
     pub held_objects: i64,
-    /// When all holds are effective. Until then, a policy with `onDelete: Hold` refuses the
-    /// DELETE of an object in use with a newer hold. Absent if all of them are.
+    /// From this time on all holds are effective; before, a policy with `onDelete: Hold` refuses
+    /// the DELETE of an object in use whose hold is not effective yet. Absent if all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds_effective_time: Option<Time>,
     /// Kinds of which some protected objects get no hold.

@@ -1,4 +1,4 @@
-//! Relation: an edge between kinds that belay does not know.
+//! Relation: an edge that belay does not know, between two kinds.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
