@@ -105,7 +105,7 @@ pub enum ReleaseReason {
 }
 
 /// The limit of rounds of reads in a pass. Reads lead to more reads, because users have
-/// owners and cycles have users of users.
+/// owners, and members of a cycle have users of their own.
 pub const MAX_READ_ROUNDS: u8 = 16;
 
 /// The limit of counted users. More users do not change the result.
@@ -214,7 +214,7 @@ impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
         // Which objects are deleted with the cycle depends on all its members, and only the
         // search finds these. So repeat it until it finds no new member.
-        let mut group = self.find_group(&[target.id()])?;
+        let mut group = self.find_effects(&[target.id()])?;
         loop {
             self.find_users(target, &group)?;
             let has_new_members = self.cycle.iter().any(|member| !group.contains(*member));
@@ -225,9 +225,9 @@ impl<'a> UseSearch<'a> {
                 break;
             }
             let members = self.cycle.clone();
-            group = self.find_group(&members)?;
+            group = self.find_effects(&members)?;
         }
-        // A member that does not wait for the target is released before it.
+        // The target waits for a member that does not wait for it, so that member is a cause.
         if self.needed_reads.is_empty() {
             let waiting = self.members_waiting_for(target.id());
             let members = self.cycle.iter().copied();
@@ -288,7 +288,7 @@ impl<'a> UseSearch<'a> {
                     return Ok(());
                 }
                 selected.insert(user.node.id());
-                self.check_user(&held, group, user, true);
+                self.read_owners_and_count(&held, group, user, true);
             }
             if in_use.by.is_empty() {
                 continue;
@@ -301,16 +301,16 @@ impl<'a> UseSearch<'a> {
                     return Ok(());
                 }
                 if !selected.contains(&user.node.id()) {
-                    self.check_user(&held, group, user, false);
+                    self.read_owners_and_count(&held, group, user, false);
                 }
             }
         }
         Ok(())
     }
 
-    /// Counts a user after its owners were read. A user that the policy does not select
+    /// Requests missing reads of owners, or counts a user. A user that the policy does not select
     /// counts only if one of its owners remains unknown.
-    fn check_user(
+    fn read_owners_and_count(
         &mut self,
         held: &HeldTarget<'a>,
         group: &ReleaseGroup,

@@ -8,6 +8,7 @@ use crate::graph::{
     fates,
 };
 use crate::objects::{NumberSet, is_hold};
+use crate::policy::MAX_CLOCK_DIFFERENCE_SECONDS;
 
 /// Why a user does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,8 +17,8 @@ pub enum UserException {
     DeletedTogether,
     /// The user is Terminating and owns the target: a StatefulSet in a foreground
     /// deletion waits for its PersistentVolumeClaims. An editor of the target may have added
-    /// the owner reference. So if the user has not owned the target since the creation of the
-    /// target, it counts while it has a finalizer whose controller does more than wait.
+    /// the owner reference. So the user does not count if it has owned the target since the
+    /// creation of the target, or if all its finalizers (at least one) only wait.
     TerminatingOwner,
     /// The user and its owners were created after the deletion of the target and
     /// the settle time. It can wait until the target is re-created. If it counted, new users
@@ -32,9 +33,6 @@ impl UserException {
     pub const ALL: &'static [Self] =
         &[Self::DeletedTogether, Self::TerminatingOwner, Self::Newcomer, Self::Cycle];
 }
-
-/// The assumed limit of the difference between the clocks of API servers.
-const MAX_CLOCK_DIFFERENCE_SECONDS: i64 = 5;
 
 /// Objects whose holds are removed together: the target, and the objects that wait in a
 /// cycle with it.
@@ -99,8 +97,8 @@ impl ReleaseGroup {
 pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
     pub(super) owners: AllOwners,
-    /// The longest time between the start of a create and its creationTimestamp, which the
-    /// API server sets after other webhooks have answered.
+    /// The longest `settleSeconds` of its policies. A create is assumed to get its
+    /// creationTimestamp within this time, although other webhooks answer first.
     pub(super) settle_seconds: i64,
 }
 
@@ -124,8 +122,8 @@ impl<'a> HeldTarget<'a> {
     }
 }
 
-/// Whether all finalizers of an object belong to controllers that only wait for other
-/// objects.
+/// Whether all finalizers of an object (at least one) belong to controllers that only wait
+/// for other objects.
 fn only_waits(node: Node<'_>) -> bool {
     has_finalizers(node) && only_wait(node.finalizers().iter())
 }

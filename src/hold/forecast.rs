@@ -15,7 +15,7 @@ pub enum HoldForecast {
     Users(Vec<NodeId>),
     /// For an approval, because a policy always protects the object.
     Approval,
-    /// Until this, by belay's warning about the DELETE.
+    /// It waits until this, as belay's warning on the DELETE says.
     Reported(String),
     /// Unknown, for this reason.
     Unknown(UnknownUse),

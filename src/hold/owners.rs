@@ -6,7 +6,7 @@ use crate::decide::{LiveRead, LiveReads, Situation};
 use crate::graph::{Graph, NamedOwner, Node, NodeId, OwnerEdge, search_owners};
 use crate::objects::{ApiError, KeyedSet, NumberSet};
 
-/// The limit of reads in one round, besides lists.
+/// The limit of reads in one round.
 pub(super) const MAX_READS_PER_ROUND: usize = 64;
 
 /// The live reads of a pass.

@@ -55,7 +55,7 @@ impl TargetState {
     pub fn annotation_patch(&self, key: &str, value: &str) -> Patch {
         let mut operations = vec![test(&["metadata", "uid"], &*self.uid)];
         if !self.annotated {
-            // Other annotations that were added meanwhile stay.
+            // Otherwise the new map would replace annotations that were added meanwhile.
             operations.push(test(&["metadata", "resourceVersion"], &*self.version));
         }
         self.set_annotation(key, value, &mut operations);

@@ -1,5 +1,5 @@
 //! Backfill and withdrawal: belay adds missing holds and removes unwanted ones. A plan depends
-//! only on the present object, so after its patch there is nothing left to do.
+//! only on the present state, so after its patch there is nothing left to do.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,8 @@ use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 /// What to do with the hold of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldPlan {
-    /// Change nothing, because the hold is as wanted or because it is unknown what is wanted.
+    /// Change nothing: the hold is as wanted or unsafe, the wanted state is unknown, the object
+    /// is Terminating, or a Pause is in force.
     Nothing,
     /// Add the missing hold: the object is older than its policy, or a user removed the
     /// hold while belay was down.

@@ -71,7 +71,7 @@ pub enum Input {
     TokenWritten(RequestResult),
     /// Each read succeeded, or proved that the objects do not exist.
     Read {
-        /// The earliest time at which the last page of one of the reads was requested. `None` if
+        /// The earliest, over all reads, of the times when the last page was requested. `None` if
         /// no request was necessary: then the start of the reads counts.
         requested_at: Option<Duration>,
     },

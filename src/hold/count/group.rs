@@ -11,8 +11,9 @@ use crate::objects::NumberSet;
 impl<'a> UseSearch<'a> {
     /// Finds the objects that the garbage collector deletes after the release of these
     /// members. An object remains if belay denies its DELETE. Then its dependents remain as
-    /// well, and belay also denies the DELETE of its owners in the group.
-    pub(super) fn find_group(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
+    /// well, and belay also denies the DELETE of its owners that would be deleted too, because
+    /// that DELETE would cascade to it.
+    pub(super) fn find_effects(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
         let graph = self.owner_reader.graph();
         let group = ReleaseGroup::new(self.owner_reader, members, &NumberSet::default());
         let deleted = group.possibly_deleted();

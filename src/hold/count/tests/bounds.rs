@@ -13,7 +13,7 @@ use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
 /// The limit of steps for each object, name or owner reference.
 const MAX_STEPS_EACH: usize = 100;
 
-/// The limit of the growth of steps for each when their number doubles.
+/// The limit of the factor by which the steps for each grow when an input doubles.
 const MAX_GROWTH: f64 = 1.25;
 
 /// The time of all deletions, and of the count.

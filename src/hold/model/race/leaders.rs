@@ -29,7 +29,7 @@ impl RaceModel {
 
     /// Gives an input to a leader, and handles outputs that take no time.
     pub(super) fn give_input(&self, state: &mut State, l: usize, input: Input) {
-        let now = Duration::from_secs(u64::from(state.now) * TICK);
+        let now = super::time_of(state.now);
         let mut release = state.leaders[l].release.clone();
         let mut next = vec![input];
         while let Some(input) = next.pop() {
@@ -59,7 +59,7 @@ impl RaceModel {
                         leader.last_list = state.now;
                         if !kinds.is_empty() {
                             leader.request = Some(Request::Lists(kinds));
-                        // After the Pods, an answer may be delayed.
+                        // After the list of Pods, an answer may be delayed.
                         } else if self.delayed_answers && leader.listed[2].is_some() {
                             leader.has_unused_answer = true;
                         } else {
@@ -129,7 +129,7 @@ impl RaceModel {
         } else if !had_pass {
             Some(Violation::NoPass)
         } else {
-            // The limits of `limits` in ticks, and the time of the write.
+            // max_read_age and max_pass in ticks, plus the delay of the write.
             let is_old = u64::from(now - last_list) > 1 + u64::from(self.write_delay)
                 || u64::from(now - first_list) > 2 + u64::from(self.write_delay);
             (self.ticks > 0 && is_old).then_some(Violation::StalePass)
