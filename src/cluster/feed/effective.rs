@@ -78,9 +78,8 @@ impl EffectiveRules {
         self.frozen != Freeze::No
     }
 
-    /// The first stored policy or Relation that this version of belay can't read, and that
-    /// has no valid earlier version in force. Objects that it protects are not known to be
-    /// unprotected.
+    /// The first stored policy or Relation that this version of belay can't read or compile,
+    /// and that has no valid earlier version in force. It may protect any object.
     pub fn first_unreadable(&self, own_objects: &OwnObjects) -> Option<String> {
         let policies = own_objects.policies.all.keys();
         let policies = policies.filter(|name| !self.policies.contains_key(*name));

@@ -133,11 +133,12 @@ struct Feed {
     conditions: Conditions,
     /// The stored policies, for the status writer.
     stored_policies: watch::Sender<Arc<StoredPolicies>>,
-    /// The number of kinds that policies name and the API server does not serve.
+    /// The number of kinds that policies, Relations or `--labelled-kinds` name and the API
+    /// server does not serve.
     unserved_count: usize,
     /// The number of objects that can't be parsed, by resource.
     unreadable_counts: Vec<(String, usize)>,
-    /// A policy or Relation that this version of belay can't parse.
+    /// A policy or Relation that this version of belay can't read or compile.
     unreadable_name: Option<String>,
     /// Kinds that the API server does not serve: pairs of the Relation or setting that names
     /// the kind, and the kind.

@@ -67,7 +67,8 @@ impl<T> OwnKindState<T> {
 }
 
 impl OwnObjects {
-    /// What was read of each kind: first those whose changes compile rules.
+    /// What was read of each kind: the first two are those whose changes need
+    /// a compile.
     pub fn reads(&self) -> [OwnKindReads<'_>; 4] {
         [
             self.policies.reads("deletionpolicies"),

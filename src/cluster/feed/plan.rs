@@ -73,9 +73,9 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
     let modes = &policy.modes;
     let mut needs = targets.clone();
     if modes.while_used.is_some() {
-        let needers =
+        let user_kinds =
             targets.iter().flat_map(|kind| world.policies.user_kinds(&world.graph.kinds, *kind));
-        needs.extend(needers.map(|(kind, _)| kind));
+        needs.extend(user_kinds.map(|(kind, _)| kind));
     }
     if modes.while_not_empty.is_some() {
         // A bound PersistentVolumeClaim counts as content under every policy.
@@ -92,7 +92,7 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
 }
 
 /// The kinds that a pair of group and resource names. Either may be `*`, which selects only
-/// kinds that can be listed and watched, and never Events (R11).
+/// kinds of [`is_listed`].
 pub fn named(world: &World, group: &str, resource: &str) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     if group != "*" && resource != "*" {
@@ -101,11 +101,15 @@ pub fn named(world: &World, group: &str, resource: &str) -> Vec<KindId> {
     let served = kinds.iter().filter(|(kind, info)| {
         let matches =
             (group == "*" || info.group == group) && (resource == "*" || info.resource == resource);
-        matches
-            && info.resource != "events"
-            && world.served.get(kind).is_some_and(|served| served.list && served.watch)
+        matches && is_listed(world, *kind)
     });
     served.map(|(kind, _)| kind).collect()
+}
+
+/// Whether a kind can be listed and watched, and is not Event (R11).
+pub fn is_listed(world: &World, kind: KindId) -> bool {
+    world.served.get(&kind).is_some_and(|served| served.list && served.watch)
+        && world.graph.kinds.info(kind).resource != "events"
 }
 
 /// The kinds of objects that an object of this kind may own, according to the catalogue.

@@ -61,8 +61,8 @@ impl PlaceState {
         self.awaited.extend(objects);
     }
 
-    /// The result of reading the first `count` objects.
-    fn read(&mut self, count: usize, mut existing: HashSet<Uid>) {
+    /// Stores the result of reading the first `count` objects.
+    fn store_poll(&mut self, count: usize, mut existing: HashSet<Uid>) {
         existing.extend(self.awaited.iter().skip(count).map(|object| object.uid));
         self.existing = Some(existing);
     }
@@ -100,7 +100,7 @@ impl Removals {
             self.state.places.lock().entry(place.clone()).or_default().add(objects);
             let (client, server) = (self.client.clone(), self.server.clone());
             self.tasks.entry(place).or_insert_with_key(|place| {
-                tokio::spawn(follow(client, server, self.state.clone(), place.clone(), info))
+                tokio::spawn(watch_or_poll(client, server, self.state.clone(), place.clone(), info))
             });
         }
         let known = async {
@@ -147,7 +147,7 @@ impl Drop for Removals {
 }
 
 /// Watches a place, or reads its objects again and again if the user may not watch it.
-async fn follow(
+async fn watch_or_poll(
     client: kube::Client,
     server: WatchServer,
     state: Arc<State>,
@@ -186,7 +186,7 @@ async fn follow(
         }
         if let Some(place) = state.places.lock().get_mut(&place) {
             match error {
-                None => place.read(objects.len(), existing),
+                None => place.store_poll(objects.len(), existing),
                 Some(_) => place.error = error,
             }
         }

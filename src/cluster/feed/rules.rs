@@ -44,8 +44,8 @@ impl Feed {
             if let Some(unreadable_name) = &unreadable_name {
                 tracing::error!(
                     unreadable_name,
-                    "this version of belay cannot read this object, and releases no hold until it \
-                     can; write it anew, or run the version that wrote it"
+                    "this version of belay cannot apply this object, and releases no hold until it \
+                     can; correct it, or run the version that wrote it"
                 );
             }
             self.unreadable_name = unreadable_name;
@@ -182,12 +182,12 @@ impl Feed {
                 || (reread && policies.names_kind(&info.group, &info.resource))
         };
         self.watches.outdate(is_stale);
-        for (policy_names, resource) in unserved.difference(&self.unserved) {
+        for (named_by, resource) in unserved.difference(&self.unserved) {
             tracing::warn!(
-                policy_names,
+                named_by,
                 resource,
-                "a policy or Relation names a kind that is not installed; it takes effect once \
-                 the kind is"
+                "a Relation or --labelled-kinds names a kind that is not installed; it takes \
+                 effect once the kind is"
             );
         }
         self.unserved = unserved;

@@ -135,11 +135,11 @@ struct Status {
     message: String,
 }
 
-/// Since when, and why, the state of a watch may be out of date.
-struct WatchOutage {
+/// What a watch remembers between connections.
+struct WatchProgress {
     timing: timing::Feed,
-    /// When the state was last up to date.
-    last_current: Option<Instant>,
+    /// When the state last became up to date.
+    current_since: Option<Instant>,
     /// Since when the state may be out of date: the end of the last connection. The failure of
     /// the next connection may come much later.
     outdated_since: Option<Instant>,
@@ -159,11 +159,11 @@ struct WatchOutage {
     list_pages: bool,
 }
 
-impl WatchOutage {
+impl WatchProgress {
     fn new(timing: timing::Feed) -> Self {
         Self {
             timing,
-            last_current: None,
+            current_since: None,
             outdated_since: None,
             is_reported: false,
             last_error: None,
@@ -176,8 +176,8 @@ impl WatchOutage {
 
     fn mark_current(&mut self, sink: &mut impl WatchSink) {
         let (list_again, silent_at) = (self.list_again, self.silent_at.take());
-        let last_current = Some(Instant::now());
-        *self = Self { last_current, list_again, silent_at, ..Self::new(self.timing) };
+        let current_since = Some(Instant::now());
+        *self = Self { current_since, list_again, silent_at, ..Self::new(self.timing) };
         sink.current();
     }
 
@@ -200,13 +200,13 @@ impl WatchOutage {
     /// Whether the state has been current for so long that listing again at once makes no
     /// tight loop.
     fn was_stable(&self) -> bool {
-        self.last_current.is_some_and(|current| current.elapsed() >= self.timing.good)
+        self.current_since.is_some_and(|current| current.elapsed() >= self.timing.good)
     }
 
     /// The connection has ended.
     fn handle_end(&mut self, sink: &mut impl WatchSink) {
         // Before the first list there is no state that could be out of date.
-        if self.last_current.is_some() && self.outdated_since.is_none() {
+        if self.current_since.is_some() && self.outdated_since.is_none() {
             self.outdated_since = Some(Instant::now());
             sink.disconnected();
         }
@@ -221,9 +221,9 @@ impl WatchOutage {
     }
 
     /// Waits for a step of the reconnection. If the grace time ends meanwhile, it reports the
-    /// outage to the sink, because the step may hang.
+    /// progress to the sink, because the step may hang.
     async fn wait_for<T>(&mut self, sink: &mut impl WatchSink, step: impl Future<Output = T>) -> T {
-        let due = self.outdated_since.filter(|_| self.last_current.is_some() && !self.is_reported);
+        let due = self.outdated_since.filter(|_| self.current_since.is_some() && !self.is_reported);
         let Some(due) = due.map(|since| since + self.timing.grace) else { return step.await };
         let mut step = pin!(step);
         // Earlier steps may already have used up the grace time.
@@ -245,13 +245,13 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
     let mut version = None;
     let Timing { feed: timing, retry, checks, .. } = server.timing;
     let mut backoff = Backoff::from(retry);
-    let mut outage = WatchOutage::new(timing);
+    let mut progress = WatchProgress::new(timing);
     // The version at which the last attempt failed.
     let mut failed_at: Option<String> = None;
     loop {
         let (started, before) = (Instant::now(), version.clone());
-        outage.answered = false;
-        let result = follow(&server, &target, &mut sink, &mut version, &mut outage).await;
+        progress.answered = false;
+        let result = follow(&server, &target, &mut sink, &mut version, &mut progress).await;
         let lasted = started.elapsed();
         let result = match result {
             // The API server ends a connection without an error at an event that it can't encode.
@@ -260,8 +260,8 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
             }
             result => result,
         };
-        outage.handle_end(&mut sink);
-        if std::mem::take(&mut outage.list_again) {
+        progress.handle_end(&mut sink);
+        if std::mem::take(&mut progress.list_again) {
             version = None;
         }
         let is_forbidden = matches!(result, Err(ApiError::Forbidden(_)));
@@ -274,7 +274,7 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
             Ok(()) => {}
             // If the version of a new list expires at once, the back-off limits the lists.
             Err(ApiError::Expired) if version.take().is_some() => {
-                if outage.was_stable() {
+                if progress.was_stable() {
                     backoff.succeeded();
                     continue;
                 }
@@ -284,17 +284,17 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
                     backoff.succeeded();
                 }
                 // After two failures at the same version, belay lists again.
-                if outage.answered && version.is_some() {
+                if progress.answered && version.is_some() {
                     if failed_at == version {
                         version = None;
                     }
                     failed_at.clone_from(&version);
                 }
-                outage.handle_error(error, &mut sink);
+                progress.handle_error(error, &mut sink);
             }
         }
         let longest = if is_forbidden { checks.forbidden } else { Duration::MAX };
-        outage.wait_for(&mut sink, tokio::time::sleep(backoff.next().min(longest))).await;
+        progress.wait_for(&mut sink, tokio::time::sleep(backoff.next().min(longest))).await;
     }
 }
 
@@ -304,23 +304,23 @@ async fn follow(
     target: &WatchTarget,
     sink: &mut impl WatchSink,
     version: &mut Option<String>,
-    outage: &mut WatchOutage,
+    progress: &mut WatchProgress,
 ) -> Result<(), ApiError> {
-    let streams = server.streams.load(Ordering::Relaxed) && !outage.list_pages;
+    let streams = server.streams.load(Ordering::Relaxed) && !progress.list_pages;
     let streamed = version.is_none() && streams;
     if version.is_none() && !streamed {
-        *version = Some(pages(&server.client, target, sink, outage).await?);
-        outage.mark_current(sink);
+        *version = Some(pages(&server.client, target, sink, progress).await?);
+        progress.mark_current(sink);
     }
     let seconds = 240 + random(60);
     let WatchTarget { info, detail, labels, namespace } = target;
     let place = (info, namespace.as_str());
     let request = api::watch_request(place, *detail, (labels, seconds), version.as_deref())?;
     let sending = timeout(ANSWER_LIMIT, api::send(&server.client, request));
-    let answer = outage.wait_for(sink, sending).await;
+    let answer = progress.wait_for(sink, sending).await;
     let answer = answer.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
     // The error of an overloaded API server is unrelated to this version.
-    outage.answered = match &answer {
+    progress.answered = match &answer {
         Ok(_) => true,
         Err(kube::Error::Api(status)) => !matches!(status.code, 429 | 503),
         Err(_) => false,
@@ -332,13 +332,13 @@ async fn follow(
         Err(ApiError::Status { code: 422, .. }) if streamed => {
             server.streams.store(false, Ordering::Relaxed);
             tracing::info!("this API server does not stream lists; they are read page by page");
-            return Box::pin(follow(server, target, sink, version, outage)).await;
+            return Box::pin(follow(server, target, sink, version, progress)).await;
         }
         Err(error) => return Err(error),
     };
-    let gap = outage.outdated_since.map_or(Duration::ZERO, |since| since.elapsed());
+    let gap = progress.outdated_since.map_or(Duration::ZERO, |since| since.elapsed());
     let caught_up = Instant::now() + gap.max(server.timing.feed.catch_up);
-    let reading = WatchReader { sink, version, outage, listing: streamed, caught_up };
+    let reading = WatchReader { sink, version, progress, listing: streamed, caught_up };
     if streamed {
         reading.sink.begin();
     }
@@ -350,7 +350,7 @@ async fn pages(
     client: &kube::Client,
     target: &WatchTarget,
     sink: &mut impl WatchSink,
-    outage: &mut WatchOutage,
+    progress: &mut WatchProgress,
 ) -> Result<String, ApiError> {
     let WatchTarget { info, detail, labels, namespace } = target;
     let query = ListQuery { info, namespace, detail: *detail, labels };
@@ -359,9 +359,9 @@ async fn pages(
     loop {
         let reading = timeout(ANSWER_LIMIT, list.next());
         let next =
-            outage.wait_for(sink, reading).await.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
+            progress.wait_for(sink, reading).await.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
         match next.map_err(ApiError::from)? {
-            Next::Object(json) => outage.record_object(sink.list(json)),
+            Next::Object(json) => progress.record_object(sink.list(json)),
             Next::Again => sink.begin(),
             Next::End => break,
         }
@@ -374,7 +374,7 @@ async fn pages(
 struct WatchReader<'r, S> {
     sink: &'r mut S,
     version: &'r mut Option<String>,
-    outage: &'r mut WatchOutage,
+    progress: &'r mut WatchProgress,
     /// Whether the list at the start of the watch has not ended.
     listing: bool,
     /// From this time on, a busy watch counts as current again.
@@ -386,13 +386,13 @@ impl<S: WatchSink> WatchReader<'_, S> {
         let mut lines = pin!(lines);
         let mut line = Vec::new();
         loop {
-            let catching_up = self.outage.outdated_since.is_some() && !self.listing;
-            let timing::Feed { quiet, silence, .. } = self.outage.timing;
+            let catching_up = self.progress.outdated_since.is_some() && !self.listing;
+            let timing::Feed { quiet, silence, .. } = self.progress.timing;
             let limit = if catching_up { quiet } else { silence };
             let reading = timeout(limit, lines.read_until(b'\n', &mut line));
             // Outside of a list, received events show that the watch is connected.
             let read = match self.listing {
-                true => self.outage.wait_for(self.sink, reading).await,
+                true => self.progress.wait_for(self.sink, reading).await,
                 false => reading.await,
             };
             let read = match read {
@@ -402,7 +402,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
                     continue;
                 }
                 Err(_) if !self.listing => {
-                    self.outage.record_silence(self.version.as_deref());
+                    self.progress.record_silence(self.version.as_deref());
                     return Ok(());
                 }
                 Err(_) => {
@@ -413,7 +413,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
             match read {
                 // The connection may break off in the middle of a line.
                 Ok(_) if !line.ends_with(b"\n") => {
-                    self.outage.list_pages |= self.listing;
+                    self.progress.list_pages |= self.listing;
                     return Ok(());
                 }
                 // The API server stores strings that are not valid UTF-8.
@@ -429,13 +429,13 @@ impl<S: WatchSink> WatchReader<'_, S> {
     }
 
     fn mark_current(&mut self) {
-        self.outage.mark_current(self.sink);
+        self.progress.mark_current(self.sink);
     }
 
     fn event(&mut self, line: &str) -> Result<(), ApiError> {
         let Ok(event) = serde_json::from_str::<Event<'_>>(line) else {
             self.sink.skip();
-            self.outage.list_again = true;
+            self.progress.list_again = true;
             return Ok(());
         };
         let json = event.object.get();
@@ -449,7 +449,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
                 return Err(ApiError::of_status(status.code, &status.message));
             }
         };
-        self.outage.record_object(result);
+        self.progress.record_object(result);
         // A connection can't continue in the middle of a list, so the version is not stored.
         let bookmark = event.kind == "BOOKMARK";
         if self.listing && !(bookmark && Bookmark::ends_list(json)) {
@@ -459,7 +459,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
             self.listing = false;
             self.sink.end();
             self.mark_current();
-        } else if self.outage.outdated_since.is_some()
+        } else if self.progress.outdated_since.is_some()
             && (bookmark || Instant::now() >= self.caught_up)
         {
             self.mark_current();

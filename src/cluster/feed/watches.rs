@@ -144,7 +144,7 @@ impl Watches {
         wanted
     }
 
-    async fn start(&mut self, kind: KindId, target: WatchTarget, want: WatchScope) {
+    async fn start(&mut self, kind: KindId, target: WatchTarget, scope: WatchScope) {
         // An old watch must not write beside the new one.
         if let Some(mut old) = self.running.remove(&kind) {
             old.end().await;
@@ -152,10 +152,10 @@ impl Watches {
         let name = resource(&self.context.world.read(), kind);
         tracing::info!(resource = name, detail = ?target.detail, labels = target.labels, "watching");
         {
-            // Until the list ends, the graph may lack users that other relations find.
+            // Until the list ends, the graph may lack users that the new relations find.
             let graph = &mut self.context.world.write().graph;
-            if want == WatchScope::Labelled {
-                graph.set_incomplete(kind, "belay watches those with the label alone");
+            if scope == WatchScope::Labelled {
+                graph.set_incomplete(kind, "belay watches only those with the label");
             } else if self.outdated.contains(&kind) {
                 let why = "they are being read again";
                 graph.set_incomplete(kind, why);
@@ -163,7 +163,8 @@ impl Watches {
         }
         let (world, signals) = (self.context.world.clone(), self.context.signals.clone());
         let grace = self.context.settings.timing.feed.grace;
-        let objects = ObjectSink::new(world, kind, want == WatchScope::All, signals.clone(), grace);
+        let objects =
+            ObjectSink::new(world, kind, scope == WatchScope::All, signals.clone(), grace);
         let health = objects.health.clone();
         let is_crds = (&*target.info.group, &*target.info.resource) == CRDS;
         let task = if is_crds {

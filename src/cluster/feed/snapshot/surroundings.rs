@@ -8,11 +8,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::value::RawValue;
 
-use super::super::plan::{WatchScope, plan};
+use super::super::plan::{WatchScope, is_listed, plan};
 use super::Snapshot;
 use crate::cluster::api::Detail;
 use crate::cluster::world::{self, World};
-use crate::graph::{Incomplete, Listing};
+use crate::graph::Incomplete;
 use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, full_name};
 use crate::relations::ReadScope;
 
@@ -185,11 +185,10 @@ impl Snapshot {
         keep: bool,
         read: &mut KindRead,
     ) {
-        let mut listing = Listing::new(kind);
         for object in objects {
             let mut world = self.context.world.write();
             let World { graph, catalogue, .. } = &mut *world;
-            match world::store(graph, catalogue, kind, object.get(), Some(&mut listing)) {
+            match world::store(graph, catalogue, kind, object.get(), None) {
                 Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
                     world.graph.set_unreadable(kind, &unreadable);
@@ -216,11 +215,6 @@ struct KindRead {
     unread: Option<(String, String)>,
     versions: Vec<(Uid, String)>,
     objects: usize,
-}
-
-fn is_listed(world: &World, kind: KindId) -> bool {
-    world.served.get(&kind).is_some_and(|served| served.list && served.watch)
-        && world.graph.kinds.info(kind).resource != "events"
 }
 
 /// The kinds whose objects can need objects of other namespaces.

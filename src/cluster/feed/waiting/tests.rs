@@ -29,16 +29,16 @@ impl Fed {
         ObjectSink::new(self.world.clone(), kind, true, Arc::default(), Duration::ZERO)
     }
 
-    fn is(&self, kind: (&str, &str), object: &Value) {
+    fn store(&self, kind: (&str, &str), object: &Value) {
         self.sink(kind).change(&object.to_string()).unwrap();
     }
 
-    fn goes(&self, kind: (&str, &str), object: &Value) {
+    fn remove(&self, kind: (&str, &str), object: &Value) {
         self.sink(kind).remove(&object.to_string()).unwrap();
     }
 
     /// The number of changes of the users of the waiting object, and whether it has no user.
-    fn waits(&self) -> (u64, bool) {
+    fn state(&self) -> (u64, bool) {
         let world = self.world.read();
         let seen: Vec<&WaitingObject> = world.waiting.objects.values().collect();
         assert_eq!(seen.len(), 1);
@@ -59,33 +59,33 @@ fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
     let fed = Fed::new();
     let mut pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
         "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}});
-    fed.is(POD, &pod);
+    fed.store(POD, &pod);
     let mut target = held("data");
-    fed.is(MAP, &target);
-    assert_eq!(fed.waits(), (0, false));
+    fed.store(MAP, &target);
+    assert_eq!(fed.state(), (0, false));
 
     // The release of the object writes a token.
     target["metadata"]["annotations"] = json!({"belay.dev/release-token": "belay-0/1"});
     target["metadata"]["resourceVersion"] = json!("2");
-    fed.is(MAP, &target);
-    assert_eq!(fed.waits(), (0, false));
+    fed.store(MAP, &target);
+    assert_eq!(fed.state(), (0, false));
     pod["status"] = json!({"phase": "Running"});
     pod["metadata"]["annotations"] = json!({"seen": "yes"});
     pod["metadata"]["resourceVersion"] = json!("2");
-    fed.is(POD, &pod);
-    assert_eq!(fed.waits(), (0, false));
+    fed.store(POD, &pod);
+    assert_eq!(fed.state(), (0, false));
 
     pod["metadata"]["labels"] = json!({"app": "web"});
-    fed.is(POD, &pod);
-    assert_eq!(fed.waits(), (1, false));
+    fed.store(POD, &pod);
+    assert_eq!(fed.state(), (1, false));
     pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    fed.is(POD, &pod);
-    assert_eq!(fed.waits(), (2, false));
+    fed.store(POD, &pod);
+    assert_eq!(fed.state(), (2, false));
     pod["status"] = json!({"phase": "Succeeded"});
-    fed.is(POD, &pod);
-    assert_eq!(fed.waits(), (3, true));
-    fed.goes(POD, &pod);
-    assert_eq!(fed.waits(), (4, true));
+    fed.store(POD, &pod);
+    assert_eq!(fed.state(), (3, true));
+    fed.remove(POD, &pod);
+    assert_eq!(fed.state(), (4, true));
 }
 
 /// The object lost its label while it was Terminating, so no list of labelled objects contains it.
@@ -114,7 +114,7 @@ fn what_no_watch_shows_does_not_go_with_a_list() {
 }
 
 #[test]
-fn what_left_is_kept_by_the_leader_and_if_it_had_the_hold() {
+fn only_a_leader_records_held_objects_that_left() {
     let fed = Fed::new();
     let mut sink = fed.sink(MAP);
     sink.covers_all = false;
@@ -141,14 +141,14 @@ fn a_user_by_pattern_that_goes_is_news() {
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
     let mut other = db.clone();
     other["metadata"] = json!({"name": "other", "namespace": "a", "uid": "other"});
-    fed.is(set, &db);
-    fed.is(set, &other);
-    fed.is(("", "PersistentVolumeClaim"), &held("data-db-0"));
-    assert_eq!(fed.waits(), (0, false));
-    fed.goes(set, &other);
-    assert_eq!(fed.waits(), (0, false));
-    fed.goes(set, &db);
-    assert_eq!(fed.waits(), (1, true));
+    fed.store(set, &db);
+    fed.store(set, &other);
+    fed.store(("", "PersistentVolumeClaim"), &held("data-db-0"));
+    assert_eq!(fed.state(), (0, false));
+    fed.remove(set, &other);
+    assert_eq!(fed.state(), (0, false));
+    fed.remove(set, &db);
+    assert_eq!(fed.state(), (1, true));
 }
 
 /// Users with edit rights choose how many objects wait, and how many references point to them.
@@ -160,8 +160,8 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
         (0..100).map(|n| json!({"metadata": {"name": format!("data{n}")}})).collect();
     let owner = json!({"metadata": {"name": "db", "namespace": "a", "uid": "db"},
         "spec": {"replicas": 1, "volumeClaimTemplates": templates}});
-    fed.is(set, &owner);
-    (0..100).for_each(|n| fed.is(claim, &held(&format!("data{n}-db-0"))));
+    fed.store(set, &owner);
+    (0..100).for_each(|n| fed.store(claim, &held(&format!("data{n}-db-0"))));
     let world = fed.world.read();
     let kind = world.graph.kinds.find(set.0, set.1).unwrap();
     let json = owner.to_string();
@@ -180,13 +180,13 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     // Beyond the budget, an object does not count as unused.
     let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
     drop(world);
-    fed.is(MAP, &held("data"));
+    fed.store(MAP, &held("data"));
     let pod = |n: usize| {
         json!({"metadata": {"name": format!("p{n}"), "namespace": "a", "uid": format!("p{n}")},
             "status": {"phase": "Succeeded"},
             "spec": {"volumes": [{"name": "data", "configMap": {"name": "data"}}]}})
     };
-    (0..100).for_each(|n| fed.is(POD, &pod(n)));
+    (0..100).for_each(|n| fed.store(POD, &pod(n)));
     let world = fed.world.read();
     let node = world.graph.find(kind, "a", "data").unwrap();
     let unused = |most| is_unused(&world.graph, node, StepCounter::new(&StepBudget::new(most)));

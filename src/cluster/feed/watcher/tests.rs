@@ -299,16 +299,16 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
     let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
     let since = Some(Instant::now());
-    let mut outage = WatchOutage {
-        last_current: since,
+    let mut progress = WatchProgress {
+        current_since: since,
         outdated_since: since,
-        ..WatchOutage::new(Timing::default().feed)
+        ..WatchProgress::new(Timing::default().feed)
     };
     let caught_up = Instant::now() + Timing::default().feed.catch_up;
     let reading = WatchReader {
         sink: &mut sink,
         version: &mut version,
-        outage: &mut outage,
+        progress: &mut progress,
         listing: false,
         caught_up,
     };
@@ -323,23 +323,23 @@ async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence()
     use futures_util::TryStreamExt as _;
     let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
-    let mut outage = WatchOutage::new(Timing::default().feed);
-    let mut read = async |version: &mut Option<String>, outage: &mut WatchOutage, listing| {
+    let mut progress = WatchProgress::new(Timing::default().feed);
+    let mut read = async |version: &mut Option<String>, progress: &mut WatchProgress, listing| {
         let lines = futures_util::stream::pending::<std::io::Result<Vec<u8>>>();
         let caught_up = Instant::now();
-        let reading = WatchReader { sink: &mut sink, version, outage, listing, caught_up };
+        let reading = WatchReader { sink: &mut sink, version, progress, listing, caught_up };
         reading.lines(Box::pin(lines).into_async_read()).await
     };
     for (at, lists) in [("9", false), ("9", true), ("9", false), ("10", false), ("10", true)] {
         version = Some(at.to_owned());
-        outage.list_again = false;
+        progress.list_again = false;
         let begun = Instant::now();
-        read(&mut version, &mut outage, false).await.unwrap();
+        read(&mut version, &mut progress, false).await.unwrap();
         assert_eq!(begun.elapsed(), Timing::default().feed.silence);
-        assert_eq!(outage.list_again, lists, "{at}");
-        outage.mark_current(&mut RecordingSink::default());
+        assert_eq!(progress.list_again, lists, "{at}");
+        progress.mark_current(&mut RecordingSink::default());
     }
-    assert!(read(&mut version, &mut outage, true).await.is_err(), "a list that does not end");
+    assert!(read(&mut version, &mut progress, true).await.is_err(), "a list that does not end");
     assert!(sink.0.lock().unwrap().is_empty());
 }
 
