@@ -62,7 +62,7 @@ async fn why_ineffective(snapshot: &Snapshot, approval: &Approval) -> Option<Str
         let kinds = &world.graph.kinds;
         let naming_kind = world.policies.iter().filter(|policy| policy.names_kind(group, resource));
         // The object is read only if a policy that names its kind may not count the approval.
-        Policy::ineffective(approval, naming_kind)?;
+        Policy::reason_not_counted(approval, naming_kind)?;
         kinds.find_resource(group, resource)?
     };
     snapshot.look_up_namespace(namespace).await.ok()?;
@@ -72,7 +72,7 @@ async fn why_ineffective(snapshot: &Snapshot, approval: &Approval) -> Option<Str
     let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);
-    Policy::ineffective(approval, policies).map(|(policy, why)| why.explain(&policy.source))
+    Policy::reason_not_counted(approval, policies).map(|(policy, why)| why.explain(&policy.source))
 }
 
 /// One approval.
