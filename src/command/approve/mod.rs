@@ -190,7 +190,7 @@ fn is_approved(
     world.policies.approvals.of_uid(Uid::new(target.uid())).iter().any(|given| {
         given.approver == target.session.me.name
             && (given.content || !content)
-            && Policy::ineffective(given, policies).is_none()
+            && Policy::reason_not_counted(given, policies).is_none()
     })
 }
 
