@@ -15,7 +15,7 @@ use crate::command::webhooks::{WebhookConfiguration, is_missing};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, OnDelete, Pause, Protect,
 };
-use crate::policy::{BINDS_SOME, mode_names};
+use crate::policy::{WHY_NO_HOLD_WITH_SUBJECTS, mode_names};
 
 /// The maximum number of policies in a table, without `--all`.
 pub(super) const MAX_POLICIES: usize = 60;
@@ -46,8 +46,8 @@ pub struct PolicyStatus {
     protected: i64,
     /// The number of these objects with the hold.
     held: i64,
-    /// When all holds are effective. Until then, a policy with `onDelete: Hold` refuses the
-    /// DELETE of an object in use with a newer hold. Absent if all of them are.
+    /// From this time on all holds are effective; before, a policy with `onDelete: Hold` refuses
+    /// the DELETE of an object in use whose hold is not effective yet. Absent if all are.
     #[serde(skip_serializing_if = "Option::is_none")]
     holds_effective_time: Option<String>,
     /// The seconds until all holds are effective.
@@ -156,7 +156,7 @@ fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
     let why = match spec.action {
         _ if spec.hold == HoldMode::Never => NEVER,
         _ if spec.protect.always.is_none() && spec.protect.while_used.is_none() => NO_MODE,
-        _ if !spec.subjects.is_empty() => BINDS_SOME,
+        _ if !spec.subjects.is_empty() => WHY_NO_HOLD_WITH_SUBJECTS,
         // The policy may have action Deny in some namespaces.
         _ if !spec.action_overrides.is_empty() => return None,
         Action::Audit => ONLY_RECORDS,

@@ -11,7 +11,7 @@ use crate::decide::{Situation, no_hold_reason};
 use crate::hold::{HoldPlan, HoldWant, hold_want, plan, wants_hold};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
-use crate::policy::{AppliedPolicy, BINDS_SOME, ObjectFacts, PolicySource};
+use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource, WHY_NO_HOLD_WITH_SUBJECTS};
 
 /// The counts of each policy, by its name.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ fn why_not_held(
         return NEVER;
     }
     if applied.policy.would_place_hold_without_subjects() {
-        return BINDS_SOME;
+        return WHY_NO_HOLD_WITH_SUBJECTS;
     }
     if !applied.policy.places_hold() {
         return NO_MODE;

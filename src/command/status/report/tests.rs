@@ -119,7 +119,7 @@ fn objects_without_a_hold_are_reported_with_the_reason() {
     assert_eq!(told(json!({"hold": "Never"})), all(NEVER));
     assert_eq!(told(json!({"protect": {"fromOrphaning": {}}})), all(NO_MODE));
     let some = json!({"subjects": [{"kind": "User", "name": "bob"}]});
-    assert_eq!(told(some), all(BINDS_SOME));
+    assert_eq!(told(some), all(WHY_NO_HOLD_WITH_SUBJECTS));
     assert_eq!(told(json!({"action": "Audit"})), all(ONLY_RECORDS));
     assert_eq!(told(json!({"action": "Warn"})), all(ONLY_WARNS));
     let overrides = json!([{"namespaceSelector": {}, "action": "Deny"}]);
