@@ -30,9 +30,8 @@ pub fn needed_approvals(verdict: &Verdict) -> Vec<NeededApproval> {
     if !matches!(verdict.decision, Decision::Deny | Decision::Hold) {
         return Vec::new();
     }
-    let deciding = || verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
     // An approval does not remove a blocker without a policy.
-    let deciding = || deciding().filter(|blocker| !blocker.policies.is_empty());
+    let deciding = || verdict.deciding_blockers().filter(|blocker| !blocker.policies.is_empty());
     let content = deciding().any(|blocker| blocker.covered_by_content_approval);
     let mut needs = Vec::new();
     for blocker in deciding() {
@@ -165,7 +164,8 @@ fn approvers(
     let approving = granted.reduce(|all, more| intersection(&all, &more)).unwrap_or_default();
     let certain = intersection(&approving, &rbac.granted(&CREATE));
     let named = |set: &BTreeSet<Grantee>| -> Vec<String> {
-        set.iter().filter(|subject| subject.can_approve(accounts)).map(Grantee::to_string).collect()
+        let approvers = set.iter().filter(|subject| subject.is_listed_approver(accounts));
+        approvers.map(Grantee::to_string).collect()
     };
     (named(&certain), named(&(&approving - &certain)))
 }

@@ -70,9 +70,9 @@ impl Grantee {
         }
     }
 
-    /// Whether an approval by this subject counts, so that a list of approvers names it.
+    /// Whether a list of approvers names this subject.
     /// `accounts`: the service accounts whose approvals count.
-    pub fn can_approve(&self, accounts: &[String]) -> bool {
+    pub fn is_listed_approver(&self, accounts: &[String]) -> bool {
         match self {
             // Names with this prefix belong to components of Kubernetes.
             Self::User(name) => !name.starts_with("system:"),

@@ -1,5 +1,5 @@
-//! Changes that happen without any action of the user: a blocking user is Terminating or a Job
-//! that will finish, an approval expires, a pause ends.
+//! Changes of a verdict that happen without any action: a blocking user is Terminating, or is a
+//! Job that will finish; an approval expires; a Pause ends.
 
 use jiff::Timestamp;
 
@@ -9,7 +9,7 @@ use crate::decide::{Blocker, Cause, Decision, ObjectName, Verdict};
 /// A sentence for each known automatic change.
 pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
     let mut changes = Vec::new();
-    let deciding = verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
+    let deciding = verdict.deciding_blockers();
     for blocker in deciding.filter(|b| matches!(b.decision, Decision::Deny | Decision::Hold)) {
         let causes = blocker.causes.iter();
         changes.extend(causes.filter_map(|cause| cause_end(world, blocker, cause)));

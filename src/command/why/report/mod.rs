@@ -54,8 +54,8 @@ pub struct WhyReport {
     /// does not, or was not asked: for files and Terminating objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_otherwise: Option<String>,
-    /// The warnings of the API server, if its answer replaces the verdict, and why policies are not
-    /// enforced.
+    /// Why policies are not enforced. If the answer of the API server replaces the verdict, also
+    /// its warnings.
     warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     blockers: Vec<ExplainedBlocker>,
@@ -71,12 +71,12 @@ pub struct WhyReport {
     /// required, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     may_approve: Option<Vec<String>>,
-    /// Who can approve as well if they may create approvals.
+    /// Further subjects that can approve, if they may create approvals.
     may_approve_if_creating: Vec<String>,
     /// Whether you can approve. Absent if no approval is required, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     you_may: Option<bool>,
-    /// Known automatic changes.
+    /// Known automatic changes of the verdict.
     automatic: Vec<String>,
     /// The approvals that allow the delete.
     approvals: Vec<String>,
@@ -157,8 +157,8 @@ struct ExplainedBlocker {
 struct CauseReport {
     /// The message.
     says: String,
-    /// The user, by the owner that the policy means, or by the topmost owner. Absent if the
-    /// cause is not a use, and if the API server reports it (`says` names it).
+    /// The owner of the user that the policy selects, else the topmost one. Absent if the
+    /// cause is not a use, or if the API server reports it (`says` names it).
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Object>,
     /// The dependent of that owner that uses the object. Absent if the owner itself uses it.
@@ -223,7 +223,7 @@ impl SharedReads {
         let leader = async { Leader::from_lease(&session.leader().await) };
         let webhooks = async {
             let (client, name) = (&session.caller.client, &session.installation.name);
-            // Files may be a part of the cluster.
+            // Files may contain only a part of the cluster.
             match session.asks_files() {
                 true => Webhooks::default(),
                 false => Webhooks::read(client, name).await,
@@ -409,11 +409,9 @@ fn needed_approvers(
             (vec![need], holding_policies(world, &target.object_ref))
         }
         false => {
-            let deciding = verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
-            (
-                needed_approvals(verdict),
-                deciding.flat_map(|blocker| policies_of(world, blocker)).collect(),
-            )
+            let deciding = verdict.deciding_blockers();
+            let policies = deciding.flat_map(|blocker| policies_of(world, blocker)).collect();
+            (needed_approvals(verdict), policies)
         }
     };
     let terms = ApprovalTerms::all(policies.iter().map(|policy| &policy.approval));

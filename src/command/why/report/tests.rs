@@ -51,7 +51,6 @@ fn who_asks_and_who_needs_it_have_names_of_their_own() {
         text(&report).lines().next(),
         Some("configmap \"settings\" can be deleted now by alice")
     );
-    // It is the verdict of a belay that lives.
     let text = text(&report);
     assert!(text.contains("belay has no leader: "), "{text}");
     // Text that users write into an object can't control the terminal.
