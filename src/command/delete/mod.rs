@@ -139,9 +139,9 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         state = wait_for_leftovers(&plan, state, &selection, began + timeout).await?;
     }
     let timeout = timeout.saturating_sub(began.elapsed());
-    let read = Instant::now();
+    let read_at = Instant::now();
     let expiry = async || {
-        let end = state.me.now.saturating_add(read.elapsed() + timeout);
+        let end = state.me.now.saturating_add(read_at.elapsed() + timeout);
         let end = end.map_or(i64::MAX, |end| end.as_second());
         preflight::expiry(&state, &selection, end).await
     };

@@ -122,7 +122,7 @@ async fn check_verdicts(state: &DeletionState, selection: &Selection, preflight:
     }
 }
 
-/// Why the deletion could stop half-way: at this time, in seconds since 1970, the approvals of a
+/// Why the deletion could stop half-way: at `end`, in seconds since 1970, the approvals of a
 /// later wave have expired, or a Pause has ended.
 pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> Option<String> {
     let DeletionState { inspection, plan, .. } = state;

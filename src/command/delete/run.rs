@@ -16,7 +16,7 @@ use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuer
 use crate::command::screen::progress;
 use crate::command::wait::{Waiter, explain};
 
-/// How often to read the cluster again because an object changed just before its DELETE.
+/// The maximum number of reads of the cluster because an object changed just before its DELETE.
 const MAX_CHANGES: usize = 10;
 
 /// A deletion in progress.

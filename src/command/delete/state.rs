@@ -101,9 +101,9 @@ impl DeletionState {
     /// The objects to wait for before the next DELETE, because their deletion began before: objects
     /// of the plan that a controller is still deleting, and users of an object to delete.
     /// Admission would deny the DELETE of what they use.
-    pub fn leftovers(&self, plan: &DeletionPlan) -> Vec<PlannedObject> {
+    pub fn leftovers(&self, first_plan: &DeletionPlan) -> Vec<PlannedObject> {
         let graph = &self.inspection.graph;
-        let planned: HashSet<Uid> = plan
+        let planned: HashSet<Uid> = first_plan
             .objects()
             .chain(self.plan.objects())
             .map(|one| Uid::new(&one.object.uid))
@@ -125,13 +125,13 @@ impl DeletionState {
                 id: Some(id),
             })
         };
-        let leftovers = plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
+        let leftovers = first_plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
         leftovers.chain(users.into_iter().filter_map(user)).collect()
     }
 
     /// The propagation of the DELETE of an object, as the impact assumes it: the namespace
-    /// controller deletes content with Background, and the API server custom resources with
-    /// their default.
+    /// controller deletes content with Background, and the API server deletes custom resources
+    /// with their default.
     pub fn propagation(&self, id: NodeId, cascade: Cascade) -> Option<PropagationPolicy> {
         if self.inspection.targets.contains(&id) {
             return Some(cascade.into());

@@ -7,7 +7,7 @@ use crate::cluster::{DeleteResponse, shortened};
 use crate::command::inspect::{PlannedObject, READ_WHOLE};
 use crate::objects::{ApiError, Object, Uid, without_controls};
 
-/// How often to send a DELETE again while a controller writes the object.
+/// The maximum number of DELETEs while a controller writes the object.
 const MAX_ATTEMPTS: usize = 20;
 
 /// The result of a DELETE.
@@ -72,8 +72,8 @@ pub async fn delete(
     Ok(DeleteOutcome::Changed)
 }
 
-/// The resourceVersion of an object whose fields with a meaning for the plan are the same. Of a
-/// volume, a claim or a Service, the metadata is not all that counts.
+/// The resourceVersion of an object whose fields with a meaning for the plan are the same. `None`
+/// if they changed, and for the kinds of [`READ_WHOLE`], whose spec counts too.
 fn unchanged_version(
     state: &DeletionState,
     planned: &PlannedObject,
