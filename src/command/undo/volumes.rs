@@ -1,7 +1,9 @@
 //! The volumes of the saved claims. They keep their data until the new claims are bound to them.
 
+use serde_json::json;
 use tokio::time::Instant;
 
+use super::manifest::{OLD_RECLAIM_POLICY, annotate};
 use super::record::SavedVolume;
 use super::restore::{POLL, Undo, all_done};
 use crate::command::CommandError;
@@ -43,13 +45,15 @@ impl Undo<'_> {
         if *now == policy {
             return Ok(());
         }
+        let old = claim_uid.is_none().then(|| now.as_str().unwrap_or_default());
         let bound = claim_uid.map(|uid| operations::test(&["spec", "claimRef", "uid"], uid));
         let patch = vec![
             operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
             operations::test(RECLAIM_POLICY, now.clone()),
             operations::replace(RECLAIM_POLICY, policy),
         ];
-        self.patch(&object, bound.into_iter().chain(patch).collect()).await?;
+        let noted = annotate(&current, OLD_RECLAIM_POLICY, old);
+        self.patch(&object, bound.into_iter().chain(patch).chain(noted).collect()).await?;
         progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
         Ok(())
     }
@@ -69,8 +73,10 @@ impl Undo<'_> {
             )));
         };
         let claim_ref = &current["spec"]["claimRef"];
-        let is_same = |field: &str, value: &str| claim_ref[field] == value;
-        if !is_same("namespace", &claim.namespace) || !is_same("name", &claim.name) {
+        // An administrator may have cleared it.
+        let is_free = claim_ref.is_null();
+        let reserved_for = (claim_ref["namespace"].as_str(), claim_ref["name"].as_str());
+        if !is_free && reserved_for != (Some(&claim.namespace), Some(&claim.name)) {
             return Err(CommandError::Refused(format!(
                 "volume {} is reserved for another claim",
                 volume.name
@@ -80,19 +86,31 @@ impl Undo<'_> {
             let text = format!("volume {} is deleted already", volume.name);
             return Err(CommandError::Refused(text));
         }
-        // Without a uid it is reserved already.
-        let Some(uid) = claim_ref["uid"].as_str() else { return Ok(()) };
-        let patch = vec![
-            operations::test(&["spec", "claimRef", "uid"], uid),
-            operations::remove(&["spec", "claimRef", "uid"]),
-            operations::replace(RECLAIM_POLICY, "Retain"),
-        ];
+        let mut patch = match claim_ref["uid"].as_str() {
+            Some(uid) => vec![
+                operations::test(&["spec", "claimRef", "uid"], uid),
+                operations::remove(&["spec", "claimRef", "uid"]),
+            ],
+            None if is_free => {
+                let version = &current["metadata"]["resourceVersion"];
+                let reserved = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "namespace": claim.namespace, "name": claim.name});
+                vec![
+                    operations::test(&["metadata", "resourceVersion"], version.clone()),
+                    operations::add(&["spec", "claimRef"], reserved),
+                ]
+            }
+            // It is reserved already.
+            None => return Ok(()),
+        };
+        patch.push(operations::replace(RECLAIM_POLICY, "Retain"));
         self.patch(&object, patch).await?;
         progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
         Ok(())
     }
 
     pub(super) async fn wait_until_bound(&self, claim: &Object) -> Result<(), CommandError> {
+        let mut is_silent = true;
         loop {
             let read = self.read(claim).await?;
             match read.as_ref().and_then(|claim| claim["status"]["phase"].as_str()) {
@@ -104,7 +122,12 @@ impl Undo<'_> {
                         claim.typed
                     )));
                 }
-                _ => tokio::time::sleep(POLL).await,
+                _ => {
+                    if std::mem::take(&mut is_silent) {
+                        progress(&format!("waiting until {} is Bound", claim.typed));
+                    }
+                    tokio::time::sleep(POLL).await;
+                }
             }
         }
     }
