@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::kinds::is_last;
-use super::manifest::{ACCOUNT_UID, OLD_RECLAIM_POLICY, is_token_secret, manifest};
+use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
 use super::record::{
     LostObject, SavedObject, SavedVolume, UndoRecord, ignore_option, is_of_others,
 };
@@ -315,48 +315,6 @@ impl<'i> Reading<'i> {
         })?;
         let uid = node.uid().to_string();
         Ok(whole.filter(|whole| whole["metadata"]["uid"] == uid.as_str()))
-    }
-
-    /// The volume of a claim with this manifest.
-    async fn volume(
-        &self,
-        object: &Object,
-        manifest: &Value,
-    ) -> Result<Option<SavedVolume>, CommandError> {
-        let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
-        if !object.is_of(CLAIMS) || name.is_empty() {
-            return Ok(None);
-        }
-        let kinds = &self.inspection.graph.kinds;
-        let Some(kind) = kinds.find("", "PersistentVolume") else { return Ok(None) };
-        let volume = self.caller.object(kinds.info(kind), "", name).await;
-        let volume = volume.map_err(|why| {
-            CommandError::Remote(format!(
-                "cannot read volume {name}: {why}; without it, the data would be lost; next: have an \
-                 administrator run the undo"
-            ))
-        })?;
-        let volume = volume.filter(|of| of["spec"]["claimRef"]["uid"] == object.uid.as_str());
-        let is_deleted = |of: &Value| of["metadata"]["deletionTimestamp"].is_string();
-        let is_own = !self.is_namespace() && !is_of_others(self.object, &object.namespace);
-        if is_own && volume.as_ref().is_some_and(is_deleted) {
-            return Err(CommandError::Refused(format!(
-                "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
-                 the undo could not bind a new claim to it; next: keep the claim, and copy the data \
-                 to another volume",
-                object.typed
-            )));
-        }
-        Ok(volume.map(|volume| SavedVolume {
-            name: name.to_owned(),
-            claim_uid: object.uid.clone(),
-            // An interrupted undo may have set another policy.
-            reclaim_policy: volume["metadata"]["annotations"][OLD_RECLAIM_POLICY]
-                .as_str()
-                .or(volume["spec"]["persistentVolumeReclaimPolicy"].as_str())
-                .unwrap_or("Retain")
-                .to_owned(),
-        }))
     }
 
     /// Refuses to begin without the rights to finish.

@@ -113,7 +113,7 @@ impl Undo<'_> {
             let typed = format!("new dependents of {}", record.target.typed);
             self.fail(restored, &Object { typed, ..Object::default() }, error);
         }
-        for object in record.dependents().map(|saved| &saved.object) {
+        for SavedObject { object, .. } in record.dependents() {
             if let Some(why) = self.not_kept.get(&object.uid) {
                 self.fail(restored, object, why);
             }
@@ -186,15 +186,12 @@ impl Undo<'_> {
                 Some(owner)
             });
             for owner in owners.collect::<Vec<_>>() {
-                match self.attach(object, &uid, owner).await {
-                    Ok(()) => {}
-                    Err(_) if self.not_kept.contains_key(&object.uid) => {}
-                    Err(error)
-                        if self.record.is_of_namespace() && self.record.is_of_others(object) =>
-                    {
-                        progress(&format!("warning: {error}"));
+                let Err(error) = self.attach(object, &uid, owner).await else { continue };
+                match self.record.is_of_others(object) {
+                    true => progress(&format!("warning: {error}")),
+                    false => {
+                        restored.failed.push(LostObject::new(object, &error.to_string()));
                     }
-                    Err(error) => restored.failed.push(LostObject::new(object, &error.to_string())),
                 }
             }
         }

@@ -1,18 +1,63 @@
 //! The volumes of the saved claims. They keep their data until the new claims are bound to them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::manifest::{OLD_RECLAIM_POLICY, annotate};
-use super::record::SavedVolume;
+use super::read::Reading;
+use super::record::{SavedVolume, is_of_others};
 use super::restore::{POLL, Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
-use crate::objects::operations;
+use crate::objects::{CLAIMS, operations};
 
 /// The path of the reclaim policy of a volume.
 const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
+
+impl Reading<'_> {
+    /// The volume of a claim with this manifest.
+    pub(super) async fn volume(
+        &self,
+        object: &Object,
+        manifest: &Value,
+    ) -> Result<Option<SavedVolume>, CommandError> {
+        let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
+        if !object.is_of(CLAIMS) || name.is_empty() {
+            return Ok(None);
+        }
+        let kinds = &self.inspection.graph.kinds;
+        let Some(kind) = kinds.find("", "PersistentVolume") else { return Ok(None) };
+        let volume = self.caller.object(kinds.info(kind), "", name).await;
+        let volume = volume.map_err(|why| {
+            CommandError::Remote(format!(
+                "cannot read volume {name}: {why}; without it, the data would be lost; next: have an \
+                 administrator run the undo"
+            ))
+        })?;
+        let volume = volume.filter(|of| of["spec"]["claimRef"]["uid"] == object.uid.as_str());
+        let is_deleted = |of: &Value| of["metadata"]["deletionTimestamp"].is_string();
+        let is_own = !self.is_namespace() && !is_of_others(self.object, &object.namespace);
+        if is_own && volume.as_ref().is_some_and(is_deleted) {
+            return Err(CommandError::Refused(format!(
+                "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
+                 the undo could not bind a new claim to it; next: keep the claim, and copy the data \
+                 to another volume",
+                object.typed
+            )));
+        }
+        Ok(volume.map(|volume| SavedVolume {
+            name: name.to_owned(),
+            claim_uid: object.uid.clone(),
+            // An interrupted undo may have set another policy.
+            reclaim_policy: volume["metadata"]["annotations"][OLD_RECLAIM_POLICY]
+                .as_str()
+                .or(volume["spec"]["persistentVolumeReclaimPolicy"].as_str())
+                .unwrap_or("Retain")
+                .to_owned(),
+        }))
+    }
+}
 
 impl Undo<'_> {
     /// Keeps the data of all volumes. A volume that can't be changed delays no other.

@@ -128,18 +128,20 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_ends_late_delays_no_ot
     let old = read(plane, &ns, "cm/settings");
     let child = owner("ConfigMap", "settings", uid(&old));
     let owned = |owners: Vec<Value>| json!({"metadata": {"ownerReferences": owners}});
-    plane.apply(&kept("child").with(owned(vec![child.clone()]))).unwrap();
+    for name in ["child", "other"] {
+        plane.apply(&kept(name).with(owned(vec![child.clone()]))).unwrap();
+    }
     let old_child = read(plane, &ns, "cm/child");
     let owners = owned(vec![child, owner("ConfigMap", "child", uid(&old_child))]);
     plane.apply(&secret("token").with_namespace(&ns).with(owners)).unwrap();
     let token = read(plane, &ns, "secret/token");
-    for name in ["cm/settings", "cm/child"] {
+    for name in ["cm/settings", "cm/child", "cm/other"] {
         delete(plane, &ns, name);
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the end");
     free(plane, &ns, "cm/settings");
     let is_new = |now: Option<&Value>| match now.ok_or("it does not exist")? {
         now if uid(now) != uid(&old) => Ok(now.clone()),
@@ -147,7 +149,18 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_ends_late_delays_no_ot
     };
     let new = plane.api().wait(("cm/settings", &ns), LIMIT, is_new).unwrap();
     assert_eq!(uid(&read(plane, &ns, "cm/child")), uid(&old_child));
-    free(plane, &ns, "cm/child");
+    // It waits for both at once.
+    let mut line = String::new();
+    while !["waiting for the end", "configmaps/child", "configmaps/other"]
+        .iter()
+        .all(|part| line.contains(part))
+    {
+        line.clear();
+        assert_ne!(progress.read_line(&mut line).unwrap(), 0);
+    }
+    for name in ["cm/child", "cm/other"] {
+        free(plane, &ns, name);
+    }
     assert!(undo.wait().unwrap().success());
     let now = read(plane, &ns, "secret/token");
     assert_eq!(uid(&now), uid(&token));
