@@ -280,7 +280,7 @@ impl<'i> Reading<'i> {
                 .is_some_and(|of| of.is_recreated || why_irreversible(node.info()).is_some());
             let is_limited = stays || is_others(&saved.object);
             if is_final || is_limited && !is_small(&saved.manifest) {
-                saved.manifest = Value::Null;
+                saved.manifest = known.map_or(Value::Null, |known| known.manifest.clone());
             }
             found.objects.push(saved);
         }

@@ -150,6 +150,10 @@ fn a_detached_claim_that_is_deleted_meanwhile_is_restored() {
     let folder = tempfile::tempdir().unwrap();
     let (volume, file) = detached_claim(plane, &ns, &folder);
     delete_gone(plane, &ns, "pvc/data");
+    // An administrator clears the reservation of the volume.
+    let free_volume = json!({"spec": {"claimRef": null}});
+    let name = format!("pv/{}", text(&volume));
+    plane.api().patch(&name, "", &free_volume).unwrap().success().unwrap();
     free(plane, &ns, "sts/web");
     let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
