@@ -10,7 +10,7 @@ use std::time::Duration;
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, annotate, manifest};
 use super::read::build_record;
@@ -200,9 +200,9 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// The objects that a waiter awaits.
-    fn awaited<'o>(&self, objects: &'o [Object]) -> Result<Vec<Awaited<'o>>, CommandError> {
-        objects.iter().map(|object| Ok(awaited(self.info(object)?, object))).collect()
+    /// The objects that a waiter awaits. An object whose kind is not served does not exist.
+    fn awaited<'o>(&self, objects: &'o [Object]) -> Vec<Awaited<'o>> {
+        objects.iter().filter_map(|of| Some(awaited(self.info(of).ok()?, of))).collect()
     }
 
     /// Watches all objects that end, and keeps their states.
@@ -211,11 +211,10 @@ impl Undo<'_> {
         self.watch(waiter, &ending).await
     }
 
-    /// Watches these objects. An object whose kind is not served does not exist.
+    /// Watches these objects. Later than the time limit, their states are unknown.
     async fn watch(&self, waiter: &Waiter, objects: &[Object]) -> Result<(), CommandError> {
-        let served = objects.iter().filter_map(|of| Some(awaited(self.info(of).ok()?, of)));
-        let served: Vec<Awaited<'_>> = served.collect();
-        timeout_at(self.deadline, waiter.watch(&served)).await.unwrap_or(Ok(()))
+        let waiting = self.awaited(objects);
+        timeout_at(self.deadline, waiter.watch(&waiting)).await.unwrap_or(Ok(()))
     }
 
     /// Ends the deletion of the old object, and waits for that. Returns what still exists at the end of
@@ -230,7 +229,7 @@ impl Undo<'_> {
             }
         }
         progress(&format!("waiting for the end of {}", all_typed(&objects)));
-        let waiting = self.awaited(&objects)?;
+        let waiting = self.awaited(&objects);
         let mut deleted = Vec::new();
         let remaining = tokio::select! {
             remaining = waiter.wait(waiting, &mut deleted) => remaining,
@@ -240,7 +239,9 @@ impl Undo<'_> {
             // The watches receive the last states of its content a moment later.
             let content = self.record.ending().map(|saved| saved.object.clone());
             let content: Vec<Object> = content.filter(|of| !objects.contains(of)).collect();
-            waiter.wait(self.awaited(&content)?, &mut deleted).await;
+            let waiting = waiter.wait(self.awaited(&content), &mut deleted);
+            // A watch may have failed, for example if the server of its kind ran in the Namespace.
+            let _elapsed = timeout(SEARCH_INTERVAL, waiting).await;
         }
         self.save_changes(waiter)?;
         Ok(remaining)
@@ -258,7 +259,7 @@ impl Undo<'_> {
         }
         self.watch(waiter, objects).await?;
         progress(&format!("waiting for the end of {}", all_typed(objects)));
-        let remaining = waiter.wait(self.awaited(objects)?, &mut Vec::new()).await;
+        let remaining = waiter.wait(self.awaited(objects), &mut Vec::new()).await;
         self.save_changes(waiter)?;
         Ok(remaining)
     }
