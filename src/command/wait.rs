@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use super::CommandError;
@@ -38,12 +39,22 @@ impl Waiter {
         Self { removals: Removals::new(client), cluster, deadline }
     }
 
+    /// A waiter that keeps the last states of the objects.
+    pub fn with_states(client: kube::Client, cluster: ClusterArguments, deadline: Instant) -> Self {
+        Self { removals: Removals::with_states(client), cluster, deadline }
+    }
+
+    /// Takes the states of the objects that have changed since the last call.
+    pub fn take_states(&self) -> Vec<Value> {
+        self.removals.take_states()
+    }
+
     pub fn cluster(&self) -> ClusterArguments {
         self.cluster.clone()
     }
 
     /// Watches these objects as well, before their DELETE.
-    pub async fn watch(&mut self, objects: &[Awaited<'_>]) -> Result<(), CommandError> {
+    pub async fn watch(&self, objects: &[Awaited<'_>]) -> Result<(), CommandError> {
         let awaited: Vec<_> = objects.iter().map(|(_, awaited)| awaited.clone()).collect();
         let watched = self.removals.watch(&awaited).await;
         watched.map_err(|(kind, why)| {

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::watcher::{WatchServer, WatchSink, WatchTarget, watch};
 use crate::cluster::api::{self, Detail};
-use crate::objects::{ApiError, KindInfo, Object, Uid, Unreadable, full_name};
+use crate::objects::{
+    ApiError, KindInfo, Object, Uid, Unreadable, full_name, read_without_managed_fields,
+};
 use crate::timing::Timing;
 
 /// The time between two reads of an object that the user may read, but not watch.
@@ -31,11 +34,12 @@ pub struct Removals {
     client: kube::Client,
     server: WatchServer,
     state: Arc<State>,
-    tasks: HashMap<Place, JoinHandle<()>>,
+    tasks: Mutex<HashMap<Place, JoinHandle<()>>>,
 }
 
-#[derive(Default)]
 struct State {
+    /// What the watches receive. Only whole objects are kept.
+    detail: Detail,
     places: Mutex<HashMap<Place, PlaceState>>,
     changed: Notify,
 }
@@ -50,15 +54,26 @@ struct PlaceState {
     existing: Option<HashSet<Uid>>,
     /// The last error before the first list.
     error: Option<ApiError>,
+    /// The new states of the awaited objects.
+    seen: HashMap<Uid, String>,
 }
 
 impl PlaceState {
     /// Adds objects to wait for. Until they are read, a polled object counts as existing.
-    fn add(&mut self, objects: Vec<AwaitedObject>) {
+    fn add(&mut self, mut objects: Vec<AwaitedObject>) {
+        let known: HashSet<Uid> = self.awaited.iter().map(|object| object.uid).collect();
+        objects.retain(|object| !known.contains(&object.uid));
         if let (true, Some(existing)) = (self.polled, &mut self.existing) {
             existing.extend(objects.iter().map(|object| object.uid));
         }
         self.awaited.extend(objects);
+    }
+
+    /// Keeps the state of an awaited object.
+    fn keep(&mut self, uid: Uid, json: &str) {
+        if self.awaited.iter().any(|object| object.uid == uid) {
+            self.seen.insert(uid, json.to_owned());
+        }
     }
 
     /// Stores the result of reading the first `count` objects.
@@ -84,12 +99,31 @@ pub struct AwaitedObject {
 impl Removals {
     /// No watches yet.
     pub fn new(client: kube::Client) -> Self {
+        Self::with_detail(client, Detail::Metadata)
+    }
+
+    /// No watches yet. They keep each new state of the objects, also the last one.
+    pub fn with_states(client: kube::Client) -> Self {
+        Self::with_detail(client, Detail::Whole)
+    }
+
+    fn with_detail(client: kube::Client, detail: Detail) -> Self {
         let server = WatchServer::new(client.clone(), Timing::default());
-        Self { client, server, state: Arc::default(), tasks: HashMap::new() }
+        let (places, changed) = (Mutex::default(), Notify::default());
+        let state = Arc::new(State { detail, places, changed });
+        Self { client, server, state, tasks: Mutex::default() }
+    }
+
+    /// Takes the states of the objects that have changed since the last call. An object of a list may
+    /// have neither apiVersion nor kind.
+    pub fn take_states(&self) -> Vec<Value> {
+        let mut places = self.state.places.lock();
+        let seen = places.values_mut().flat_map(|place| place.seen.drain());
+        seen.filter_map(|(_, json)| read_without_managed_fields(&json).ok()).collect()
     }
 
     /// Watches these objects as well. Returns when the state of all of them is known.
-    pub async fn watch(&mut self, objects: &[AwaitedObject]) -> Result<(), (String, ApiError)> {
+    pub async fn watch(&self, objects: &[AwaitedObject]) -> Result<(), (String, ApiError)> {
         let mut by_place: HashMap<Place, Vec<AwaitedObject>> = HashMap::new();
         for object in objects {
             let place = place(&object.info, &object.namespace);
@@ -99,7 +133,7 @@ impl Removals {
             let Some(info) = objects.first().map(|object| object.info.clone()) else { continue };
             self.state.places.lock().entry(place.clone()).or_default().add(objects);
             let (client, server) = (self.client.clone(), self.server.clone());
-            self.tasks.entry(place).or_insert_with_key(|place| {
+            self.tasks.lock().entry(place).or_insert_with_key(|place| {
                 tokio::spawn(watch_or_poll(client, server, self.state.clone(), place.clone(), info))
             });
         }
@@ -142,7 +176,7 @@ impl Removals {
 
 impl Drop for Removals {
     fn drop(&mut self) {
-        self.tasks.values().for_each(JoinHandle::abort);
+        self.tasks.get_mut().values().for_each(JoinHandle::abort);
     }
 }
 
@@ -156,7 +190,7 @@ async fn watch_or_poll(
 ) {
     let forbidden = Arc::new(Notify::new());
     let namespace = place.2.clone();
-    let target = WatchTarget { info, detail: Detail::Metadata, labels: "", namespace };
+    let target = WatchTarget { info, detail: state.detail, labels: "", namespace };
     let sink = RemovalSink {
         state: state.clone(),
         place: place.clone(),
@@ -178,8 +212,11 @@ async fn watch_or_poll(
         let mut existing = HashSet::new();
         let mut error = None;
         for AwaitedObject { info, namespace, name, uid } in &objects {
-            match api::object(&client, info, namespace, name, Detail::Metadata).await {
-                Ok(Some(json)) if read_uid(&json) == Some(*uid) => drop(existing.insert(*uid)),
+            match api::object(&client, info, namespace, name, state.detail).await {
+                Ok(Some(json)) if read_uid(&json) == Some(*uid) => {
+                    existing.insert(*uid);
+                    state.keep(&place, *uid, &json);
+                }
                 Ok(_) => {}
                 Err(why) => error = Some(why),
             }
@@ -192,6 +229,15 @@ async fn watch_or_poll(
         }
         state.changed.notify_waiters();
         tokio::time::sleep(POLL).await;
+    }
+}
+
+impl State {
+    /// Keeps the state of an object, if objects are read as a whole.
+    fn keep(&self, place: &Place, uid: Uid, json: &str) {
+        if let (Detail::Whole, Some(place)) = (self.detail, self.places.lock().get_mut(place)) {
+            place.keep(uid, json);
+        }
     }
 }
 
@@ -209,6 +255,13 @@ struct RemovalSink {
 }
 
 impl RemovalSink {
+    /// Reads the uid of an object, and keeps its state.
+    fn read(&self, json: &str) -> Option<Uid> {
+        let uid = read_uid(json)?;
+        self.state.keep(&self.place, uid, json);
+        Some(uid)
+    }
+
     fn update(&self, change: impl FnOnce(&mut PlaceState)) {
         if let Some(state) = self.state.places.lock().get_mut(&self.place) {
             change(state);
@@ -223,7 +276,7 @@ impl WatchSink for RemovalSink {
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.listed.extend(read_uid(json));
+        self.listed.extend(self.read(json));
         Ok(())
     }
 
@@ -234,7 +287,7 @@ impl WatchSink for RemovalSink {
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
         if let (Some(uid), Some(state)) =
-            (read_uid(json), self.state.places.lock().get_mut(&self.place))
+            (self.read(json), self.state.places.lock().get_mut(&self.place))
         {
             state.existing.get_or_insert_default().insert(uid);
         }
@@ -242,7 +295,7 @@ impl WatchSink for RemovalSink {
     }
 
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
-        if let Some(uid) = read_uid(json) {
+        if let Some(uid) = self.read(json) {
             self.update(|state| {
                 if let Some(existing) = &mut state.existing {
                     existing.remove(&uid);
@@ -291,7 +344,7 @@ mod tests {
             name: name.to_owned(),
             uid: Uid::new(name),
         };
-        let mut removals = Removals::new(client);
+        let removals = Removals::new(client);
         for name in ["one", "two"] {
             removals.watch(&[gizmo(name)]).await.unwrap();
             assert!(removals.exists(&gizmo(name)), "{name}");

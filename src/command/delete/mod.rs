@@ -213,7 +213,7 @@ async fn wait_for_leftovers(
     }
     let names: Vec<&str> = waiting.iter().map(|(object, _)| object.typed.as_str()).collect();
     progress(&format!("waiting for {}", names.join(", ")));
-    let mut waiter = Waiter::new(state.caller.client.clone(), selection.cluster.clone(), deadline);
+    let waiter = Waiter::new(state.caller.client.clone(), selection.cluster.clone(), deadline);
     waiter.watch(&waiting).await?;
     waiter.wait(waiting, &mut Vec::new()).await;
     DeletionState::read(selection).await

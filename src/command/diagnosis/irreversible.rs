@@ -4,7 +4,11 @@ use crate::objects::KindInfo;
 
 /// Kinds whose deletion can't be undone, each with the reason.
 const IRREVERSIBLE: &[(&str, &str, &str)] = &[
-    ("", "pods", "the kubelet stops its containers, and its controller creates another one"),
+    (
+        "",
+        "pods",
+        "the kubelet stops its containers, and a controller, if it has one, creates another one",
+    ),
     ("", "nodes", "the kubelet registers its Node again; next: restart the kubelet of the node"),
     (
         "",

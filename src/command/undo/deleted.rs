@@ -1,105 +1,206 @@
-//! The objects that are deleted with the target.
+//! The objects that end with the target and must come back.
+//!
+//! These are the target, its Terminating dependents, and the Terminating claims of the Pods that end
+//! with them or that the undo stops: without their Pods, these claims are deleted.
 
 use std::collections::{HashMap, HashSet};
 
-use super::kinds::is_recreated;
+use super::kinds::{is_recreated, is_workload};
 use super::read::Reading;
-use super::record::{DetachedDependent, LostObject};
+use super::record::{LostObject, SavedObject, is_of_others};
+use super::workloads::controller_of;
 use crate::command::diagnosis::why_irreversible;
-use crate::graph::Node;
-use crate::objects::Uid;
+use crate::graph::{Node, ObjectPhase};
+use crate::objects::{CLAIMS, Uid};
 
 /// The objects that are deleted with the target, as far as they exist.
 #[derive(Default)]
 pub(super) struct DeletedObjects<'g> {
     /// Those to create again.
     pub(super) saved: Vec<Node<'g>>,
-    /// The dependents that are not Terminating, each with the uids of its deleted owners.
-    pub(super) dependents: Vec<(Node<'g>, Vec<Uid>)>,
+    /// The dependents that are not Terminating.
+    pub(super) dependents: Vec<LiveDependent<'g>>,
     /// Those that nothing restores.
     pub(super) lost: Vec<LostObject>,
+    seen: HashSet<Uid>,
+    /// The deleted objects whose dependents matter, and whether each is created again.
+    owners: Vec<(Node<'g>, bool)>,
+    /// The place of each dependent in the list.
+    places: HashMap<Uid, usize>,
 }
 
-impl Reading<'_> {
+/// A dependent that is not Terminating.
+pub(super) struct LiveDependent<'g> {
+    pub(super) node: Node<'g>,
+    /// The uids of its deleted owners.
+    pub(super) owners: HashSet<String>,
+    /// Whether a controller creates it again.
+    pub(super) is_recreated: bool,
+}
+
+impl<'g> DeletedObjects<'g> {
+    fn save(&mut self, node: Node<'g>) {
+        if self.seen.insert(node.uid()) {
+            self.saved.push(node);
+            self.owners.push((node, true));
+        }
+    }
+
+    fn lose(&mut self, node: Node<'_>, lost: LostObject) {
+        self.seen.insert(node.uid());
+        self.lost.push(lost);
+    }
+
+    /// The uids of all deleted objects.
+    pub(super) fn uids(&self) -> HashSet<String> {
+        self.seen.iter().map(Uid::to_string).collect()
+    }
+
+    fn keep(&mut self, node: Node<'g>, owner: Node<'g>, is_recreated: bool) {
+        let place = *self.places.entry(node.uid()).or_insert(self.dependents.len());
+        if place == self.dependents.len() {
+            self.dependents.push(LiveDependent { node, owners: HashSet::new(), is_recreated });
+        }
+        if let Some(dependent) = self.dependents.get_mut(place) {
+            dependent.owners.insert(owner.uid().to_string());
+        }
+    }
+}
+
+impl<'i> Reading<'i> {
     /// The content of the Namespace, and the other dependents of the Namespace.
-    pub(super) fn content(&self) -> DeletedObjects<'_> {
+    pub(super) fn content(&self) -> DeletedObjects<'i> {
         let graph = &self.inspection.graph;
         let content = graph.objects_in_namespace(self.target.id());
         let mut content: Vec<_> = content.filter_map(|id| graph.get(id)).collect();
         content.sort_by_key(|node| node.kind());
-        let mut deleted = DeletedObjects { saved: vec![self.target], ..DeletedObjects::default() };
+        let mut deleted = DeletedObjects::default();
+        deleted.save(self.target);
         for node in content {
             if is_recreated(node.info(), node.name()) {
                 continue;
             }
             match why_irreversible(node.info()) {
-                Some(why) => deleted.lost.push(self.lost(node, why)),
-                None => deleted.saved.push(node),
+                Some(why) => deleted.lose(node, self.lost(node, why)),
+                None => deleted.save(node),
             }
         }
-        let saved: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
-        let others = graph.dependents(self.target).filter(|node| !saved.contains(&node.uid()));
-        for node in others {
+        for node in self.dependents(self.target) {
             match node.is_terminating() {
-                true => deleted.lost.push(self.lost(node, "it is deleted as a dependent")),
-                false => deleted.dependents.push((node, vec![self.target.uid()])),
+                _ if deleted.seen.contains(&node.uid()) => {}
+                true => deleted.lose(node, self.lost(node, "it is deleted as a dependent")),
+                false => deleted.keep(node, self.target, is_recreated(node.info(), node.name())),
             }
         }
         deleted
     }
 
-    /// The target, its direct and indirect dependents that are Terminating as well, and the other
-    /// dependents of these objects.
-    pub(super) fn deleted_with_target(&self, known: &[DetachedDependent]) -> DeletedObjects<'_> {
+    /// All objects that end with another target. `known`: the objects in the file.
+    pub(super) fn deleted_with_target(&self, known: &[SavedObject]) -> DeletedObjects<'i> {
         let graph = &self.inspection.graph;
         let is_token = |user: &Node<'_>| self.is_account() && user.info().resource == "secrets";
         let tokens = graph.users(self.target.id()).map(|user| user.node).filter(is_token);
-        let detached = known.iter().filter_map(|one| self.node(&one.object));
+        let detached =
+            known.iter().filter(|one| one.stays).filter_map(|one| self.node(&one.object));
         let detached = detached.filter(|node| node.is_terminating());
         let mut deleted = DeletedObjects::default();
-        deleted.saved.push(self.target);
-        deleted.saved.extend(tokens.chain(detached));
-        let mut seen: HashSet<Uid> = deleted.saved.iter().map(|node| node.uid()).collect();
-        // The place of each dependent in the list.
-        let mut places = HashMap::new();
-        // Each owner, and whether it is created again.
-        let mut owners: Vec<_> = deleted.saved.iter().map(|node| (*node, true)).collect();
+        std::iter::once(self.target).chain(tokens).chain(detached).for_each(|of| deleted.save(of));
+        let claims = self.terminating_claims();
         let mut next = 0;
-        while let Some((owner, is_restored)) = owners.get(next).copied() {
-            next += 1;
-            for node in graph.dependents(owner) {
-                // An editor of another namespace can write such a reference.
-                let namespace = self.target.namespace();
-                if !namespace.is_empty() && node.namespace() != namespace {
-                    continue;
+        loop {
+            while let Some((owner, is_restored)) = deleted.owners.get(next).copied() {
+                next += 1;
+                self.add_dependents(owner, is_restored, &mut deleted);
+            }
+            let used = used_claims(&claims, &deleted.seen);
+            if used.is_empty() {
+                return deleted;
+            }
+            used.into_iter().for_each(|claim| deleted.save(claim));
+        }
+    }
+
+    fn add_dependents(&self, owner: Node<'i>, is_restored: bool, deleted: &mut DeletedObjects<'i>) {
+        for node in self.dependents(owner) {
+            let is_recreated =
+                is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
+            if !node.is_terminating() {
+                if is_restored || !is_recreated {
+                    deleted.keep(node, owner, is_recreated);
                 }
-                let is_recreated =
-                    is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
-                if !node.is_terminating() {
-                    if is_restored || !is_recreated {
-                        let place = places.entry(node.uid()).or_insert(deleted.dependents.len());
-                        match deleted.dependents.get_mut(*place) {
-                            Some((_, owners)) => owners.push(owner.uid()),
-                            None => deleted.dependents.push((node, vec![owner.uid()])),
-                        }
-                    }
-                    continue;
-                }
-                if !seen.insert(node.uid()) {
-                    continue;
-                }
-                let recreated = is_recreated.then_some("its controller creates it again");
-                let why = why_irreversible(node.info()).or(recreated);
-                match why {
-                    Some(why) => deleted.lost.push(self.lost(node, why)),
-                    None => deleted.saved.push(node),
-                }
+                continue;
+            }
+            let recreated = is_recreated.then_some("its controller creates it again");
+            let Some(why) = why_irreversible(node.info()).or(recreated) else {
+                deleted.save(node);
+                continue;
+            };
+            if !deleted.seen.contains(&node.uid()) {
+                deleted.lose(node, self.lost(node, why));
                 // A new Pod has new ephemeral claims.
                 if node.info().group_resource() != ("", "pods") {
-                    owners.push((node, why.is_none()));
+                    deleted.owners.push((node, false));
                 }
             }
         }
-        deleted
     }
+
+    /// The dependents of an object that it can own. Any user can write its uid into a reference with
+    /// another kind or name, and the garbage collector does not follow such a reference.
+    fn dependents(&self, owner: Node<'i>) -> impl Iterator<Item = Node<'i>> + use<'_, 'i> {
+        let inspection: &'i _ = self.inspection;
+        inspection.graph.dependents(owner).filter(move |node| {
+            let namespace = node.namespace();
+            let is_others = is_of_others(self.object, namespace);
+            // An editor of another namespace can write a reference to a namespaced object.
+            let is_possible = !is_others || self.target.namespace().is_empty();
+            is_possible
+                && !(is_others && self.ignored_namespaces.iter().any(|one| one == namespace))
+                && node.existing_owners().any(|existing| existing.id() == owner.id())
+        })
+    }
+
+    /// The Terminating claims in the namespace of the target, each with the Pods and workloads that use
+    /// it. Those of generic ephemeral volumes are deleted with their Pods.
+    fn terminating_claims(&self) -> Vec<(Node<'i>, Vec<Node<'i>>)> {
+        let graph = &self.inspection.graph;
+        let namespace = self.target.namespace_node().into_iter();
+        let objects = namespace.flat_map(|namespace| graph.objects_in_namespace(namespace));
+        let claims = objects.filter_map(|id| graph.get(id)).filter(|node| {
+            let mut users = graph.users(node.id());
+            node.info().group_resource() == CLAIMS
+                && node.is_terminating()
+                && !users.any(|user| user.path().ends_with(".ephemeral"))
+        });
+        let with_users = |claim: Node<'i>| {
+            let users = graph.users(claim.id()).map(|user| user.node).filter(|user| {
+                match user.info().group_resource() {
+                    ("", "pods") => user.phase() == ObjectPhase::Active,
+                    _ => is_workload(user.info()),
+                }
+            });
+            (claim, users.collect())
+        };
+        claims.map(with_users).collect()
+    }
+}
+
+/// The claims that Pods and workloads use which end, or which the undo stops because they use one of
+/// the deleted claims.
+fn used_claims<'g>(claims: &[(Node<'g>, Vec<Node<'g>>)], deleted: &HashSet<Uid>) -> Vec<Node<'g>> {
+    // The Pod, and its workload if that uses the claim itself.
+    let users = |users: &[Node<'g>]| -> Vec<Uid> {
+        let workload = |user: &Node<'g>| controller_of(controller_of(*user));
+        let is_user = |node: &Node<'g>| users.iter().any(|user| user.id() == node.id());
+        let workloads = users.iter().map(workload).filter(is_user);
+        users.iter().copied().chain(workloads).map(Node::uid).collect()
+    };
+    let is_deleted = |claim: &Node<'_>| deleted.contains(&claim.uid());
+    let (ending, others): (Vec<_>, Vec<_>) =
+        claims.iter().partition(|(claim, _)| is_deleted(claim));
+    let mut stopped = deleted.clone();
+    stopped.extend(ending.into_iter().flat_map(|(_, of)| users(of)));
+    let others =
+        others.into_iter().filter(|(_, of)| users(of).iter().any(|uid| stopped.contains(uid)));
+    others.map(|(claim, _)| *claim).collect()
 }

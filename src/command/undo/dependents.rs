@@ -1,13 +1,11 @@
 //! The dependents of the deleted object. Without an owner reference to it, the garbage collector
 //! leaves them.
 
-use std::collections::HashMap;
-
 use kube::api::PatchParams;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::read::read_new;
-use super::record::{DetachedDependent, LostObject};
+use super::read::{Found, read_new};
+use super::record::{LostObject, SavedObject};
 use super::restore::{Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
@@ -24,14 +22,14 @@ impl Undo<'_> {
         self.save_new().await?;
         // An earlier attempt may have failed.
         let mut failures = Vec::from_iter(self.retain_volumes().await.err());
-        for dependent in self.record.dependents.clone() {
+        // Those of others last.
+        let mut dependents: Vec<SavedObject> = self.record.dependents().cloned().collect();
+        dependents.sort_by_key(|dependent| self.record.is_of_others(&dependent.object));
+        for dependent in dependents {
             match self.detach_one(&dependent, false).await {
-                Err(error) if self.is_of_others(&dependent.object) => {
+                Err(error) if self.record.is_of_others(&dependent.object) => {
                     progress(&format!("warning: {error}"));
-                    // Any tenant can make a Namespace the owner of objects.
-                    if !self.record.is_of_namespace() {
-                        self.not_kept.insert(dependent.object.uid.clone(), error.to_string());
-                    }
+                    self.not_kept.insert(dependent.object.uid.clone(), error.to_string());
                 }
                 Err(error) => failures.push(error),
                 Ok(()) => drop(self.not_kept.remove(&dependent.object.uid)),
@@ -47,45 +45,39 @@ impl Undo<'_> {
     /// Adds new dependents to the file, before they lose their owner reference, and dependents that
     /// have become Terminating since.
     async fn save_new(&mut self) -> Result<(), CommandError> {
-        let new = read_new(&self.record, self.cluster.clone()).await?;
-        if new.objects.is_empty() && new.dependents.is_empty() {
+        let Found { objects, volumes, lost } = read_new(&self.record, self.cluster.clone()).await?;
+        if objects.is_empty() && volumes.is_empty() {
             return Ok(());
         }
         let mut record = self.record.clone();
-        record.dependents.extend(new.dependents);
-        record.volumes.extend(new.volumes);
-        record.add(new.objects);
+        record.volumes.extend(volumes);
+        record.add(objects);
         let is_known = |new: &LostObject| record.lost.iter().any(|one| one.object == new.object);
-        let lost: Vec<_> = new.lost.into_iter().filter(|new| !is_known(new)).collect();
+        let lost: Vec<_> = lost.into_iter().filter(|new| !is_known(new)).collect();
         record.lost.extend(lost);
         record.replace(self.path)?;
         self.record = record;
         Ok(())
     }
 
-    /// Whether a user of another namespace may have made this dependent of a cluster-scoped object. It
-    /// must not stop the undo.
-    pub(super) fn is_of_others(&self, dependent: &Object) -> bool {
-        let target = &self.record.target;
-        let own = if target.resource == "namespaces" { &target.name } else { &target.namespace };
-        !dependent.namespace.is_empty() && dependent.namespace != *own
-    }
-
-    /// Removes one owner reference; with `dry_run`, only asks whether that is allowed.
+    /// Removes the owner references of a dependent to deleted objects; with `dry_run`, only asks whether
+    /// that is allowed.
     pub(super) async fn detach_one(
         &self,
-        dependent: &DetachedDependent,
+        dependent: &SavedObject,
         dry_run: bool,
     ) -> Result<(), CommandError> {
-        let DetachedDependent { object, reference } = dependent;
+        let object = &dependent.object;
         let Some(current) = self.read(object).await? else { return Ok(()) };
-        let uid = reference["uid"].as_str().unwrap_or_default();
         let mut patch = Vec::new();
         // From the end, because each removal changes the later places.
-        for index in owner_indexes(&current, uid).into_iter().rev() {
-            let place = ["metadata", "ownerReferences", &index.to_string()];
-            patch.push(operations::test(&[&place[..], &["uid"]].concat(), uid));
-            patch.push(operations::remove(&place));
+        for (index, owner) in owners(&current).iter().enumerate().rev() {
+            if dependent.owners.iter().any(|lost| lost["uid"] == owner["uid"]) {
+                let place = ["metadata", "ownerReferences", &index.to_string()];
+                patch
+                    .push(operations::test(&[&place[..], &["uid"]].concat(), owner["uid"].clone()));
+                patch.push(operations::remove(&place));
+            }
         }
         if patch.is_empty() {
             return Ok(());
@@ -104,18 +96,14 @@ impl Undo<'_> {
         uid: &str,
         reference: Value,
     ) -> Result<(), CommandError> {
-        let owner = reference["uid"].as_str().unwrap_or_default();
         for attempt in 1.. {
             let Some(object) = self.read(dependent).await? else { return Ok(()) };
-            if object["metadata"]["uid"] != uid || !owner_indexes(&object, owner).is_empty() {
+            let has_owner = owners(&object).iter().any(|owner| owner["uid"] == reference["uid"]);
+            if object["metadata"]["uid"] != uid || has_owner {
                 return Ok(());
             }
             let version = &object["metadata"]["resourceVersion"];
-            let mut owners = object["metadata"]["ownerReferences"].clone();
-            match owners.as_array_mut() {
-                Some(owners) => owners.push(reference.clone()),
-                None => owners = json!([reference]),
-            }
+            let owners = [owners(&object), std::slice::from_ref(&reference)].concat();
             let patch = vec![
                 operations::test(&["metadata", "resourceVersion"], version.clone()),
                 operations::add(&["metadata", "ownerReferences"], owners),
@@ -130,38 +118,8 @@ impl Undo<'_> {
         progress(&format!("added the owner reference to {}", dependent.typed));
         Ok(())
     }
-
-    /// The owner references to restored objects, each with its object and the uid of that object.
-    pub(super) fn owner_references<'r>(
-        &'r self,
-        uids: &'r HashMap<&str, String>,
-    ) -> Vec<(&'r Object, &'r str, Value)> {
-        let renewed = |reference: &Value| {
-            let new = uids.get(reference["uid"].as_str()?)?;
-            let mut reference = reference.clone();
-            reference["uid"] = new.as_str().into();
-            Some(reference)
-        };
-        let dependents = self.record.dependents.iter().filter_map(|dependent| {
-            let object = &dependent.object;
-            Some((object, object.uid.as_str(), renewed(&dependent.reference)?))
-        });
-        let saved = self
-            .record
-            .objects
-            .iter()
-            .filter_map(|saved| Some((saved, uids.get(saved.object.uid.as_str())?.as_str())));
-        let saved = saved.flat_map(|(saved, uid)| {
-            let owners = saved.owners.iter().filter_map(renewed);
-            owners.map(move |owner| (&saved.object, uid, owner))
-        });
-        dependents.chain(saved).collect()
-    }
 }
 
-/// The places of the owner references with this uid.
-fn owner_indexes(object: &Value, uid: &str) -> Vec<usize> {
-    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    let indexes = owners.enumerate().filter(|(_, owner)| owner["uid"] == uid);
-    indexes.map(|(index, _)| index).collect()
+fn owners(object: &Value) -> &[Value] {
+    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
 }

@@ -59,28 +59,40 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The claims of saved StatefulSets that are deleted already.
-    pub(super) fn claims_of_templates(&self, found: &Found) -> Vec<Object> {
+    /// The claims of saved StatefulSets that are deleted already, each with whether it has existed. The
+    /// controller creates the claims of a Pod when the Pods before it are ready, or all at once.
+    pub(super) fn claims_of_templates(&self, found: &Found) -> Vec<(Object, bool)> {
         let graph = &self.inspection.graph;
+        let exists = |kind, namespace: &str, name: &str| {
+            graph.object_by_ref(&ObjectRef::new(kind, namespace, name)).is_some()
+        };
         let mut missing = Vec::new();
-        for SavedObject { object, manifest, .. } in &found.objects {
-            if !object.is_of(STATEFUL_SETS) {
-                continue;
-            }
+        for SavedObject { object: Object { namespace, name: set, .. }, manifest, .. } in
+            found.objects.iter().filter(|of| !of.stays && of.object.is_of(STATEFUL_SETS))
+        {
             // Its status may not count a Pod that is deleted already.
             let spec = &manifest["spec"];
-            let replicas = spec["replicas"].as_u64().unwrap_or(1);
+            let replicas = spec["replicas"].as_u64().unwrap_or(1).min(MAX_REPLICAS);
             let start = spec["ordinals"]["start"].as_u64().unwrap_or_default();
             let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
-            for template in templates.filter_map(|one| one["metadata"]["name"].as_str()) {
-                for index in 0..replicas.min(MAX_REPLICAS) {
-                    let ordinal = start.saturating_add(index);
-                    let name = format!("{}{ordinal}", claim_prefix(template, &object.name));
-                    let claim = ObjectRef::new(CLAIMS, &object.namespace, &name);
-                    if graph.object_by_ref(&claim).is_none() {
-                        missing.push(Object::of(&claim, &graph.kinds));
-                    }
-                }
+            let templates: Vec<&str> =
+                templates.filter_map(|one| one["metadata"]["name"].as_str()).collect();
+            // From the end: a claim or Pod shows that those before it have existed.
+            let mut has_existed = spec["podManagementPolicy"] == "Parallel";
+            for index in (0..replicas).rev() {
+                let ordinal = start.saturating_add(index);
+                let pod = format!("{set}-{ordinal}");
+                let claims = templates.iter().map(|template| claim_prefix(template, set));
+                let claims: Vec<String> =
+                    claims.map(|prefix| format!("{prefix}{ordinal}")).collect();
+                let (existing, absent): (Vec<_>, Vec<_>) =
+                    claims.iter().partition(|claim| exists(CLAIMS, namespace, claim));
+                has_existed |=
+                    index == 0 || !existing.is_empty() || exists(("", "pods"), namespace, &pod);
+                missing.extend(absent.into_iter().map(|claim| {
+                    let claim = ObjectRef::new(CLAIMS, namespace, claim);
+                    (Object::of(&claim, &graph.kinds), has_existed)
+                }));
             }
         }
         missing
@@ -92,7 +104,8 @@ impl Reading<'_> {
         let saved = found.objects.iter().map(|saved| saved.object.typed.as_str());
         let mut known: HashSet<String> = saved.map(str::to_owned).collect();
         let mut missing = Vec::new();
-        for user in found.objects.iter().filter_map(|saved| self.node(&saved.object)) {
+        let ending = found.objects.iter().filter(|saved| !saved.stays);
+        for user in ending.filter_map(|saved| self.node(&saved.object)) {
             let needed = user.uses().iter().filter(|edge| {
                 edge.strength == Strength::Needs && edge.qualifier == EdgeQualifier::None
             });
@@ -148,6 +161,8 @@ impl Reading<'_> {
         });
         let volume =
             SavedVolume { name: volume_name, claim_uid: uid, reclaim_policy: "Retain".to_owned() };
-        Some((SavedObject { object, manifest, owners: Vec::new(), is_last: false }, volume))
+        let saved =
+            SavedObject { object, manifest, owners: Vec::new(), is_last: false, stays: false };
+        Some((saved, volume))
     }
 }

@@ -33,15 +33,21 @@ pub fn is_scalable(info: &KindInfo) -> bool {
     is_one_of(SCALABLE, info)
 }
 
+/// Whether the objects of this kind are workloads of Kubernetes.
+pub fn is_workload(info: &KindInfo) -> bool {
+    let KindInfo { group, resource, .. } = info;
+    matches!(group.as_str(), "apps" | "batch") || resource == "replicationcontrollers"
+}
+
 fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {
     kinds.contains(&info.group_resource())
 }
 
 /// Whether an object of this kind is created last: its controller would create missing claims, and
-/// a quota could refuse other objects.
+/// a quota or limit could refuse other objects.
 pub fn is_last(info: &KindInfo) -> bool {
     let KindInfo { group, resource, .. } = info;
-    matches!(group.as_str(), "apps" | "batch")
-        || ["replicationcontrollers", "resourcequotas"].contains(&resource.as_str())
+    is_workload(info)
+        || ["resourcequotas", "limitranges"].contains(&resource.as_str())
         || !Kinds::is_built_in(group, resource)
 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use json_patch::PatchOperation;
 use serde_json::{Value, json};
 
 use crate::cluster::RELEASE_REQUESTED;
 use crate::hold::TOKEN;
-use crate::objects::is_hold;
+use crate::objects::{Kinds, is_hold, operations, split_api_version};
 
 /// The annotation of a created object with the uid of the deleted one.
 pub const RESTORED_FROM: &str = "belay.dev/restored-from";
@@ -15,6 +16,11 @@ pub const RESTORED_FROM: &str = "belay.dev/restored-from";
 /// own objects by it. The uid alone is no proof, because other users know it; they see the marker
 /// only after the creation.
 pub const RESTORED_BY: &str = "belay.dev/restored-by";
+
+/// The annotations of a workload and of a volume that an undo changes, with the old value. A new undo
+/// without the file of an interrupted one restores that value as well.
+pub const OLD_REPLICAS: &str = "belay.dev/undo-replicas";
+pub const OLD_RECLAIM_POLICY: &str = "belay.dev/undo-reclaim-policy";
 
 /// The annotations of a token with the name and the uid of its ServiceAccount.
 pub const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
@@ -50,6 +56,7 @@ const STALE_ANNOTATIONS: &[&str] = &[
     "pv.kubernetes.io/bound-by-controller",
     TOKEN,
     RELEASE_REQUESTED,
+    OLD_REPLICAS,
 ];
 
 /// The manifest of an object without what belongs to the deleted object, and its owner references to
@@ -57,7 +64,11 @@ const STALE_ANNOTATIONS: &[&str] = &[
 pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Value, Vec<Value>) {
     let mut owners = Vec::new();
     let Some(fields) = object.as_object_mut() else { return (object, owners) };
-    fields.remove("status");
+    let version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    // The API server ignores the status of a new custom resource only if it is a subresource.
+    if Kinds::is_built_in_group(split_api_version(version).0) {
+        fields.remove("status");
+    }
     let is_namespace = fields.get("kind").is_some_and(|kind| kind == "Namespace");
     if is_namespace {
         fields.remove("spec");
@@ -111,6 +122,26 @@ pub fn without_token(manifest: &mut Value) {
     };
     remove(&mut manifest["metadata"]["annotations"], &[ACCOUNT_UID]);
     remove(&mut manifest["data"], &["token", "ca.crt", "namespace"]);
+}
+
+/// The operations that set an annotation to this value, or remove it.
+pub fn annotate(object: &Value, name: &str, value: Option<&str>) -> Vec<PatchOperation> {
+    let path = &["metadata", "annotations"];
+    let annotations = &object["metadata"]["annotations"];
+    match value {
+        Some(value) if annotations.is_object() => {
+            vec![operations::add(&[&path[..], &[name]].concat(), value)]
+        }
+        Some(value) => {
+            let version = &object["metadata"]["resourceVersion"];
+            let unchanged = operations::test(&["metadata", "resourceVersion"], version.clone());
+            vec![unchanged, operations::add(path, json!({name: value}))]
+        }
+        None if annotations[name].is_string() => {
+            vec![operations::remove(&[&path[..], &[name]].concat())]
+        }
+        None => Vec::new(),
+    }
 }
 
 /// Keeps entries of a list in the metadata, and removes an empty list.

@@ -21,7 +21,7 @@ mod restore;
 mod volumes;
 mod workloads;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -82,6 +82,10 @@ pub struct UndoArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     timeout: Duration,
 
+    /// Don't save or keep the dependents of a cluster-scoped object in this namespace
+    #[arg(long, value_name = "NAME", value_parser = place::namespace)]
+    ignore_namespace: Vec<String>,
+
     #[command(flatten)]
     confirm: ConfirmArguments,
 
@@ -100,15 +104,20 @@ pub fn run(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
 async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, CommandError> {
     let UndoArguments { target, namespace, resume, out, dry_run, timeout, output, cluster, .. } =
         arguments;
-    let output = output.output;
+    let (output, ignored) = (output.output, arguments.ignore_namespace);
     let (record, path) = match &resume {
-        Some(path) => (UndoRecord::read(path)?, path.clone()),
+        Some(path) => {
+            let mut record = UndoRecord::read(path)?;
+            record.ignore(ignored);
+            (record, path.clone())
+        }
         None => {
             let arguments =
                 TargetArguments { targets: target, namespace, cluster: cluster.clone() };
             let target = arguments.read_one().await?;
+            let target = target.document();
             let marker = random_hex().map_err(|why| CommandError::Remote(why.to_string()))?;
-            let record = read::build_record(target.document(), cluster.clone(), &marker).await?;
+            let record = read::build_record(&target, cluster.clone(), &marker, &ignored).await?;
             let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
             (record, path)
         }
@@ -137,6 +146,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         deadline: Instant::now() + timeout,
         not_kept: HashMap::new(),
         search_error: None,
+        changed: HashSet::new(),
     };
     if resume.is_none() {
         undo.check().await?;
@@ -160,6 +170,8 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     if resume.is_none() {
         undo.record.create(&path)?;
         progress(&format!("saved {}", path.display()));
+    } else {
+        undo.record.replace(&path)?;
     }
     let outcome = undo.run().await;
     let record = undo.record;

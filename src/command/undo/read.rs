@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::kinds::is_last;
 use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
-use super::record::{DetachedDependent, LostObject, SavedObject, SavedVolume, UndoRecord};
+use super::record::{
+    LostObject, SavedObject, SavedVolume, UndoRecord, ignore_option, is_of_others,
+};
 use crate::cluster::Caller;
 use crate::command::CommandError;
 use crate::command::diagnosis::why_irreversible;
@@ -16,48 +18,51 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::Node;
-use crate::objects::{ApiError, CLAIMS, ObjectRef, Uid, full_name, is_hold};
+use crate::objects::{CLAIMS, ObjectRef, full_name, is_hold, split_api_version};
+
+/// The limit of the manifests of objects that stay or that belong to others. They are saved in case
+/// that they are deleted nevertheless, and any tenant can make more of them.
+const MAX_OTHERS: usize = 16 << 20;
 
 /// Builds the record of the undo of one object, with this marker.
 pub async fn build_record(
-    target: Object,
+    target: &Object,
     cluster: ClusterArguments,
     marker: &str,
+    ignored_namespaces: &[String],
 ) -> Result<UndoRecord, CommandError> {
     let options = cluster.kubectl_options();
-    let inspection = inspect(&target, cluster).await?;
-    let reading = Reading::new(&inspection, &target)?.ok_or_else(|| just_deleted(&target))?;
-    reading.record(target, marker, &options).await
+    let inspection = inspect(target, cluster).await?;
+    let reading = Reading::new(&inspection, target, ignored_namespaces)?;
+    reading.ok_or_else(|| just_deleted(target))?.record(marker, &options).await
 }
 
-/// Reads what the file does not contain yet: new dependents of the saved objects, and dependents that
-/// have become Terminating since. Nothing if the target is deleted.
+/// Reads what the file does not contain yet: new objects, dependents that have changed, and dependents
+/// that have become Terminating since. Nothing if the target is deleted.
 pub async fn read_new(
     record: &UndoRecord,
     cluster: ClusterArguments,
 ) -> Result<Found, CommandError> {
     let inspection = inspect(&record.target, cluster).await?;
-    let Some(reading) = Reading::new(&inspection, &record.target)? else {
-        return Ok(Found::default());
-    };
+    let reading = Reading::new(&inspection, &record.target, &record.ignored_namespaces)?;
+    let Some(reading) = reading else { return Ok(Found::default()) };
     reading.require_complete()?;
-    let mut found = reading.find(&record.marker, &record.dependents).await?;
-    let saved = |uid: &str| record.objects.iter().any(|known| known.object.uid == uid);
-    found.objects.retain(|new| !saved(&new.object.uid));
+    let mut found = reading.find(&record.marker, &record.objects).await?;
+    found.objects.retain(|new| {
+        let mut known = record.objects.iter().filter(|known| known.object.uid == new.object.uid);
+        known.all(|known| known.stays && known != new)
+    });
     found.volumes.retain(|new| record.volumes.iter().all(|known| known.name != new.name));
-    found.dependents.retain(|new| !record.dependents.contains(new));
     Ok(found)
 }
 
 /// What an undo restores and keeps.
 #[derive(Default)]
 pub struct Found {
-    /// The objects to create again.
+    /// The objects to create again, and their dependents that are not Terminating.
     pub objects: Vec<SavedObject>,
     /// The volumes of the claims among them.
     pub volumes: Vec<SavedVolume>,
-    /// The dependents of these objects that are not Terminating.
-    pub dependents: Vec<DetachedDependent>,
     /// The Terminating objects that nothing restores.
     pub lost: Vec<LostObject>,
 }
@@ -73,39 +78,45 @@ pub(super) struct Reading<'i> {
     pub(super) caller: Caller,
     pub(super) inspection: &'i Inspection,
     pub(super) target: Node<'i>,
+    /// The target as an object of the report.
+    pub(super) object: &'i Object,
+    pub(super) ignored_namespaces: &'i [String],
 }
 
 impl<'i> Reading<'i> {
     /// `None` if the target does not exist any longer.
-    fn new(inspection: &'i Inspection, target: &Object) -> Result<Option<Self>, CommandError> {
+    fn new(
+        inspection: &'i Inspection,
+        object: &'i Object,
+        ignored_namespaces: &'i [String],
+    ) -> Result<Option<Self>, CommandError> {
         let no_cluster = || CommandError::usage("undo needs a cluster");
         let (caller, _) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let node = inspection.targets.first().and_then(|id| inspection.graph.get(*id));
-        let node = node.filter(|node| node.uid().to_string() == target.uid);
-        Ok(node.map(|target| Self { caller, inspection, target }))
+        let node = node.filter(|node| node.uid().to_string() == object.uid);
+        Ok(node.map(|target| Self { caller, inspection, target, object, ignored_namespaces }))
     }
 
     /// `options`: kubectl options for the command to suggest.
-    async fn record(
-        &self,
-        target: Object,
-        marker: &str,
-        options: &str,
-    ) -> Result<UndoRecord, CommandError> {
-        self.refuse_irreversible(&target)?;
+    async fn record(&self, marker: &str, options: &str) -> Result<UndoRecord, CommandError> {
+        let target = self.object;
+        self.refuse_irreversible(target)?;
         self.require_complete()?;
         let cluster = ClusterIdentity::read(self.inspection).await;
         let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
         let mut found = self.find(marker, &[]).await?;
         if found.objects.first().is_none_or(|first| first.object.uid != target.uid) {
-            return Err(just_deleted(&target));
+            return Err(just_deleted(target));
         }
-        let (workloads, pods) = match self.is_namespace() {
-            // They are saved themselves.
+        self.require_saved(&found.objects)?;
+        let (workloads, pods) = match target.namespace.is_empty() {
+            // Those of a Namespace are saved themselves, and others belong to others.
             true => (Vec::new(), Vec::new()),
             false => self.workloads(&found.objects, options).await?,
         };
-        let mut missing_claims = self.claims_of_templates(&found);
+        let of_templates = self.claims_of_templates(&found);
+        let mut missing_claims: Vec<Object> =
+            of_templates.iter().map(|(claim, _)| claim.clone()).collect();
         if self.is_namespace() {
             let missing = self.missing(&found);
             let (claims, others): (Vec<_>, Vec<_>) =
@@ -116,15 +127,17 @@ impl<'i> Reading<'i> {
         if self.is_namespace() || !missing_claims.is_empty() {
             self.add_released_claims(marker, &mut missing_claims, &mut found).await?;
         }
-        let Found { objects, volumes, dependents, lost } = found;
-        let mut nodes = objects.iter().filter_map(|saved| self.node(&saved.object));
+        missing_claims.retain(|claim| !of_templates.contains(&(claim.clone(), false)));
+        let Found { objects, volumes, lost } = found;
+        let ending = objects.iter().filter(|saved| !saved.stays);
+        let mut nodes = ending.filter_map(|saved| self.node(&saved.object));
         let is_held = nodes.any(|node| node.finalizers().iter().any(is_hold));
         let mut record = UndoRecord {
             cluster,
-            target,
+            target: target.clone(),
             marker: marker.to_owned(),
+            ignored_namespaces: self.ignored_namespaces.to_vec(),
             objects,
-            dependents,
             volumes,
             workloads,
             pods,
@@ -214,44 +227,62 @@ impl<'i> Reading<'i> {
         (node.uid().to_string() == object.uid).then_some(node)
     }
 
-    /// Finds what to restore and what to keep. `known`: the dependents in the file; those that
-    /// have become Terminating since have lost their owner reference.
-    async fn find(&self, marker: &str, known: &[DetachedDependent]) -> Result<Found, CommandError> {
+    /// Refuses to begin without the manifests of all objects that end.
+    fn require_saved(&self, objects: &[SavedObject]) -> Result<(), CommandError> {
+        let too_large = objects.iter().find(|saved| !saved.stays && saved.manifest.is_null());
+        let Some(SavedObject { object, .. }) = too_large else { return Ok(()) };
+        Err(CommandError::Refused(format!(
+            "cannot save {}: the dependents in other namespaces have more than {} MiB; nothing was \
+             changed; next: wait for their end{}",
+            object.typed,
+            MAX_OTHERS >> 20,
+            ignore_option(self.object, object)
+        )))
+    }
+
+    /// Finds what to restore and what to keep. `known`: the objects in the file. Those of them that
+    /// have become Terminating since have lost their owner references.
+    async fn find(&self, marker: &str, known: &[SavedObject]) -> Result<Found, CommandError> {
         let mut deleted = match self.is_namespace() {
             true => self.content(),
             false => self.deleted_with_target(known),
         };
+        let ids = deleted.uids();
         let mut found = Found { lost: std::mem::take(&mut deleted.lost), ..Found::default() };
-        let ids: HashSet<String> =
-            deleted.saved.iter().map(|node| node.uid().to_string()).collect();
-        for node in &deleted.saved {
-            match self.whole(*node).await? {
-                Some(whole) if self.is_saved(&whole) => {
-                    let mut saved = self.saved(*node, whole, &ids, marker);
-                    let detached = known.iter().filter(|one| one.object.uid == saved.object.uid);
-                    saved.owners.extend(detached.map(|one| one.reference.clone()));
-                    found.volumes.extend(self.volume(&saved.object, &saved.manifest).await?);
-                    found.objects.push(saved);
-                }
-                Some(_) => {}
-                None => {
-                    found.lost.push(self.lost(*node, "it was deleted while the command read it"))
-                }
+        let is_others = |object: &Object| is_of_others(self.object, &object.namespace);
+        let limited = known.iter().filter(|one| one.stays || is_others(&one.object));
+        let mut left = MAX_OTHERS.saturating_sub(limited.map(|one| size(&one.manifest)).sum());
+        let mut is_small = |manifest: &Value| {
+            left.checked_sub(size(manifest)).inspect(|rest| left = *rest).is_some()
+        };
+        // Those of others must not use up the limit.
+        deleted.dependents.sort_by_key(|of| is_of_others(self.object, of.node.namespace()));
+        let dependents = deleted.dependents.iter().map(|of| (of.node, Some(of)));
+        for (node, dependent) in deleted.saved.iter().map(|node| (*node, None)).chain(dependents) {
+            let stays = dependent.is_some();
+            let Some(whole) = self.whole(node).await? else {
+                let lost = self.lost(node, "it was deleted while the command read it");
+                found.lost.extend((!stays).then_some(lost));
+                continue;
+            };
+            if !stays && !self.is_saved(&whole) {
+                continue;
             }
-        }
-        for (node, owners) in deleted.dependents {
-            let Some(whole) = self.whole(node).await? else { continue };
-            let object = self.object(node);
+            let (manifest, owners) =
+                manifest(whole, marker, dependent.map_or(&ids, |of| &of.owners));
+            let (object, is_last) = (self.object(node), is_last(node.info()));
+            let mut saved = SavedObject { object, manifest, owners, is_last, stays };
+            let known = known.iter().find(|one| one.object.uid == saved.object.uid);
+            saved.add_owners(known.map_or(&[], |known| &known.owners));
             // It may become Terminating before it loses its owner.
-            found.volumes.extend(self.volume(&object, &whole).await?);
-            let references = whole["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-            for owner in owners.iter().map(Uid::to_string) {
-                let reference = references.clone().find(|one| one["uid"] == owner.as_str());
-                found.dependents.extend(reference.map(|reference| DetachedDependent {
-                    object: object.clone(),
-                    reference: reference.clone(),
-                }));
+            found.volumes.extend(self.volume(&saved.object, &saved.manifest).await?);
+            let is_final = dependent
+                .is_some_and(|of| of.is_recreated || why_irreversible(node.info()).is_some());
+            let is_limited = stays || is_others(&saved.object);
+            if is_final || is_limited && !is_small(&saved.manifest) {
+                saved.manifest = known.map_or(Value::Null, |known| known.manifest.clone());
             }
+            found.objects.push(saved);
         }
         Ok(found)
     }
@@ -272,75 +303,44 @@ impl<'i> Reading<'i> {
             || owners.any(|owner| owner["uid"] == uid.as_str())
     }
 
-    fn saved(
-        &self,
-        node: Node<'_>,
-        whole: Value,
-        ids: &HashSet<String>,
-        marker: &str,
-    ) -> SavedObject {
-        let (manifest, owners) = manifest(whole, marker, ids);
-        let is_last = is_last(node.info());
-        SavedObject { object: self.object(node), manifest, owners, is_last }
-    }
-
     pub(super) async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
         let read = self.caller.object(node.info(), node.namespace(), node.name()).await;
-        let whole = read.map_err(|why| unread(&self.object(node), &why))?;
+        let whole = read.map_err(|why| {
+            let object = self.object(node);
+            CommandError::Remote(format!(
+                "cannot read {}: {why}; next: have an administrator run the undo{}",
+                object.typed,
+                ignore_option(self.object, &object)
+            ))
+        })?;
         let uid = node.uid().to_string();
         Ok(whole.filter(|whole| whole["metadata"]["uid"] == uid.as_str()))
     }
 
-    /// The volume of a claim with this manifest.
-    async fn volume(
-        &self,
-        object: &Object,
-        manifest: &Value,
-    ) -> Result<Option<SavedVolume>, CommandError> {
-        let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
-        if !object.is_of(CLAIMS) || name.is_empty() {
-            return Ok(None);
-        }
-        let kinds = &self.inspection.graph.kinds;
-        let Some(kind) = kinds.find("", "PersistentVolume") else { return Ok(None) };
-        let volume = self.caller.object(kinds.info(kind), "", name).await;
-        let volume = volume.map_err(|why| {
-            CommandError::Remote(format!(
-                "cannot read volume {name}: {why}; without it, the data would be lost; next: have an \
-                 administrator run the undo"
-            ))
-        })?;
-        let volume = volume.filter(|of| of["spec"]["claimRef"]["uid"] == object.uid.as_str());
-        let is_deleted = |of: &Value| of["metadata"]["deletionTimestamp"].is_string();
-        if !self.is_namespace() && volume.as_ref().is_some_and(is_deleted) {
-            return Err(CommandError::Refused(format!(
-                "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
-                 the undo could not bind a new claim to it; next: keep the claim, and copy the data \
-                 to another volume",
-                object.typed
-            )));
-        }
-        Ok(volume.map(|volume| SavedVolume {
-            name: name.to_owned(),
-            claim_uid: object.uid.clone(),
-            reclaim_policy: volume["spec"]["persistentVolumeReclaimPolicy"]
-                .as_str()
-                .unwrap_or("Retain")
-                .to_owned(),
-        }))
-    }
-
     /// Refuses to begin without the rights to finish.
     async fn require_rights(&self, record: &UndoRecord) -> Result<(), CommandError> {
+        let kinds = &self.inspection.graph.kinds;
+        let owners = record.ending().flat_map(|saved| {
+            let owners = saved.manifest["metadata"]["ownerReferences"].as_array();
+            owners.into_iter().flatten().filter_map(|owner| {
+                let group = split_api_version(owner["apiVersion"].as_str()?).0;
+                let info = kinds.info(kinds.find(group, owner["kind"].as_str()?)?);
+                let namespace = if info.namespaced { &saved.object.namespace } else { "" };
+                Some(Object::of_kind(info, namespace, owner["name"].as_str()?))
+            })
+        });
+        let owners: Vec<Object> = owners.collect();
         let mut needed: Vec<(&str, &Object)> = Vec::new();
-        let objects = record.objects.iter().map(|saved| ("create", &saved.object));
-        let dependents = record.dependents.iter().map(|dependent| ("patch", &dependent.object));
+        let objects = record.ending().map(|saved| ("create", &saved.object));
+        let dependents = record.dependents().map(|saved| ("patch", &saved.object));
         let workloads = record.workloads.iter().map(|workload| ("patch", &workload.object));
         needed.extend(objects.chain(dependents).chain(workloads));
+        needed.extend(owners.iter().map(|owner| ("get", owner)));
         let volume = Object { resource: "persistentvolumes".to_owned(), ..Object::default() };
         needed.extend(record.volumes.first().map(|_| ("patch", &volume)));
         let mut asked = HashSet::new();
-        for (verb, Object { group, resource, namespace, .. }) in needed {
+        for (verb, object) in needed {
+            let Object { group, resource, namespace, .. } = object;
             // Rights in a Namespace that is created again end with it.
             let namespace = match self.target.object_ref().is_namespace() {
                 true => "",
@@ -354,7 +354,8 @@ impl<'i> Reading<'i> {
                 let kind = full_name(group, resource);
                 return Err(CommandError::Refused(format!(
                     "you may not {verb} {kind}, which the undo needs; nothing was changed; next: \
-                     have an administrator bind the RBAC verb {verb} on {kind}, or run the undo"
+                     have an administrator bind the RBAC verb {verb} on {kind}, or run the undo{}",
+                    ignore_option(self.object, object)
                 )));
             }
         }
@@ -374,9 +375,7 @@ fn just_deleted(target: &Object) -> CommandError {
     CommandError::Refused(format!("{} has just been deleted", target.typed))
 }
 
-fn unread(object: &Object, why: &ApiError) -> CommandError {
-    CommandError::Remote(format!(
-        "cannot read {}: {why}; next: have an administrator run the undo",
-        object.typed
-    ))
+/// The length of a manifest in the file, without line breaks.
+fn size(manifest: &Value) -> usize {
+    serde_json::to_vec(manifest).map_or(usize::MAX >> 1, |json| json.len())
 }

@@ -29,10 +29,11 @@ pub struct UndoRecord {
     pub marker: String,
     /// The object that the user names, with the uid of the deleted object.
     pub target: Object,
-    /// The objects to create again in this order: a Namespace first, and workloads last.
+    /// The namespaces whose dependents of a cluster-scoped target are ignored.
+    pub ignored_namespaces: Vec<String>,
+    /// The objects to create again in this order: a Namespace first, and workloads last. And their
+    /// dependents that stay.
     pub objects: Vec<SavedObject>,
-    /// The objects that lose their owner reference to a saved object meanwhile.
-    pub dependents: Vec<DetachedDependent>,
     /// The volumes of the saved claims.
     pub volumes: Vec<SavedVolume>,
     /// The workloads that would use the claim, or create it again.
@@ -48,28 +49,32 @@ pub struct UndoRecord {
     pub is_held: bool,
 }
 
-/// An object to create again.
+/// An object to create again, or a dependent of one that stays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedObject {
     /// The object, with its old uid.
     pub object: Object,
-    /// Its manifest, without the fields that the server sets.
+    /// Its manifest, without the fields that the server sets. Null if it is not created again.
     pub manifest: Value,
-    /// Its owner references to other saved objects. They are added when all objects exist.
+    /// Its owner references to deleted objects. They are added when all objects exist.
     pub owners: Vec<Value>,
     /// Whether it is created last, and only if all before it exist: a workload, a custom resource or
     /// a quota.
     pub is_last: bool,
+    /// Whether it is not Terminating: it loses these owner references meanwhile. It is created again
+    /// only if it is deleted nevertheless.
+    pub stays: bool,
 }
 
-/// A dependent of a saved object.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DetachedDependent {
-    pub object: Object,
-    /// This owner reference.
-    pub reference: Value,
+impl SavedObject {
+    /// Adds owner references that it has lost.
+    pub fn add_owners(&mut self, owners: &[Value]) {
+        let new =
+            owners.iter().filter(|one| self.owners.iter().all(|own| own["uid"] != one["uid"]));
+        let new: Vec<_> = new.cloned().collect();
+        self.owners.extend(new);
+    }
 }
 
 /// The volume of a claim.
@@ -107,10 +112,47 @@ impl LostObject {
 }
 
 impl UndoRecord {
-    /// Adds objects to create again.
+    /// Adds objects, or replaces them by their new states.
     pub fn add(&mut self, objects: Vec<SavedObject>) {
+        let new: HashSet<&str> = objects.iter().map(|saved| saved.object.uid.as_str()).collect();
+        self.objects.retain(|known| !new.contains(known.object.uid.as_str()));
         self.objects.extend(objects);
         self.sort();
+    }
+
+    /// The objects to create again.
+    pub fn ending(&self) -> impl Iterator<Item = &SavedObject> {
+        self.objects.iter().filter(|saved| !saved.stays)
+    }
+
+    /// The dependents that stay.
+    pub fn dependents(&self) -> impl Iterator<Item = &SavedObject> {
+        self.objects.iter().filter(|saved| saved.stays)
+    }
+
+    /// The uids of all objects that are deleted with the target.
+    pub fn deleted_uids(&self) -> HashSet<String> {
+        let lost = self.lost.iter().map(|lost| &lost.object);
+        self.ending().map(|saved| &saved.object).chain(lost).map(|of| of.uid.clone()).collect()
+    }
+
+    /// Ignores the dependents in other namespaces than that of the target.
+    pub fn ignore(&mut self, namespaces: Vec<String>) {
+        self.ignored_namespaces.extend(namespaces);
+        let Self { target, ignored_namespaces, objects, volumes, .. } = self;
+        objects.retain(|saved| {
+            let Object { uid, namespace, .. } = &saved.object;
+            let is_ignored =
+                is_of_others(target, namespace) && ignored_namespaces.contains(namespace);
+            volumes.retain(|volume| !is_ignored || volume.claim_uid != *uid);
+            !is_ignored
+        });
+    }
+
+    /// Whether a user of another namespace may have made this dependent of a cluster-scoped object. It
+    /// must not stop the undo.
+    pub fn is_of_others(&self, dependent: &Object) -> bool {
+        is_of_others(&self.target, &dependent.namespace)
     }
 
     /// Sorts the objects: a Namespace first, ServiceAccounts before their tokens, and workloads last.
@@ -121,8 +163,8 @@ impl UndoRecord {
         });
     }
 
-    /// The objects whose end the undo awaits: the target, its claims, and the tokens of a
-    /// ServiceAccount. The content of a Namespace ends before it. An editor can add other dependents
+    /// The objects whose end the undo awaits first: the target, the claims in its namespace, and the
+    /// tokens of a ServiceAccount. The content of a Namespace ends before it. An editor can add other dependents
     /// that never end.
     pub fn awaited(&self) -> Vec<Object> {
         let kinds: &[_] = match self.target.resource.as_str() {
@@ -130,10 +172,21 @@ impl UndoRecord {
             "serviceaccounts" => &[CLAIMS, ("", "secrets")],
             _ => &[CLAIMS],
         };
-        let others = self.objects.iter().map(|saved| &saved.object).filter(|object| {
-            object.uid != self.target.uid && kinds.iter().any(|kind| object.is_of(*kind))
+        let others = self.ending().map(|saved| &saved.object).filter(|object| {
+            object.uid != self.target.uid
+                && kinds.iter().any(|kind| object.is_of(*kind))
+                && !self.is_of_others(object)
         });
         std::iter::once(&self.target).chain(others).cloned().collect()
+    }
+
+    /// The record without what other users change all the time.
+    pub fn without_manifests(&self) -> Self {
+        let mut record = self.clone();
+        for saved in &mut record.objects {
+            saved.manifest = Value::Null;
+        }
+        record
     }
 
     /// Whether the target is a Namespace.
@@ -212,8 +265,7 @@ impl UndoRecord {
             .iter()
             .map(|volume| format!("volume {} may keep the reclaim policy Retain", volume.name));
         let dependents = self
-            .dependents
-            .iter()
+            .dependents()
             .map(|one| format!("{} may lack an owner reference", one.object.typed));
         let all: Vec<String> = workloads.chain(volumes).chain(dependents).collect();
         match all.is_empty() {
@@ -227,16 +279,17 @@ impl UndoRecord {
         let names = |objects: &mut dyn Iterator<Item = &Object>| {
             objects.map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
         };
-        let mut steps =
-            vec![format!("save {} in {}", counted(self.objects.len(), "object"), path.display())];
+        let mut steps = vec![format!(
+            "save {} in {}",
+            counted(self.ending().count(), "object"),
+            path.display()
+        )];
         let volumes: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
         let volumes = volumes.join(", ");
         if !volumes.is_empty() {
             steps.push(format!("keep the data: set the reclaim policy of {volumes} to Retain"));
         }
-        let mut seen = HashSet::new();
-        let dependents = self.dependents.iter().map(|one| &one.object);
-        let dependents = names(&mut dependents.filter(|object| seen.insert(object.uid.as_str())));
+        let dependents = names(&mut self.dependents().map(|one| &one.object));
         if !dependents.is_empty() {
             steps.push(format!("remove the owner reference from {dependents}"));
         }
@@ -244,7 +297,7 @@ impl UndoRecord {
         if !workloads.is_empty() {
             steps.push(format!("stop {workloads}: scale to 0 replicas"));
         }
-        let objects = names(&mut self.objects.iter().map(|one| &one.object));
+        let objects = names(&mut self.ending().map(|one| &one.object));
         let awaited = names(&mut self.awaited().iter());
         if self.is_held {
             steps.push(format!(
@@ -271,5 +324,20 @@ impl UndoRecord {
             steps.push(format!("restore the reclaim policy of {volumes}"));
         }
         steps
+    }
+}
+
+/// Whether an object in this namespace may belong to other users than the target. The namespace of a
+/// Namespace is its own.
+pub fn is_of_others(target: &Object, namespace: &str) -> bool {
+    let own = if target.resource == "namespaces" { &target.name } else { &target.namespace };
+    !namespace.is_empty() && namespace != own
+}
+
+/// The next step if a dependent of others prevents the undo; empty for another object.
+pub fn ignore_option(target: &Object, object: &Object) -> String {
+    match is_of_others(target, &object.namespace) {
+        true => format!(", or add --ignore-namespace {}", object.namespace),
+        false => String::new(),
     }
 }

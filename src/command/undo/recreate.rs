@@ -9,220 +9,277 @@ use tokio::time::Instant;
 use super::manifest::{
     ACCOUNT_NAME, RESTORED_BY, is_token_secret, without_allocated, without_token,
 };
-use super::record::{LostObject, SavedObject, SavedVolume};
+use super::record::{LostObject, SavedObject, SavedVolume, ignore_option};
 use super::restore::{POLL, Undo, UndoOutcome, failed};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
+use crate::command::wait::Waiter;
 use crate::objects::{ApiError, CLAIMS, split_api_version};
 
-/// The time limit of the wait for the ServiceAccount of one token, and for the end of one dependent.
+/// The time limit of the wait for the ServiceAccount of one token.
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 
 /// What is restored so far.
 #[derive(Default)]
-struct Restored<'r> {
-    /// The new uids of the restored objects, by their old ones.
-    uids: HashMap<&'r str, String>,
+struct Restored {
+    /// The uids of the restored objects, and of the dependents that exist, by their old ones.
+    uids: HashMap<String, String>,
     /// The objects that are not restored or not kept, each with the reason.
     failed: Vec<LostObject>,
     /// Whether a claim is missing. Its workloads would begin with empty volumes. If other objects
     /// are missing, Pods just wait.
     lacks_data: bool,
+    /// Whether the Namespace belongs to other users: nothing is restored into it.
+    is_taken: bool,
 }
 
-impl Restored<'_> {
-    fn fail(&mut self, object: &Object, why: &str) {
-        self.failed.push(LostObject::new(object, why));
-    }
-
-    /// A failure that concerns a claim.
-    fn lose(&mut self, claim: &Object, why: &str) {
-        self.lacks_data = true;
-        self.fail(claim, why);
-    }
+/// The state of an object after the attempt to restore it.
+enum Restoration {
+    /// It exists, with this uid.
+    Exists(String),
+    /// Its old object is still Terminating.
+    Late,
+    /// Another object has its name.
+    Taken,
+    /// It is left alone: a controller or a user creates it.
+    Left,
 }
 
 impl Undo<'_> {
-    /// Creates the saved objects again, and restores what the undo has changed.
-    pub(super) async fn restore_all(&self) -> Result<UndoOutcome, CommandError> {
+    /// Creates the saved objects again, and restores what the undo has changed: first the claims and
+    /// their workloads, and then the objects that end late.
+    pub(super) async fn restore_all(
+        &mut self,
+        waiter: &Waiter,
+    ) -> Result<UndoOutcome, CommandError> {
         if self.is_taken(&self.record.target).await? {
             return Ok(UndoOutcome::Taken);
         }
         let mut restored = Restored::default();
         self.find_losses(&mut restored).await?;
-        if !self.restore_objects(&mut restored).await? {
+        let late = self.restore_objects(&mut restored, |saved| !saved.is_last).await?;
+        if restored.is_taken {
             return Ok(UndoOutcome::Taken);
         }
+        let is_data = |of: &Object| of.is_of(CLAIMS) && !self.record.is_of_others(of);
+        let (claims, mut late): (Vec<_>, Vec<_>) = late.into_iter().partition(is_data);
+        self.restore_late(&mut restored, waiter, &claims).await?;
+        if restored.lacks_data {
+            for saved in self.record.ending().filter(|saved| saved.is_last) {
+                let why = "not created, because a claim above is missing";
+                self.fail(&mut restored, &saved.object, why);
+            }
+        } else {
+            late.extend(self.restore_objects(&mut restored, |saved| saved.is_last).await?);
+        }
         self.attach_all(&mut restored).await;
-        self.restore_reclaim_policies(&mut restored).await?;
+        self.restore_reclaim_policies(&mut restored, false).await;
         for workload in &self.record.workloads {
-            match restored.lacks_data {
-                true => restored
-                    .fail(&workload.object, "not scaled up, because a claim above is missing"),
-                false => self.scale(&workload.object, workload.replicas).await?,
+            if restored.lacks_data {
+                let why = "not scaled up, because a claim above is missing";
+                self.fail(&mut restored, &workload.object, why);
+            } else {
+                self.scale(&workload.object, workload.replicas).await?;
             }
         }
+        let (others, own): (Vec<_>, Vec<_>) =
+            late.into_iter().partition(|object| self.record.is_of_others(object));
+        self.restore_late(&mut restored, waiter, &own).await?;
+        for object in &others {
+            self.fail(&mut restored, object, "it still exists");
+        }
+        self.restore_reclaim_policies(&mut restored, true).await;
         Ok(UndoOutcome::Restored { not_restored: restored.failed })
     }
 
+    /// Records that an object is not restored. Claims of others don't matter for the workloads.
+    fn fail(&self, restored: &mut Restored, object: &Object, why: &str) {
+        restored.lacks_data |= object.is_of(CLAIMS) && !self.record.is_of_others(object);
+        let why = format!("{why}{}", ignore_option(&self.record.target, object));
+        restored.failed.push(LostObject::new(object, &why));
+    }
+
     /// Adds what is lost although the undo was to keep it.
-    async fn find_losses(&self, restored: &mut Restored<'_>) -> Result<(), CommandError> {
+    async fn find_losses(&self, restored: &mut Restored) -> Result<(), CommandError> {
         let record = &self.record;
         for claim in &record.missing_claims {
             if self.read(claim).await?.is_none() {
                 let why = "it is deleted already; next: create it, so that its workloads can start";
-                restored.lose(claim, why);
+                self.fail(restored, claim, why);
             }
         }
         if let Some(error) = &self.search_error {
             let typed = format!("new dependents of {}", record.target.typed);
-            restored.fail(&Object { typed, ..Object::default() }, error);
+            self.fail(restored, &Object { typed, ..Object::default() }, error);
         }
-        for object in record.dependents.iter().map(|one| &one.object) {
-            let is_saved = record.objects.iter().any(|saved| saved.object.uid == object.uid);
+        for SavedObject { object, .. } in record.dependents() {
             if let Some(why) = self.not_kept.get(&object.uid) {
-                restored.fail(object, why);
-            } else if is_data(object) && !is_saved && !self.is_alive(object).await? {
-                let volume = record.volumes.iter().find(|volume| volume.claim_uid == object.uid);
-                match volume {
-                    Some(SavedVolume { name, .. }) => restored.lose(
-                        object,
-                        &format!(
-                            "it was deleted meanwhile; its volume {name} has the data, and the \
-                             policy Retain"
-                        ),
-                    ),
-                    None => {
-                        restored.fail(object, "it was deleted meanwhile, and is not in the file");
+                self.fail(restored, object, why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores these of the saved objects, in their order. Returns those whose old objects still exist.
+    async fn restore_objects(
+        &self,
+        restored: &mut Restored,
+        is_wanted: impl Fn(&SavedObject) -> bool,
+    ) -> Result<Vec<Object>, CommandError> {
+        let mut late = Vec::new();
+        for saved in self.record.objects.iter().filter(|saved| is_wanted(saved)) {
+            let object = &saved.object;
+            let why = match self.restore(saved).await {
+                Ok(Restoration::Exists(uid)) => {
+                    restored.uids.insert(object.uid.clone(), uid);
+                    continue;
+                }
+                Ok(Restoration::Left) => continue,
+                Ok(Restoration::Late) => {
+                    late.push(object.clone());
+                    continue;
+                }
+                Ok(Restoration::Taken) if object.resource == "namespaces" => {
+                    restored.is_taken = true;
+                    break;
+                }
+                Ok(Restoration::Taken) => "another object has its name".to_owned(),
+                Err(error) if object.uid == self.record.target.uid => return Err(error),
+                Err(error) => error.to_string(),
+            };
+            self.fail(restored, object, &why);
+        }
+        Ok(late)
+    }
+
+    /// Waits for the end of these objects, and restores them.
+    async fn restore_late(
+        &mut self,
+        restored: &mut Restored,
+        waiter: &Waiter,
+        objects: &[Object],
+    ) -> Result<(), CommandError> {
+        let remaining = self.wait_for_end(waiter, objects).await?;
+        let is_ended = |saved: &SavedObject| {
+            objects.contains(&saved.object) && !remaining.contains(&saved.object)
+        };
+        self.restore_objects(restored, is_ended).await?;
+        for object in &remaining {
+            self.fail(restored, object, "it still exists");
+        }
+        if !objects.is_empty() {
+            self.attach_all(restored).await;
+        }
+        Ok(())
+    }
+
+    /// Adds the owner references to the restored objects.
+    async fn attach_all(&self, restored: &mut Restored) {
+        for saved in &self.record.objects {
+            let object = &saved.object;
+            let Some(uid) = restored.uids.get(&object.uid).cloned() else { continue };
+            let owners = saved.owners.iter().filter_map(|owner| {
+                let new = restored.uids.get(owner["uid"].as_str()?)?;
+                let mut owner = owner.clone();
+                owner["uid"] = new.as_str().into();
+                Some(owner)
+            });
+            for owner in owners.collect::<Vec<_>>() {
+                let Err(error) = self.attach(object, &uid, owner).await else { continue };
+                match self.record.is_of_others(object) {
+                    true => progress(&format!("warning: {error}")),
+                    false => {
+                        restored.failed.push(LostObject::new(object, &error.to_string()));
                     }
                 }
             }
         }
-        Ok(())
     }
 
-    /// Restores the saved objects in their order. Returns false if the Namespace belongs to other
-    /// users: nothing is restored into it.
-    async fn restore_objects<'r>(
-        &'r self,
-        restored: &mut Restored<'r>,
-    ) -> Result<bool, CommandError> {
+    /// Waits until the restored claims are bound, and restores the reclaim policies of their volumes.
+    /// `of_others`: those of other namespaces, which must not delay the target.
+    async fn restore_reclaim_policies(&self, restored: &mut Restored, of_others: bool) {
         let record = &self.record;
-        for saved in &record.objects {
-            let object = &saved.object;
-            if saved.is_last && restored.lacks_data {
-                restored.fail(object, "not created, because a claim above is missing");
+        for volume in &record.volumes {
+            let mut claims = record.objects.iter().map(|saved| &saved.object);
+            let Some(claim) = claims.find(|claim| claim.uid == volume.claim_uid) else { continue };
+            if record.is_of_others(claim) != of_others {
                 continue;
             }
-            let why = match self.restore(saved).await {
-                Ok(Some(uid)) => {
-                    restored.uids.insert(object.uid.as_str(), uid);
-                    continue;
-                }
-                Ok(None) if object.resource == "namespaces" => return Ok(false),
-                Err(error) if object.uid == record.target.uid => return Err(error),
-                Ok(None) => "another object has its name".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            match object.is_of(CLAIMS) {
-                true => restored.lose(object, &why),
-                false => restored.fail(object, &why),
+            if let Err(error) = self.restore_reclaim_policy(restored, volume, claim).await {
+                self.fail(restored, claim, &error.to_string());
             }
         }
-        Ok(true)
     }
 
-    /// Adds the owner references to the restored objects.
-    async fn attach_all(&self, restored: &mut Restored<'_>) {
-        let mut failed = Vec::new();
-        for (object, uid, owner) in self.owner_references(&restored.uids) {
-            match self.attach(object, uid, owner).await {
-                Ok(()) => {}
-                Err(_) if self.not_kept.contains_key(&object.uid) => {}
-                Err(error) if self.record.is_of_namespace() && self.is_of_others(object) => {
-                    progress(&format!("warning: {error}"));
-                }
-                Err(error) => failed.push(LostObject::new(object, &error.to_string())),
-            }
-        }
-        restored.failed.extend(failed);
-    }
-
-    /// Waits until the restored claims are bound, and restores the reclaim policies of the volumes.
-    async fn restore_reclaim_policies(
+    async fn restore_reclaim_policy(
         &self,
-        restored: &mut Restored<'_>,
+        restored: &Restored,
+        volume: &SavedVolume,
+        claim: &Object,
     ) -> Result<(), CommandError> {
-        let record = &self.record;
-        for saved in &record.objects {
-            let uid = saved.object.uid.as_str();
-            let has_volume = record.volumes.iter().any(|one| one.claim_uid == uid);
-            if has_volume && restored.uids.contains_key(uid) {
-                self.wait_until_bound(&saved.object).await?;
+        let SavedVolume { name, reclaim_policy, .. } = volume;
+        let Some(uid) = restored.uids.get(&claim.uid) else {
+            if reclaim_policy != "Retain" {
+                progress(&format!("volume {name} keeps the reclaim policy Retain"));
             }
+            return Ok(());
+        };
+        if *uid != claim.uid {
+            self.wait_until_bound(claim).await?;
         }
-        for volume in &record.volumes {
-            let saved = record.objects.iter().map(|saved| &saved.object);
-            let dependents = record.dependents.iter().map(|one| &one.object);
-            let mut claims = saved.chain(dependents);
-            let Some(claim) = claims.find(|claim| claim.uid == volume.claim_uid) else { continue };
-            let uid = match restored.uids.get(claim.uid.as_str()) {
-                Some(uid) => uid,
-                None if self.is_alive(claim).await? => &claim.uid,
-                // The volume keeps the data.
-                None => continue,
-            };
-            let given = self.set_reclaim_policy(volume, &volume.reclaim_policy, Some(uid)).await;
-            if let Err(error) = given {
-                restored.lose(claim, &error.to_string());
-            }
-        }
-        Ok(())
+        self.set_reclaim_policy(volume, reclaim_policy, Some(uid)).await
     }
 
-    /// Creates an object again, and returns its uid. `None`: another object has its name.
-    async fn restore(&self, saved: &SavedObject) -> Result<Option<String>, CommandError> {
-        let SavedObject { object, manifest, .. } = saved;
-        let began = Instant::now();
-        while self.old(object).await?.is_some() {
-            if Instant::now() >= began + SHORT_WAIT {
-                return Err(CommandError::Refused(format!("{} still exists", object.typed)));
+    /// Creates an object again if it does not exist.
+    async fn restore(&self, saved: &SavedObject) -> Result<Restoration, CommandError> {
+        let SavedObject { object, manifest, stays, .. } = saved;
+        let mut current = self.read(object).await?;
+        if current.is_none() && manifest.is_null() {
+            if !stays || is_data(object) {
+                let why = "it was deleted meanwhile, and is not in the file";
+                return Err(CommandError::Refused(why.to_owned()));
             }
-            tokio::time::sleep(POLL).await;
+            return Ok(Restoration::Left);
         }
-        if self.read(object).await?.is_none() {
+        if current.is_none() {
             let mut volumes = self.record.volumes.iter();
             let volume = volumes.find(|volume| volume.claim_uid == object.uid);
             if let Some(volume) = volume {
                 self.reserve(volume, object).await?;
             }
-            match self.create(object, manifest).await {
+            current = match self.create(object, manifest).await {
                 Ok(created) => {
                     progress(&format!("created {}", object.typed));
-                    return Ok(created["metadata"]["uid"].as_str().map(str::to_owned));
+                    Some(created)
                 }
                 // A controller was faster, or the answer to an earlier request was lost.
-                Err(ApiError::Status { code: 409, .. }) => {}
+                Err(ApiError::Status { code: 409, .. }) => self.read(object).await?,
                 Err(why) => return Err(failed("create", object, &why)),
             }
         }
-        let existing = self.read(object).await?.unwrap_or_default();
-        let marker = &existing["metadata"]["annotations"][RESTORED_BY];
-        if *marker != self.record.marker.as_str() {
-            return Ok(None);
+        let metadata = &current.unwrap_or_default()["metadata"];
+        let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
+        let is_terminating = metadata["deletionTimestamp"].is_string();
+        let is_own = metadata["annotations"][RESTORED_BY] == self.record.marker.as_str();
+        match uid == object.uid {
+            true if is_terminating => Ok(Restoration::Late),
+            true => Ok(Restoration::Exists(uid)),
+            false if is_own && is_terminating => {
+                Err(CommandError::Refused(format!("{} is deleted again", object.typed)))
+            }
+            false if is_own => Ok(Restoration::Exists(uid)),
+            false if *stays => Ok(Restoration::Left),
+            false => Ok(Restoration::Taken),
         }
-        if existing["metadata"]["deletionTimestamp"].is_string() {
-            return Err(CommandError::Refused(format!("{} is deleted again", object.typed)));
-        }
-        Ok(existing["metadata"]["uid"].as_str().map(str::to_owned))
     }
 
     async fn create(&self, object: &Object, manifest: &Value) -> Result<Value, ApiError> {
         let info = self.info(object).map_err(|error| ApiError::Other(error.to_string()))?;
         let caller = &self.session.caller;
         let mut manifest = manifest.clone();
-        self.keep_living_owners(&mut manifest, &object.namespace).await?;
+        self.keep_living_owners(&mut manifest, object).await;
         // If the target is the token itself, its account still exists.
         if is_token_secret(&manifest) && object.uid != self.record.target.uid {
             self.wait_for_account(&manifest, &object.namespace).await?;
@@ -260,30 +317,33 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Removes owner references to deleted owners: the garbage collector would delete the object.
-    async fn keep_living_owners(
-        &self,
-        manifest: &mut Value,
-        namespace: &str,
-    ) -> Result<(), ApiError> {
-        let Some(owners) = manifest["metadata"]["ownerReferences"].as_array_mut() else {
-            return Ok(());
-        };
+    /// Removes owner references to owners that are deleted or can't be read: if an owner does not
+    /// exist, the garbage collector would delete the object.
+    async fn keep_living_owners(&self, manifest: &mut Value, object: &Object) {
+        let Some(owners) = manifest["metadata"]["ownerReferences"].as_array_mut() else { return };
         let mut living = Vec::new();
         for owner in std::mem::take(owners) {
             let text = |field: &str| owner[field].as_str().unwrap_or_default();
             let group = split_api_version(text("apiVersion")).0;
             let Some(info) = self.names.of_object(group, text("kind")) else { continue };
-            let namespace = if info.namespaced { namespace } else { "" };
-            let read = self.session.caller.object(info, namespace, text("name")).await?;
-            let lives = read.is_some_and(|read| {
-                let metadata = &read["metadata"];
-                metadata["uid"] == text("uid") && metadata["deletionTimestamp"].is_null()
-            });
+            let namespace = if info.namespaced { &object.namespace } else { "" };
+            let lives = match self.session.caller.object(info, namespace, text("name")).await {
+                Ok(read) => read.is_some_and(|read| {
+                    let metadata = &read["metadata"];
+                    metadata["uid"] == text("uid") && metadata["deletionTimestamp"].is_null()
+                }),
+                Err(why) => {
+                    let name = Object::of_kind(info, namespace, text("name")).typed;
+                    progress(&format!(
+                        "warning: {} does not get its owner {name}, which can't be read: {why}",
+                        object.typed
+                    ));
+                    false
+                }
+            };
             living.extend(lives.then_some(owner));
         }
         *owners = living;
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Executes an undo. Each step reads the cluster first and changes only what is not done yet, so
 //! that an undo that was interrupted anywhere can continue with its file.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::manifest::{RESTORED_BY, manifest};
+use super::manifest::{OLD_REPLICAS, RESTORED_BY, annotate, manifest};
 use super::read::build_record;
 use super::record::{LostObject, UndoRecord};
 use super::{REASON, check_release_by_belay};
@@ -23,7 +23,7 @@ use crate::command::place::ClusterArguments;
 use crate::command::screen::progress;
 use crate::command::session::UserSession;
 use crate::command::target::TargetObject;
-use crate::command::wait::{Waiter, awaited};
+use crate::command::wait::{Awaited, Waiter, awaited};
 use crate::objects::{
     ApiError, KindInfo, KindNames, ObjectRef, is_hold, operations, split_api_version,
 };
@@ -46,6 +46,8 @@ pub struct Undo<'u> {
     pub not_kept: HashMap<String, String>,
     /// Why the last search for new dependents failed.
     pub search_error: Option<String>,
+    /// The uids of the objects that have changed since they were saved.
+    pub changed: HashSet<String>,
 }
 
 /// How an undo ends.
@@ -62,42 +64,55 @@ impl Undo<'_> {
     /// Refuses to begin if belay or the API server would refuse a change.
     pub async fn check(&self) -> Result<(), CommandError> {
         self.check_holds("; nothing was changed").await?;
-        for dependent in &self.record.dependents {
-            match self.detach_one(dependent, true).await {
-                Err(error) if !self.is_of_others(&dependent.object) => {
-                    return Err(CommandError::Refused(format!("{error}; nothing was changed")));
-                }
-                _ => {}
+        let mut options = BTreeSet::new();
+        let mut failures = Vec::new();
+        for dependent in self.record.dependents() {
+            let Err(error) = self.detach_one(dependent, true).await else { continue };
+            if self.record.is_of_others(&dependent.object) {
+                options.insert(format!(" --ignore-namespace {}", dependent.object.namespace));
             }
+            failures.push(error);
         }
-        Ok(())
+        let ignore = match options.is_empty() {
+            true => String::new(),
+            false => {
+                format!("; next: have this repaired, or add{}", Vec::from_iter(options).concat())
+            }
+        };
+        all_done(&failures, &format!("; nothing was changed{ignore}"))
+            .map_err(|error| CommandError::Refused(error.to_string()))
     }
 
-    /// Whether the cluster is still as it was when the file was made.
+    /// Whether the cluster is still as it was when the file was made. The manifests may change: they are
+    /// saved again.
     pub async fn is_current(&self) -> Result<bool, CommandError> {
-        let UndoRecord { target, marker, .. } = &self.record;
-        let now = build_record(target.clone(), self.cluster.clone(), marker).await?;
-        Ok(now == self.record)
+        let UndoRecord { target, marker, ignored_namespaces, .. } = &self.record;
+        let now = build_record(target, self.cluster.clone(), marker, ignored_namespaces).await?;
+        Ok(now.without_manifests() == self.record.without_manifests())
     }
 
     pub async fn run(&mut self) -> Result<UndoOutcome, CommandError> {
+        let client = self.session.caller.client.clone();
+        let waiter = Waiter::with_states(client, self.cluster.clone(), self.deadline);
         if self.has_old_objects().await? {
             self.retain_volumes().await?;
-            self.save_changes().await?;
+            // Before they are saved again: the watches receive all later changes.
+            self.watch_ending(&waiter).await?;
+            self.save_changes(&waiter)?;
             // If one of these fails, the workloads keep running.
             self.detach().await?;
             self.check_holds("").await?;
             for workload in &self.record.workloads {
                 self.scale(&workload.object, 0).await?;
             }
-            let remaining = self.end_deletion().await?;
+            let remaining = self.end_deletion(&waiter).await?;
             // Another user can delay the end of a claim for ever.
             if remaining.iter().any(|object| object.uid == self.record.target.uid) {
                 return Ok(UndoOutcome::TimedOut { remaining });
             }
             self.retain_volumes().await?;
         }
-        self.restore_all().await
+        self.restore_all(&waiter).await
     }
 
     /// Whether an object of the deletion still exists.
@@ -116,12 +131,6 @@ impl Undo<'_> {
         Ok(read.filter(|read| read["metadata"]["uid"] == object.uid.as_str()))
     }
 
-    /// Whether the old object exists and is not Terminating.
-    pub(super) async fn is_alive(&self, object: &Object) -> Result<bool, CommandError> {
-        let old = self.old(object).await?;
-        Ok(old.is_some_and(|old| old["metadata"]["deletionTimestamp"].is_null()))
-    }
-
     /// Whether another user's object has the name.
     pub(super) async fn is_taken(&self, object: &Object) -> Result<bool, CommandError> {
         let read = self.read(object).await?;
@@ -131,95 +140,128 @@ impl Undo<'_> {
         }))
     }
 
-    /// Saves again the objects that have changed. Some controllers write all the time.
-    async fn save_changes(&mut self) -> Result<(), CommandError> {
-        let record = &self.record;
-        let ids = record.objects.iter().map(|saved| saved.object.uid.clone()).collect();
-        let mut changed = Vec::new();
-        for (index, saved) in record.objects.iter().enumerate() {
-            let current = match self.read(&saved.object).await {
-                Ok(Some(current)) => current,
-                Ok(None) => continue,
-                Err(error) => {
-                    progress(&format!("warning: {error}; its saved state is used"));
-                    continue;
-                }
-            };
-            if current["metadata"]["uid"] != saved.object.uid.as_str() {
-                continue;
+    /// Saves again the objects that have changed, in their last state. Some controllers write all the
+    /// time.
+    fn save_changes(&mut self, waiter: &Waiter) -> Result<(), CommandError> {
+        let ids = self.record.deleted_uids();
+        let mut is_changed = false;
+        for mut current in waiter.take_states() {
+            let uid = current["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+            let objects = &mut self.record.objects;
+            let saved = objects.iter_mut().find(|saved| saved.object.uid == uid);
+            let Some(saved) = saved.filter(|saved| saved.manifest.is_object()) else { continue };
+            let mut old = saved.clone();
+            for field in ["apiVersion", "kind"] {
+                current[field] = saved.manifest[field].clone();
             }
-            let (mut manifest, mut owners) = manifest(current, &record.marker, &ids);
-            if record.dependents.iter().any(|one| one.object.uid == saved.object.uid) {
-                // It has lost its owner reference meanwhile.
-                owners.clone_from(&saved.owners);
-            }
-            let volume = |manifest: &Value| manifest["spec"]["volumeName"].clone();
-            if volume(&manifest) != volume(&saved.manifest) {
-                return Err(CommandError::Refused(format!(
-                    "{} has another volume since it was saved; start a new undo with another --out",
-                    saved.object.typed
-                )));
-            }
+            (saved.manifest, saved.owners) = manifest(current, &self.record.marker, &ids);
+            // It may have lost its owner reference meanwhile.
+            saved.add_owners(&old.owners);
             // Controllers remove their finalizers during the deletion.
-            let finalizers = saved.manifest["metadata"].get("finalizers").cloned();
-            if let Some(metadata) = manifest["metadata"].as_object_mut() {
+            let finalizers = old.manifest["metadata"].get("finalizers").cloned();
+            if let Some(metadata) = saved.manifest["metadata"].as_object_mut() {
                 metadata.remove("finalizers");
                 metadata.extend(finalizers.map(|list| ("finalizers".to_owned(), list)));
             }
-            if manifest != saved.manifest || owners != saved.owners {
-                changed.push((index, (manifest, owners)));
+            old.owners.clone_from(&saved.owners);
+            if *saved != old {
+                is_changed = true;
+                if self.changed.insert(uid) {
+                    progress(&format!("saved {} again, which has changed", saved.object.typed));
+                }
             }
         }
-        if changed.is_empty() {
-            return Ok(());
-        }
-        for (index, (manifest, owners)) in changed {
-            let saved = &mut self.record.objects[index];
-            (saved.manifest, saved.owners) = (manifest, owners);
-            progress(&format!("saved {} again, which has changed", saved.object.typed));
-        }
-        self.record.replace(self.path)
+        if is_changed { self.record.replace(self.path) } else { Ok(()) }
     }
 
     pub(super) async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
         let Some(object) = self.read(workload).await? else { return Ok(()) };
-        let now = object["spec"]["replicas"].as_i64().unwrap_or(1);
-        let is_same = object["metadata"]["uid"] == workload.uid.as_str();
-        // A workload that a user has scaled since is left alone.
-        let is_open = if replicas == 0 { now > 0 } else { now == 0 };
-        if !is_same || !is_open {
+        if object["metadata"]["uid"] != workload.uid.as_str() {
             return Ok(());
         }
-        let patch = vec![
-            operations::test(&["metadata", "uid"], workload.uid.as_str()),
-            operations::replace(&["spec", "replicas"], replicas),
-        ];
+        let now = object["spec"]["replicas"].as_i64().unwrap_or(1);
+        let mut patch = match replicas {
+            0 if now == 0 => return Ok(()),
+            0 => annotate(&object, OLD_REPLICAS, Some(&now.to_string())),
+            _ => annotate(&object, OLD_REPLICAS, None),
+        };
+        // A workload that a user has scaled since is left alone.
+        let is_scaled = replicas == 0 || now == 0;
+        if is_scaled {
+            patch.push(operations::replace(&["spec", "replicas"], replicas));
+        } else if patch.is_empty() {
+            return Ok(());
+        }
+        patch.insert(0, operations::test(&["metadata", "uid"], workload.uid.as_str()));
         self.patch(workload, patch).await?;
-        progress(&format!("scaled {} to {replicas}", workload.typed));
+        if is_scaled {
+            progress(&format!("scaled {} to {replicas}", workload.typed));
+        }
         Ok(())
+    }
+
+    /// The objects that a waiter awaits. An object whose kind is not served does not exist.
+    fn awaited<'o>(&self, objects: &'o [Object]) -> Vec<Awaited<'o>> {
+        objects.iter().filter_map(|of| Some(awaited(self.info(of).ok()?, of))).collect()
+    }
+
+    /// Watches all objects that end, and keeps their states.
+    async fn watch_ending(&self, waiter: &Waiter) -> Result<(), CommandError> {
+        let ending: Vec<_> = self.record.ending().map(|saved| saved.object.clone()).collect();
+        self.watch(waiter, &ending).await
+    }
+
+    /// Watches these objects. Later than the time limit, their states are unknown.
+    async fn watch(&self, waiter: &Waiter, objects: &[Object]) -> Result<(), CommandError> {
+        let waiting = self.awaited(objects);
+        timeout_at(self.deadline, waiter.watch(&waiting)).await.unwrap_or(Ok(()))
     }
 
     /// Ends the deletion of the old object, and waits for that. Returns what still exists at the end of
     /// the time limit.
-    async fn end_deletion(&mut self) -> Result<Vec<Object>, CommandError> {
-        let mut waiter =
-            Waiter::new(self.session.caller.client.clone(), self.cluster.clone(), self.deadline);
+    async fn end_deletion(&mut self, waiter: &Waiter) -> Result<Vec<Object>, CommandError> {
         self.detach().await?;
         let objects = self.record.awaited();
-        let waiting = objects.iter().map(|object| Ok(awaited(self.info(object)?, object)));
-        let waiting = waiting.collect::<Result<Vec<_>, CommandError>>()?;
-        waiter.watch(&waiting).await?;
+        self.watch_ending(waiter).await?;
         for held in self.held_objects().await? {
             for line in approve_release(&held, REASON).await? {
                 progress(&line);
             }
         }
         progress(&format!("waiting for the end of {}", all_typed(&objects)));
+        let waiting = self.awaited(&objects);
         let mut deleted = Vec::new();
-        tokio::select! {
-            remaining = waiter.wait(waiting, &mut deleted) => Ok(remaining),
-            never = self.keep_detaching() => match never {}
+        let remaining = tokio::select! {
+            remaining = waiter.wait(waiting, &mut deleted) => remaining,
+            never = self.keep_saving(waiter) => match never {}
+        };
+        if self.record.is_of_namespace() && remaining.is_empty() {
+            // The watches receive the last states of its content a moment later.
+            let content = self.record.ending().map(|saved| saved.object.clone());
+            let content: Vec<Object> = content.filter(|of| !objects.contains(of)).collect();
+            let waiting = waiter.wait(self.awaited(&content), &mut deleted);
+            // A watch may have failed, for example if the server of its kind ran in the Namespace.
+            let _elapsed = timeout(SEARCH_INTERVAL, waiting).await;
         }
+        self.save_changes(waiter)?;
+        Ok(remaining)
+    }
+
+    /// Waits for these objects, and saves their last states. Returns what still exists at the end of the
+    /// time limit.
+    pub(super) async fn wait_for_end(
+        &mut self,
+        waiter: &Waiter,
+        objects: &[Object],
+    ) -> Result<Vec<Object>, CommandError> {
+        if objects.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.watch(waiter, objects).await?;
+        progress(&format!("waiting for the end of {}", all_typed(objects)));
+        let remaining = waiter.wait(self.awaited(objects), &mut Vec::new()).await;
+        self.save_changes(waiter)?;
+        Ok(remaining)
     }
 
     /// Refuses to continue if a hold of belay would stay. `state`: what the undo has changed.
@@ -246,14 +288,18 @@ impl Undo<'_> {
         Ok(held)
     }
 
-    /// Detaches the dependents that are created during the wait.
-    async fn keep_detaching(&mut self) -> Infallible {
+    /// Saves changes, and detaches the dependents that are created during the wait.
+    async fn keep_saving(&mut self, waiter: &Waiter) -> Infallible {
+        let mut search_at = Instant::now() + SEARCH_INTERVAL;
         loop {
-            tokio::time::sleep(SEARCH_INTERVAL).await;
-            let searched = match self.save_changes().await {
-                Ok(()) => self.detach().await,
-                failed => self.detach().await.and(failed),
-            };
+            tokio::time::sleep(POLL).await;
+            let saved = self.save_changes(waiter);
+            if Instant::now() < search_at && saved.is_ok() {
+                continue;
+            }
+            let searched = self.detach().await.and(saved);
+            let searched = searched.and(self.watch_ending(waiter).await);
+            search_at = Instant::now() + SEARCH_INTERVAL;
             self.search_error = searched.err().map(|error| error.to_string());
             if let Some(error) = &self.search_error {
                 progress(&format!("warning: {error}"));

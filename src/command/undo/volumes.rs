@@ -1,16 +1,63 @@
 //! The volumes of the saved claims. They keep their data until the new claims are bound to them.
 
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::record::SavedVolume;
+use super::manifest::{OLD_RECLAIM_POLICY, annotate};
+use super::read::Reading;
+use super::record::{SavedVolume, is_of_others};
 use super::restore::{POLL, Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
-use crate::objects::operations;
+use crate::objects::{CLAIMS, operations};
 
 /// The path of the reclaim policy of a volume.
 const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
+
+impl Reading<'_> {
+    /// The volume of a claim with this manifest.
+    pub(super) async fn volume(
+        &self,
+        object: &Object,
+        manifest: &Value,
+    ) -> Result<Option<SavedVolume>, CommandError> {
+        let name = manifest["spec"]["volumeName"].as_str().unwrap_or_default();
+        if !object.is_of(CLAIMS) || name.is_empty() {
+            return Ok(None);
+        }
+        let kinds = &self.inspection.graph.kinds;
+        let Some(kind) = kinds.find("", "PersistentVolume") else { return Ok(None) };
+        let volume = self.caller.object(kinds.info(kind), "", name).await;
+        let volume = volume.map_err(|why| {
+            CommandError::Remote(format!(
+                "cannot read volume {name}: {why}; without it, the data would be lost; next: have an \
+                 administrator run the undo"
+            ))
+        })?;
+        let volume = volume.filter(|of| of["spec"]["claimRef"]["uid"] == object.uid.as_str());
+        let is_deleted = |of: &Value| of["metadata"]["deletionTimestamp"].is_string();
+        let is_own = !self.is_namespace() && !is_of_others(self.object, &object.namespace);
+        if is_own && volume.as_ref().is_some_and(is_deleted) {
+            return Err(CommandError::Refused(format!(
+                "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
+                 the undo could not bind a new claim to it; next: keep the claim, and copy the data \
+                 to another volume",
+                object.typed
+            )));
+        }
+        Ok(volume.map(|volume| SavedVolume {
+            name: name.to_owned(),
+            claim_uid: object.uid.clone(),
+            // An interrupted undo may have set another policy.
+            reclaim_policy: volume["metadata"]["annotations"][OLD_RECLAIM_POLICY]
+                .as_str()
+                .or(volume["spec"]["persistentVolumeReclaimPolicy"].as_str())
+                .unwrap_or("Retain")
+                .to_owned(),
+        }))
+    }
+}
 
 impl Undo<'_> {
     /// Keeps the data of all volumes. A volume that can't be changed delays no other.
@@ -43,13 +90,15 @@ impl Undo<'_> {
         if *now == policy {
             return Ok(());
         }
+        let old = claim_uid.is_none().then(|| now.as_str().unwrap_or_default());
         let bound = claim_uid.map(|uid| operations::test(&["spec", "claimRef", "uid"], uid));
         let patch = vec![
             operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
             operations::test(RECLAIM_POLICY, now.clone()),
             operations::replace(RECLAIM_POLICY, policy),
         ];
-        self.patch(&object, bound.into_iter().chain(patch).collect()).await?;
+        let noted = annotate(&current, OLD_RECLAIM_POLICY, old);
+        self.patch(&object, bound.into_iter().chain(patch).chain(noted).collect()).await?;
         progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
         Ok(())
     }
@@ -69,8 +118,10 @@ impl Undo<'_> {
             )));
         };
         let claim_ref = &current["spec"]["claimRef"];
-        let is_same = |field: &str, value: &str| claim_ref[field] == value;
-        if !is_same("namespace", &claim.namespace) || !is_same("name", &claim.name) {
+        // An administrator may have cleared it.
+        let is_free = claim_ref.is_null();
+        let reserved_for = (claim_ref["namespace"].as_str(), claim_ref["name"].as_str());
+        if !is_free && reserved_for != (Some(&claim.namespace), Some(&claim.name)) {
             return Err(CommandError::Refused(format!(
                 "volume {} is reserved for another claim",
                 volume.name
@@ -80,19 +131,31 @@ impl Undo<'_> {
             let text = format!("volume {} is deleted already", volume.name);
             return Err(CommandError::Refused(text));
         }
-        // Without a uid it is reserved already.
-        let Some(uid) = claim_ref["uid"].as_str() else { return Ok(()) };
-        let patch = vec![
-            operations::test(&["spec", "claimRef", "uid"], uid),
-            operations::remove(&["spec", "claimRef", "uid"]),
-            operations::replace(RECLAIM_POLICY, "Retain"),
-        ];
+        let mut patch = match claim_ref["uid"].as_str() {
+            Some(uid) => vec![
+                operations::test(&["spec", "claimRef", "uid"], uid),
+                operations::remove(&["spec", "claimRef", "uid"]),
+            ],
+            None if is_free => {
+                let version = &current["metadata"]["resourceVersion"];
+                let reserved = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "namespace": claim.namespace, "name": claim.name});
+                vec![
+                    operations::test(&["metadata", "resourceVersion"], version.clone()),
+                    operations::add(&["spec", "claimRef"], reserved),
+                ]
+            }
+            // It is reserved already.
+            None => return Ok(()),
+        };
+        patch.push(operations::replace(RECLAIM_POLICY, "Retain"));
         self.patch(&object, patch).await?;
         progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
         Ok(())
     }
 
     pub(super) async fn wait_until_bound(&self, claim: &Object) -> Result<(), CommandError> {
+        let mut is_silent = true;
         loop {
             let read = self.read(claim).await?;
             match read.as_ref().and_then(|claim| claim["status"]["phase"].as_str()) {
@@ -104,7 +167,12 @@ impl Undo<'_> {
                         claim.typed
                     )));
                 }
-                _ => tokio::time::sleep(POLL).await,
+                _ => {
+                    if std::mem::take(&mut is_silent) {
+                        progress(&format!("waiting until {} is Bound", claim.typed));
+                    }
+                    tokio::time::sleep(POLL).await;
+                }
             }
         }
     }

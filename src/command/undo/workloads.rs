@@ -1,6 +1,7 @@
 //! The workloads that an undo stops.
 
 use super::kinds::is_scalable;
+use super::manifest::OLD_REPLICAS;
 use super::read::Reading;
 use super::record::{SavedObject, StoppedWorkload};
 use crate::command::CommandError;
@@ -20,7 +21,7 @@ impl Reading<'_> {
         let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::new());
         let is_saved =
             |node: Node<'_>| objects.iter().any(|one| one.object.uid == node.uid().to_string());
-        for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS)) {
+        for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS) && !saved.stays) {
             let Some(claim) = self.node(&claim.object) else { continue };
             let users: Vec<Node<'_>> = graph.users(claim.id()).map(|user| user.node).collect();
             let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
@@ -53,7 +54,12 @@ impl Reading<'_> {
                      \"Retain\"}}}}}}'{options}, and run the command again"
                 )));
             }
-            let replicas = whole["spec"]["replicas"].as_i64().unwrap_or(1);
+            let old = whole["metadata"]["annotations"][OLD_REPLICAS].as_str();
+            let replicas = match whole["spec"]["replicas"].as_i64().unwrap_or(1) {
+                // An interrupted undo has stopped it.
+                0 => old.and_then(|text| text.parse().ok()).unwrap_or_default(),
+                replicas => replicas,
+            };
             if replicas > 0 {
                 stopped.push(StoppedWorkload { object: self.object(workload), replicas });
             }
@@ -64,6 +70,6 @@ impl Reading<'_> {
 
 /// The controller of a Pod or ReplicaSet, if it is a workload; otherwise the object. An editor can
 /// write any other object into owner references.
-fn controller_of(node: Node<'_>) -> Node<'_> {
+pub(super) fn controller_of(node: Node<'_>) -> Node<'_> {
     node.controller().filter(|owner| is_scalable(owner.info())).unwrap_or(node)
 }

@@ -150,3 +150,33 @@ fn h156_a_claim_with_the_marker_of_an_undo_does_not_end_the_protection_of_its_vo
     let policy = ".spec.persistentVolumeReclaimPolicy";
     assert_eq!(plane.api().field(&volume, "", policy).unwrap(), "Retain");
 }
+
+#[test]
+fn a_new_undo_without_the_file_restores_what_an_interrupted_one_has_changed() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-again").unwrap();
+    storage_class(plane, &ns);
+    plane.apply(&stateful_set(&ns).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 1);
+    let old = bound(plane, &ns, "pvc/data-web-0");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    keep(plane, &ns, "pvc/data-web-0");
+    delete(plane, &ns, "pvc/data-web-0");
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] =
+        ["first", "second"].map(|name| folder.path().join(name).display().to_string());
+    let undo = |file| ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", file];
+    // Killed when the volume has the policy Retain, and the StatefulSet has no replicas.
+    assert!(lost_answer::is_killed(plane, &undo(&first), 2));
+    assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 0);
+    let (mut undo, _progress) = begin(plane, &undo(&second), "waiting for the end");
+    free(plane, &ns, "pvc/data-web-0");
+    assert!(undo.wait().unwrap().success());
+    wait_until_running(plane, &ns, 1);
+    let set = read(plane, &ns, "sts/web");
+    assert_eq!(set["metadata"]["annotations"]["belay.dev/undo-replicas"], Value::Null);
+    let volume = read(plane, "", &volume);
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+    let old_policy = &volume["metadata"]["annotations"]["belay.dev/undo-reclaim-policy"];
+    assert_eq!(*old_policy, Value::Null);
+}

@@ -72,7 +72,11 @@ fn the_pods_and_claims_of_a_restored_stateful_set_stay() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json").display().to_string();
     let undone = std::thread::scope(|scope| {
-        scope.spawn(|| free_when(plane, &ns, "sts/web", ("pvc/data-web-0", OWNERS, "")));
+        scope.spawn(|| {
+            let is_detached = |owners: &str| owners.is_empty();
+            plane.api().wait_field(("pod/web-0", &ns), LIMIT, OWNERS, is_detached).unwrap();
+            free_when(plane, &ns, "sts/web", ("pvc/data-web-0", OWNERS, ""));
+        });
         belay(plane, &[&args[..], &["--out", &file]].concat())
     });
     assert_eq!(undone.code, 0, "{undone:?}");
@@ -116,7 +120,7 @@ fn an_undo_that_may_not_remove_an_owner_reference_does_not_begin() {
 }
 
 #[test]
-fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_does_not_end_delays_no_other() {
+fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_ends_late_delays_no_other() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-owners").unwrap();
     let kept = |name| config_map(name).with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
@@ -124,27 +128,40 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_does_not_end_delays_no
     let old = read(plane, &ns, "cm/settings");
     let child = owner("ConfigMap", "settings", uid(&old));
     let owned = |owners: Vec<Value>| json!({"metadata": {"ownerReferences": owners}});
-    plane.apply(&kept("child").with(owned(vec![child.clone()]))).unwrap();
+    for name in ["child", "other"] {
+        plane.apply(&kept(name).with(owned(vec![child.clone()]))).unwrap();
+    }
     let old_child = read(plane, &ns, "cm/child");
     let owners = owned(vec![child, owner("ConfigMap", "child", uid(&old_child))]);
     plane.apply(&secret("token").with_namespace(&ns).with(owners)).unwrap();
     let token = read(plane, &ns, "secret/token");
-    for name in ["cm/settings", "cm/child"] {
+    for name in ["cm/settings", "cm/child", "cm/other"] {
         delete(plane, &ns, name);
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json").display().to_string();
-    let first = std::thread::scope(|scope| {
-        scope.spawn(|| free_when(plane, &ns, "cm/settings", ("secret/token", OWNERS, "")));
-        belay(plane, &["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file])
-    });
-    assert!(first.code == 1 && first.stdout.contains("still exists"), "{first:?}");
-    let new = read(plane, &ns, "cm/settings");
-    assert_ne!(uid(&new), uid(&old));
-    free(plane, &ns, "cm/child");
-    plane.api().wait_gone(("cm/child", &ns), LIMIT).unwrap();
-    let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
-    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the end");
+    free(plane, &ns, "cm/settings");
+    let is_new = |now: Option<&Value>| match now.ok_or("it does not exist")? {
+        now if uid(now) != uid(&old) => Ok(now.clone()),
+        now => Err(now.to_string().into()),
+    };
+    let new = plane.api().wait(("cm/settings", &ns), LIMIT, is_new).unwrap();
+    assert_eq!(uid(&read(plane, &ns, "cm/child")), uid(&old_child));
+    // It waits for both at once.
+    let mut line = String::new();
+    while !["waiting for the end", "configmaps/child", "configmaps/other"]
+        .iter()
+        .all(|part| line.contains(part))
+    {
+        line.clear();
+        assert_ne!(progress.read_line(&mut line).unwrap(), 0);
+    }
+    for name in ["cm/child", "cm/other"] {
+        free(plane, &ns, name);
+    }
+    assert!(undo.wait().unwrap().success());
     let now = read(plane, &ns, "secret/token");
     assert_eq!(uid(&now), uid(&token));
     let child = read(plane, &ns, "cm/child");
@@ -152,32 +169,4 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_does_not_end_delays_no
     let found = now["metadata"]["ownerReferences"].as_array().unwrap().iter();
     let found: Vec<_> = found.map(|owner| owner["uid"].clone()).collect();
     assert_eq!(found, owners);
-}
-
-#[test]
-fn the_volume_of_a_claim_that_is_deleted_before_it_is_detached_keeps_its_data() {
-    let plane = &world().plane;
-    let ns = plane.namespace("undo-late-claim").unwrap();
-    storage_class(plane, &ns);
-    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
-    plane.apply(&kept).unwrap();
-    let old = read(plane, &ns, "cm/settings");
-    let owned =
-        json!({"metadata": {"ownerReferences": [owner("ConfigMap", "settings", uid(&old))]}});
-    let class = json!({"spec": {"storageClassName": ns}});
-    plane.apply(&claim("data").with_namespace(&ns).with(class).with(owned)).unwrap();
-    let volume = format!("pv/{}", text(&bound(plane, &ns, "pvc/data")["spec"]["volumeName"]));
-    delete(plane, &ns, "cm/settings");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("undo.json").display().to_string();
-    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
-    // Killed when the volume has the policy Retain.
-    assert!(lost_answer::is_killed(plane, &undo, 1));
-    assert_eq!(plane.api().field(&volume, "", RECLAIM_POLICY).unwrap(), "Retain");
-    free(plane, &ns, "cm/settings");
-    plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
-    let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
-    assert!(resumed.code == 1 && resumed.stdout.contains("has the data"), "{resumed:?}");
-    assert_eq!(plane.api().field(&volume, "", RECLAIM_POLICY).unwrap(), "Retain");
-    read(plane, &ns, "cm/settings");
 }

@@ -2,6 +2,8 @@
 
 mod claims;
 mod dependents;
+mod foreign;
+mod losses;
 mod namespaces;
 mod refusals;
 mod tokens;

@@ -35,11 +35,15 @@ fn restore_namespace(ns: &str, kill: Kill) {
     let api = service("api", Value::Null).with_namespace(&ns).with(kept.clone());
     plane.apply(&api).unwrap();
     let address = read(plane, &ns, "svc/api")["spec"]["clusterIP"].clone();
+    // It would refuse the claim.
+    let limit = json!({"type": "PersistentVolumeClaim", "max": {"storage": "1Mi"}});
+    let limits = object("v1", "LimitRange", "limits").with(json!({"spec": {"limits": [limit]}}));
+    plane.apply(&limits.with_namespace(&ns).with(kept.clone())).unwrap();
     let web = workload("StatefulSet", "web", &pod("web").with_claim("data"));
     plane.apply(&web.with_namespace(&ns).with(kept)).unwrap();
     let namespace = format!("ns/{ns}");
     delete(plane, "", &namespace);
-    let names = ["svc/api", "pvc/data", "secret/owned", "sts/web"];
+    let names = ["svc/api", "pvc/data", "secret/owned", "sts/web", "limitrange/limits"];
     wait_until_terminating(plane, &ns, &names);
 
     let folder = tempfile::tempdir().unwrap();
@@ -77,8 +81,11 @@ fn restore_namespace(ns: &str, kill: Kill) {
     let written = std::fs::read_to_string(&copy).unwrap();
     let place = |name: &str| written.find(&format!("\"typed\": \"{name} -n {ns}\"")).unwrap();
     assert!(place("persistentvolumeclaims/data") < place("statefulsets.apps/web"));
-    // The controller of the finalizer has to remove it again.
-    for name in names {
+    // The controller of the finalizer has to remove it again, and the limit refuses each change.
+    plane.api().delete(&["limitrange/limits"], &ns).unwrap().success().unwrap();
+    free(plane, &ns, "limitrange/limits");
+    plane.api().wait_gone(("limitrange/limits", &ns), LIMIT).unwrap();
+    for name in names.into_iter().filter(|name| !name.starts_with("limitrange")) {
         free(plane, &ns, name);
     }
 }
@@ -249,7 +256,7 @@ fn h143_nothing_is_restored_into_a_namespace_of_another_user() {
 }
 
 #[test]
-fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace() {
+fn h149_a_dependent_in_another_namespace_can_be_ignored_by_the_undo_of_a_namespace() {
     let plane = &world().plane;
     let [ns, tenant] = ["undo-foreign", "undo-tenant"].map(|name| plane.namespace(name).unwrap());
     let namespace = read(plane, "", &format!("ns/{ns}"));
@@ -272,16 +279,20 @@ fn h149_a_dependent_in_another_namespace_does_not_stop_the_undo_of_a_namespace()
     let unreadable = json!({"metadata": {"annotations": {"a": "b"}, "managedFields": fields}});
     plane.api().patch("pvc/tenants-own", &tenant, &unreadable).unwrap().success().unwrap();
     delete(plane, "", &format!("ns/{ns}"));
-    let steps = belay(plane, &["undo", &format!("ns/{ns}"), "--dry-run"]);
+    let dry_run = ["undo", &format!("ns/{ns}"), "--dry-run", "--ignore-namespace", &tenant];
+    let steps = belay(plane, &dry_run);
     assert!(steps.code == 0 && steps.stdout.contains("configmaps/settings"), "{steps:?}");
     assert!(!steps.stdout.contains("as a dependent"), "{steps:?}");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
     let begin = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "1s"];
-    let begun = belay(plane, &begin);
+    let refused = belay(plane, &begin);
+    let why = "cannot patch persistentvolumeclaims/tenants-own";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    let next = format!("have this repaired, or add --ignore-namespace {tenant}");
+    assert!(refused.stderr.contains(&next), "{refused:?}");
+    let begun = belay(plane, &[&begin[..], &["--ignore-namespace", &tenant]].concat());
     assert!(begun.code == 1 && begun.stdout.contains("still existed at the end"), "{begun:?}");
-    let warning = "warning: cannot patch persistentvolumeclaims/tenants-own";
-    assert!(begun.stderr.contains(warning), "{begun:?}");
     let role = format!("clusterrole/{ns}");
     assert!(read(plane, "", &role)["metadata"]["ownerReferences"].is_null());
     free(plane, &ns, "cm/settings");

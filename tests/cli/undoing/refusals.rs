@@ -205,3 +205,27 @@ fn an_undo_that_could_not_finish_does_not_begin() {
     let steps = belay(plane, &["undo", &set, "-n", &ns, "--dry-run"]);
     assert_eq!(steps.code, 0, "{steps:?}");
 }
+
+#[test]
+fn an_undo_that_may_not_read_an_owner_does_not_begin() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-owners-unread").unwrap();
+    let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", &ns);
+    plane.apply(&role).unwrap();
+    let role = read(plane, "", &format!("clusterrole/{ns}"));
+    let mut owner = owner("ClusterRole", &ns, uid(&role));
+    owner["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
+    let owned = json!({"metadata": {"ownerReferences": [owner]}});
+    let settings = config_map("settings").with_namespace(&ns).with(owned);
+    plane.apply(&settings.with_finalizers(&["undo.test/kept"])).unwrap();
+    delete(plane, &ns, "cm/settings");
+    plane.grant(&ns, Some(&ns), &[rule("*", "*", "*")], &[rbac::user(&ns)]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &path, "--as", &ns];
+    let refused = belay(plane, &undo);
+    let why = "you may not get clusterroles.rbac.authorization.k8s.io";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    assert!(!Path::new(&path).exists());
+    free(plane, &ns, "cm/settings");
+}

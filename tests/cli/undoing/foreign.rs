@@ -1,0 +1,104 @@
+//! Dependents that tenants add to a cluster-scoped object (H161).
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A ClusterRole with the name of the namespace and a finalizer. Returns its name, the ClusterRole and
+/// an owner reference to it.
+fn kept_role(plane: &ControlPlane, ns: &str) -> (String, Value, Value) {
+    let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", ns);
+    plane.apply(&role.with_finalizers(&["undo.test/kept"])).unwrap();
+    let name = format!("clusterroles/{ns}");
+    let role = read(plane, "", &name);
+    let mut owner = owner("ClusterRole", ns, uid(&role));
+    owner["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
+    (name, role, owner)
+}
+
+const OWNERS: &str = ".metadata.ownerReferences";
+
+fn owned(owners: &[Value]) -> Value {
+    json!({"metadata": {"ownerReferences": owners}})
+}
+
+#[test]
+fn h161_an_undo_that_can_not_keep_a_dependent_begins_only_without_its_namespace() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-fleet").unwrap();
+    let target = policy::target("", "secrets", &ns);
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"fromOrphaning": {}}}));
+    let (name, old, owner) = kept_role(plane, &ns);
+    plane.apply(&secret("token").with_namespace(&ns).with(owned(&[owner]))).unwrap();
+    delete(plane, "", &name);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", &name, "--yes", "--out", &file];
+    let refused = belay(plane, &undo);
+    let next = format!("add --ignore-namespace {ns}");
+    assert!(refused.code == 1 && refused.stderr.contains(&next), "{refused:?}");
+    assert!(refused.stderr.contains("secrets/token"), "{refused:?}");
+    assert!(refused.stderr.contains("nothing was changed"), "{refused:?}");
+    assert!(!Path::new(&file).exists());
+    let ignoring = [&undo[..], &["--ignore-namespace", &ns]].concat();
+    let (mut undo, _progress) = begin(plane, &ignoring, "waiting for the end");
+    free(plane, "", &name);
+    assert!(undo.wait().unwrap().success());
+    assert_ne!(uid(&read(plane, "", &name)), uid(&old));
+    free(plane, "", &name);
+}
+
+#[test]
+fn h161_a_terminating_claim_in_another_namespace_neither_stops_nor_delays_an_undo() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-scaled-tenant").unwrap();
+    storage_class(plane, &ns);
+    let retention = json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}});
+    plane.apply(&stateful_set(&ns).with(json!({"spec": retention})).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 1);
+    let of_set = |owners: &str| owners.contains("StatefulSet");
+    plane.api().wait_field(("pvc/data-web-0", &ns), LIMIT, OWNERS, of_set).unwrap();
+    let claim = bound(plane, &ns, "pvc/data-web-0");
+    let (name, old, owner) = kept_role(plane, &ns);
+    let mut owners = claim["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    owners.push(owner);
+    plane.api().patch("pvc/data-web-0", &ns, &owned(&owners)).unwrap().success().unwrap();
+    hold_claims(plane, &ns);
+    wait_until_held(plane, &ns, "pvc/data-web-0");
+    delete(plane, "", &name);
+    delete(plane, &ns, "pvc/data-web-0");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", &name, "--yes", "--out", &file];
+    let undone = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let written = || if Path::new(&file).exists() { Ok(()) } else { Err("none".into()) };
+            eventually("the file", LIMIT, written).unwrap();
+            free(plane, "", &name);
+        });
+        belay(plane, &undo)
+    });
+    let next = format!("it still exists, or add --ignore-namespace {ns}");
+    assert!(undone.code == 1 && undone.stdout.contains(&next), "{undone:?}");
+    assert_ne!(uid(&read(plane, "", &name)), uid(&old));
+    assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 1);
+    assert_eq!(approvals_of(plane, uid(&claim)), [Value::Null; 0]);
+    let resume = ["undo", "--resume", &file, "--yes", "--ignore-namespace", &ns];
+    assert_eq!(belay(plane, &resume).code, 0);
+    free(plane, "", &name);
+}
+
+#[test]
+fn h161_a_reference_with_the_uid_of_the_target_and_another_kind_is_ignored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-nope").unwrap();
+    let (name, _, mut owner) = kept_role(plane, &ns);
+    owner["apiVersion"] = "nope.example.com/v1".into();
+    owner["kind"] = "Foo".into();
+    plane.apply(&config_map("stranger").with_namespace(&ns).with(owned(&[owner]))).unwrap();
+    delete(plane, "", &name);
+    let steps = belay(plane, &["undo", &name, "--dry-run"]);
+    assert!(steps.code == 0 && steps.stdout.contains(&ns), "{steps:?}");
+    assert!(!steps.stdout.contains("stranger"), "{steps:?}");
+    free(plane, "", &name);
+}

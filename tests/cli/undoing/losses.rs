@@ -1,0 +1,264 @@
+//! What else ends with the target, or meanwhile: nothing of it is lost.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const RECLAIM_POLICY: &str = ".spec.persistentVolumeReclaimPolicy";
+
+/// Deletes claims that Pods protect. Returns their names with their volumes.
+fn delete_claims(plane: &ControlPlane, ns: &str, names: &[&str]) -> Vec<(String, Value)> {
+    let claims = names.iter().map(|name| format!("pvc/{name}"));
+    let with_volume = |name: String| {
+        let volume = bound(plane, ns, &name)["spec"]["volumeName"].clone();
+        (name, volume)
+    };
+    let claims: Vec<_> = claims.map(with_volume).collect();
+    claims.iter().for_each(|(name, _)| delete(plane, ns, name));
+    claims
+}
+
+/// The claims are new ones with their volumes, whose policy is as before.
+fn have_their_volumes(plane: &ControlPlane, ns: &str, claims: &[(String, Value)]) {
+    for (name, volume) in claims {
+        let claim = bound(plane, ns, name);
+        assert_eq!(claim["spec"]["volumeName"], *volume, "{name}");
+        assert!(claim["metadata"]["deletionTimestamp"].is_null(), "{claim}");
+        let volume = format!("pv/{}", text(volume));
+        assert_eq!(plane.api().field(&volume, "", RECLAIM_POLICY).unwrap(), "Delete");
+    }
+}
+
+/// Claims of the class with the name of the namespace.
+fn claims(plane: &ControlPlane, ns: &str, names: &[&str]) {
+    storage_class(plane, ns);
+    for name in names {
+        let class = json!({"spec": {"storageClassName": ns}});
+        plane.apply(&claim(name).with_namespace(ns).with(class)).unwrap();
+    }
+}
+
+/// The path of a file in a folder.
+fn file_in(folder: &tempfile::TempDir) -> String {
+    folder.path().join("undo.json").display().to_string()
+}
+
+#[test]
+fn the_other_terminating_claims_of_a_stopped_workload_are_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-siblings").unwrap();
+    storage_class(plane, &ns);
+    let parallel = json!({"spec": {"replicas": 2, "podManagementPolicy": "Parallel"}});
+    plane.apply(&stateful_set(&ns).with(parallel).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 2);
+    let claims = delete_claims(plane, &ns, &["data-web-0", "data-web-1"]);
+    let undone = belay(plane, &["undo", "pvc/data-web-0", "-n", &ns, "--yes"]);
+    assert_eq!(undone.code, 0, "{undone:?}");
+    have_their_volumes(plane, &ns, &claims);
+    wait_until_running(plane, &ns, 2);
+}
+
+#[test]
+fn the_other_terminating_claim_of_a_pod_that_the_user_deletes_is_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-pair").unwrap();
+    claims(plane, &ns, &["data", "log"]);
+    let volumes = ["data", "log"]
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+    let user = pod("user").with(json!({"spec": {"volumes": volumes}})).without_grace_period();
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 1);
+    let claims = delete_claims(plane, &ns, &["data", "log"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    plane.api().delete(&["pod/user"], &ns).unwrap().success().unwrap();
+    assert!(undo.wait().unwrap().success());
+    have_their_volumes(plane, &ns, &claims);
+}
+
+#[test]
+fn the_terminating_claims_of_a_restored_workload_keep_their_volumes() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-unowned").unwrap();
+    storage_class(plane, &ns);
+    let retention = json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}});
+    plane.apply(&stateful_set(&ns).with(json!({"spec": retention})).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 1);
+    keep(plane, &ns, "pod/web-0");
+    let cascade = ["sts/web", "--cascade=foreground"];
+    plane.api().delete(&cascade, &ns).unwrap().success().unwrap();
+    let claims = delete_claims(plane, &ns, &["data-web-0"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "sts/web", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    free(plane, &ns, "pod/web-0");
+    assert!(undo.wait().unwrap().success());
+    have_their_volumes(plane, &ns, &claims);
+    wait_until_running(plane, &ns, 1);
+}
+
+#[test]
+fn a_change_in_the_last_moment_is_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-moment").unwrap();
+    let namespace = format!("ns/{ns}");
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept.with(json!({"data": {"mode": "old"}}))).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    for (target, place, mode) in [("cm/settings", &*ns, "new"), (&namespace, "", "newer")] {
+        delete(plane, place, target);
+        super::namespaces::wait_until_terminating(plane, &ns, &["cm/settings"]);
+        let undo = ["undo", target, "-n", &ns, "--yes", "--out", &file];
+        let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+        let change = json!({"data": {"mode": mode}});
+        plane.api().patch("cm/settings", &ns, &change).unwrap().success().unwrap();
+        free(plane, &ns, "cm/settings");
+        assert!(undo.wait().unwrap().success());
+        assert_eq!(read(plane, &ns, "cm/settings")["data"]["mode"], mode);
+    }
+    free(plane, &ns, "cm/settings");
+}
+
+/// A Terminating StatefulSet without replicas that owns a claim. The undo has begun, and the claim has
+/// lost its owner reference. Returns the volume of the claim, and the file.
+fn detached_claim(plane: &ControlPlane, ns: &str, folder: &tempfile::TempDir) -> (Value, String) {
+    claims(plane, ns, &["data"]);
+    let volume = bound(plane, ns, "pvc/data")["spec"]["volumeName"].clone();
+    let none = json!({"spec": {"replicas": 0}});
+    let set = workload("StatefulSet", "web", &pod("web")).with(none).with_namespace(ns);
+    plane.apply(&set.with_finalizers(&["undo.test/kept"])).unwrap();
+    let mut owner = owner("StatefulSet", "web", uid(&read(plane, ns, "sts/web")));
+    owner["apiVersion"] = "apps/v1".into();
+    let owned = json!({"metadata": {"ownerReferences": [owner]}});
+    plane.api().patch("pvc/data", ns, &owned).unwrap().success().unwrap();
+    delete(plane, ns, "sts/web");
+    let file = file_in(folder);
+    let undo = ["undo", "sts/web", "-n", ns, "--yes", "--out", &file, "--timeout", "1s"];
+    let late = belay(plane, &undo);
+    assert!(late.code == 1 && late.stdout.contains("still existed at the end"), "{late:?}");
+    (volume, file)
+}
+
+#[test]
+fn a_detached_claim_that_is_deleted_meanwhile_is_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-detached").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, file) = detached_claim(plane, &ns, &folder);
+    delete_gone(plane, &ns, "pvc/data");
+    // An administrator clears the reservation of the volume.
+    let free_volume = json!({"spec": {"claimRef": null}});
+    let name = format!("pv/{}", text(&volume));
+    plane.api().patch(&name, "", &free_volume).unwrap().success().unwrap();
+    free(plane, &ns, "sts/web");
+    let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    have_their_volumes(plane, &ns, &[("pvc/data".to_owned(), volume)]);
+    read(plane, &ns, "sts/web");
+}
+
+/// Deletes an object, and waits until it does not exist.
+fn delete_gone(plane: &ControlPlane, ns: &str, name: &str) {
+    plane.api().delete(&[name], ns).unwrap().success().unwrap();
+    plane.api().wait_gone((name, ns), LIMIT).unwrap();
+}
+
+#[test]
+fn a_detached_claim_whose_volume_is_deleted_can_be_created_by_the_user() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-replaced").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, file) = detached_claim(plane, &ns, &folder);
+    delete_gone(plane, &ns, "pvc/data");
+    delete_gone(plane, "", &format!("pv/{}", text(&volume)));
+    free(plane, &ns, "sts/web");
+    let resume = ["undo", "--resume", &file, "--yes"];
+    let lost = belay(plane, &resume);
+    let why = format!("volume {} of persistentvolumeclaims/data", text(&volume));
+    assert!(lost.code == 1 && lost.stdout.contains(&why), "{lost:?}");
+    assert!(!lost.stdout.contains("has the data"), "{lost:?}");
+    assert_eq!(plane.api().get("sts/web", &ns).unwrap(), None);
+    claims(plane, &ns, &["data"]);
+    bound(plane, &ns, "pvc/data");
+    let resumed = belay(plane, &resume);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    read(plane, &ns, "sts/web");
+}
+
+#[test]
+fn objects_that_the_garbage_collector_deletes_before_they_are_detached_are_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-collected").unwrap();
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let old = read(plane, &ns, "cm/settings");
+    owned_secret(plane, &ns, "token", uid(&old));
+    let content = json!({"stringData": {"key": "value"}});
+    plane.api().patch("secret/token", &ns, &content).unwrap().success().unwrap();
+    claims(plane, &ns, &["data"]);
+    let owned =
+        json!({"metadata": {"ownerReferences": [owner("ConfigMap", "settings", uid(&old))]}});
+    plane.api().patch("pvc/data", &ns, &owned).unwrap().success().unwrap();
+    let volume = bound(plane, &ns, "pvc/data")["spec"]["volumeName"].clone();
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
+    // Killed when the volume has the policy Retain.
+    assert!(lost_answer::is_killed(plane, &undo, 1));
+    free(plane, &ns, "cm/settings");
+    for name in ["pvc/data", "secret/token"] {
+        plane.api().wait_gone((name, &ns), LIMIT).unwrap();
+    }
+    let resumed = belay(plane, &["undo", "--resume", &file, "--yes"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    have_their_volumes(plane, &ns, &[("pvc/data".to_owned(), volume)]);
+    let secret = read(plane, &ns, "secret/token");
+    assert_eq!(secret["data"]["key"], "dmFsdWU=");
+    let new = read(plane, &ns, "cm/settings");
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], uid(&new));
+}
+
+#[test]
+fn claims_that_never_existed_are_not_missing() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-ordered").unwrap();
+    storage_class(plane, &ns);
+    let nowhere = json!({"replicas": 3, "template": {"spec": {"nodeSelector": {"no": "such"}}}});
+    let set = stateful_set(&ns).with(json!({"spec": nowhere})).with_namespace(&ns);
+    plane.apply(&set.with_finalizers(&["undo.test/kept"])).unwrap();
+    bound(plane, &ns, "pvc/data-web-0");
+    delete(plane, &ns, "sts/web");
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "sts/web", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    free(plane, &ns, "sts/web");
+    assert!(undo.wait().unwrap().success());
+    read(plane, &ns, "sts/web");
+}
+
+#[test]
+fn a_custom_resource_without_status_subresource_keeps_its_status() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-custom").unwrap();
+    plane.define_kind("undo.example.com", "Ledger", "ledgers").unwrap();
+    let content = json!({"spec": {"a": 1}, "status": {"joined": ["one", "two"]}});
+    let ledger = object("undo.example.com/v1", "Ledger", "main").with(content.clone());
+    let kept = ledger.with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let name = "ledgers.undo.example.com/main";
+    delete(plane, &ns, name);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", name, "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    free(plane, &ns, name);
+    assert!(undo.wait().unwrap().success());
+    assert_eq!(read(plane, &ns, name)["status"], content["status"]);
+    free(plane, &ns, name);
+}
