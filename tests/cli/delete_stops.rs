@@ -268,7 +268,7 @@ fn the_time_limit_ends_with_the_reason() {
 
 #[test]
 fn h160_dependents_in_other_namespaces_do_not_stop_the_deletion() {
-    let plane = without_belay();
+    let plane = &world().plane;
     let [ns, tenant] = ["delete-own", "delete-tenant"].map(|name| plane.namespace(name).unwrap());
     let [namespace, class] = [format!("ns/{ns}"), format!("sc/{ns}")];
     plane

@@ -40,8 +40,8 @@ pub fn finalizing(plane: &ControlPlane) {
             refused,
             format!(
                 "Error from server (NotEmpty): admission webhook \"finalize.belay.dev\" denied \
-                 the request: namespace \"{ns}\" contains ConfigMap {ns}/ledger, which is protected \
-                 (policy {ns}); policy {ns}. To override: kubectl belay approve namespaces/{ns} \
+                 the request: namespace \"{ns}\" contains ConfigMap {ns}/ledger, which is protected; \
+                 policy {ns}. To override: kubectl belay approve namespaces/{ns} \
                  --scope content --reason \"…\". Details: kubectl belay why namespaces/{ns}\n"
             )
         );

@@ -91,7 +91,7 @@ impl BlockingFinalizer {
         let writer = writer(name, object).filter(|writer| !is_tool(writer));
         let removed_by = match (remover(name), writer) {
             (Some(remover), _) => remover.to_owned(),
-            (None, Some(writer)) => format!("{writer}, which added it"),
+            (None, Some(writer)) => format!("probably {writer}, which added it"),
             (None, None) => "its own controller, which belay does not know".to_owned(),
         };
         Self { name: name.to_owned(), ours: is_hold(name), removed_by, by_hand: None }
@@ -172,7 +172,7 @@ mod tests {
         let [hold, claims, drop, foreign] = &all[..] else { panic!("{all:?}") };
         assert!(hold.ours && hold.removed_by.starts_with("belay, "));
         assert!(claims.removed_by.contains("no Pod uses it"));
-        assert_eq!(drop.removed_by, "db-operator, which added it");
+        assert_eq!(drop.removed_by, "probably db-operator, which added it");
         assert!(foreign.removed_by.contains("does not know"));
         assert_eq!((&hold.by_hand, &claims.by_hand), (&None, &None));
         let command = foreign.by_hand.as_deref().unwrap();

@@ -179,7 +179,7 @@ impl Terminating {
 fn removal_text(removed_by: &str) -> String {
     match removed_by.split_once(", when ") {
         Some((who, condition)) => format!("{who} removes it when {condition}"),
-        None if removed_by.contains(", which ") => format!("probably {removed_by}, removes it"),
+        None if removed_by.contains(", which ") => format!("{removed_by}, removes it"),
         None => format!("{removed_by} removes it"),
     }
 }
