@@ -2,6 +2,7 @@
 //! would deny.
 
 use super::affected::lost_volume;
+use super::cascade::judge_hold;
 use super::causes::is_in_other_namespace;
 use super::delete::delete_by;
 use super::item::JudgedObject;
@@ -9,7 +10,7 @@ use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
 };
 use crate::graph::{Propagation, StepBudget, StepCounter};
-use crate::objects::{ObjectRef, STATEFUL_SETS};
+use crate::objects::{HoldAge, ObjectRef, STATEFUL_SETS};
 
 /// The limit of steps for the DELETEs of these objects, apart from the limit of the review.
 /// Beyond the limit, a message gives no advice.
@@ -46,7 +47,10 @@ impl Verdict {
         };
         let delete = |object: &ObjectName| {
             let item = item(object)?;
-            let verdict = delete_by(situation, review, &item, Propagation::Background);
+            let verdict = match item.is_terminating() && item.hold() != HoldAge::NotHeld {
+                true => judge_hold(situation, review, &item),
+                false => delete_by(situation, review, &item, Propagation::Background),
+            };
             let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Hold);
             is_refused.then_some(verdict)
         };

@@ -120,9 +120,19 @@ async fn read_journals(context: &Context, numbers: &StatusNumbers) {
 async fn count_objects(context: &Context, numbers: &StatusNumbers) {
     let timing = &context.settings.timing.status;
     let mut signal = context.signals.changed.subscribe();
-    let mut last = None;
+    let mut holding = context.signals.holding.subscribe();
+    let (mut last, mut last_holds) = (None, Instant::now());
     loop {
         let changed = *signal.borrow_and_update();
+        if holding.has_changed().unwrap_or_default() {
+            holding.mark_unchanged();
+            last_holds = Instant::now();
+        }
+        // The watches deliver new holds a moment after they are written.
+        let interval = match last_holds.elapsed() < timing.counts {
+            true => timing.gather,
+            false => timing.counts,
+        };
         let (revision, complete) = {
             let graph = &context.world.read().graph;
             (graph.revision(), graph.complete_kinds())
@@ -131,7 +141,7 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
         let is_due =
             last.as_ref().is_none_or(|(counted, last_revision, start): &(_, u64, Instant)| {
                 *counted != (changed, complete.clone())
-                    || (*last_revision != revision && start.elapsed() >= timing.counts)
+                    || (*last_revision != revision && start.elapsed() >= interval)
             });
         if is_due {
             let start = Instant::now();

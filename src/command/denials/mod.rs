@@ -253,6 +253,7 @@ fn items(
                 };
                 if item.subject.is_none() && item.time < denial.time {
                     (item.time, item.ago) = (denial.time, denial.ago);
+                    item.message.clone_from(&denial.message);
                 }
                 // A status has only the first sentences of a long message.
                 let start = item.message.strip_suffix('…').map(str::trim_end);

@@ -10,7 +10,7 @@ use crate::command::document::FailedRead;
 use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
-use crate::command::status::report::{MAX_POLICIES, modes, policy_lines};
+use crate::command::status::report::{MAX_POLICIES, effects, modes, policy_lines};
 use crate::objects::Kinds;
 use crate::policy::api::{Action, DeletionPolicySpec};
 use crate::policy::{PolicySet, PolicySource};
@@ -36,6 +36,9 @@ struct PolicyPlan {
     name: String,
     /// The action of the policy.
     action: Action,
+    /// The text about the action.
+    #[serde(skip)]
+    effects: String,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
     /// The number of objects that the policy would protect.
@@ -147,10 +150,13 @@ impl PolicyPlan {
                  belay.dev/backfill-max-objects={new_holds}"
             )
         });
+        let protects = modes(&spec.protect);
+        let on_delete = spec.protect.while_used.as_ref().map(|mode| mode.on_delete);
         Self {
             name: name.to_owned(),
             action: spec.action,
-            protects: modes(&spec.protect),
+            effects: effects(spec.action, on_delete, protects.len()),
+            protects,
             protected: kinds.values().map(|kind| kind.protected).sum(),
             held: kinds.values().map(|kind| kind.held).sum(),
             notes: notes.collect(),
@@ -166,7 +172,7 @@ impl PolicyPlan {
     fn row(&self, table: &mut Table, view: View) {
         table.row([
             Field::toned(Tone::Strong, self.name.as_str()),
-            format!("{:?}", self.action).into(),
+            self.effects.as_str().into(),
             self.protected.to_string().into(),
             self.held.to_string().into(),
             self.protects.join(", ").into(),
