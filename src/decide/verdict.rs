@@ -184,16 +184,6 @@ pub enum Recordable {
 }
 
 impl Verdict {
-    /// Leaves out what is unknown if something else denies the request. The caller of a command
-    /// may lack rights that belay has.
-    pub fn without_unknown(&self) -> Self {
-        let mut verdict = self.clone();
-        if verdict.decision == Decision::Deny && !verdict.is_unknown() {
-            verdict.blockers.retain(|blocker| blocker.reason != Reason::Unknown);
-        }
-        verdict
-    }
-
     /// The blockers that cause the decision.
     pub fn deciding_blockers(&self) -> impl Iterator<Item = &Blocker> {
         self.blockers.iter().filter(|blocker| blocker.decision == self.decision)

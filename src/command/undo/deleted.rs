@@ -10,7 +10,7 @@ use super::read::Reading;
 use super::record::{LostObject, SavedObject, is_of_others};
 use super::workloads::controller_of;
 use crate::command::diagnosis::why_irreversible;
-use crate::graph::{Node, ObjectPhase};
+use crate::graph::Node;
 use crate::objects::{CLAIMS, Uid};
 
 /// The objects that are deleted with the target, as far as they exist.
@@ -167,17 +167,19 @@ impl<'i> Reading<'i> {
         let namespace = self.target.namespace_node().into_iter();
         let objects = namespace.flat_map(|namespace| graph.objects_in_namespace(namespace));
         let claims = objects.filter_map(|id| graph.get(id)).filter(|node| {
+            let pod = node.controller().map(|pod| pod.id());
             let mut users = graph.users(node.id());
             node.info().group_resource() == CLAIMS
                 && node.is_terminating()
-                && !users.any(|user| user.path().ends_with(".ephemeral"))
+                && !users.any(|user| {
+                    // An editor can write an ephemeral volume with the name of another claim.
+                    user.path().ends_with(".ephemeral") && pod == Some(user.node.id())
+                })
         });
         let with_users = |claim: Node<'i>| {
+            // A Pod keeps its claims also after it has succeeded or failed.
             let users = graph.users(claim.id()).map(|user| user.node).filter(|user| {
-                match user.info().group_resource() {
-                    ("", "pods") => user.phase() == ObjectPhase::Active,
-                    _ => is_workload(user.info()),
-                }
+                user.info().group_resource() == ("", "pods") || is_workload(user.info())
             });
             (claim, users.collect())
         };
@@ -200,7 +202,13 @@ fn used_claims<'g>(claims: &[(Node<'g>, Vec<Node<'g>>)], deleted: &HashSet<Uid>)
         claims.iter().partition(|(claim, _)| is_deleted(claim));
     let mut stopped = deleted.clone();
     stopped.extend(ending.into_iter().flat_map(|(_, of)| users(of)));
-    let others =
-        others.into_iter().filter(|(_, of)| users(of).iter().any(|uid| stopped.contains(uid)));
+    // A Pod of a stopped workload can use other claims than the current template.
+    let is_stopped = |user: &Node<'g>| {
+        let controller = controller_of(*user);
+        [*user, controller, controller_of(controller)]
+            .iter()
+            .any(|node| stopped.contains(&node.uid()))
+    };
+    let others = others.into_iter().filter(|(_, of)| of.iter().any(is_stopped));
     others.map(|(claim, _)| *claim).collect()
 }

@@ -1,6 +1,8 @@
 //! The dependents of the deleted object. Without an owner reference to it, the garbage collector
 //! leaves them.
 
+use std::collections::HashSet;
+
 use kube::api::PatchParams;
 use serde_json::Value;
 
@@ -16,6 +18,33 @@ use crate::objects::operations;
 const MAX_ATTEMPTS: u32 = 5;
 
 impl Undo<'_> {
+    /// The uids of the saved objects in these namespaces that the undo has detached, or that no longer
+    /// exist. Without the file, they are lost.
+    pub(super) async fn changed_in(
+        &self,
+        namespaces: &[String],
+    ) -> Result<HashSet<String>, CommandError> {
+        let deleted = self.record.deleted_uids();
+        let mut changed = HashSet::new();
+        for saved in &self.record.objects {
+            let uid = &saved.object.uid;
+            if !namespaces.contains(&saved.object.namespace) {
+                continue;
+            }
+            let current = self.read(&saved.object).await?;
+            let current = current.filter(|current| current["metadata"]["uid"] == uid.as_str());
+            let is_unchanged = current.is_some_and(|current| {
+                let owners = current["metadata"]["ownerReferences"].as_array();
+                let uids = owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str());
+                !saved.stays || uids.into_iter().any(|owner| deleted.contains(owner))
+            });
+            if !is_unchanged {
+                changed.insert(uid.clone());
+            }
+        }
+        Ok(changed)
+    }
+
     /// Removes the owner references to the saved objects, also from dependents that did not exist when
     /// the file was written. An object that can't be changed delays no other.
     pub(super) async fn detach(&mut self) -> Result<(), CommandError> {

@@ -106,11 +106,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         arguments;
     let (output, ignored) = (output.output, arguments.ignore_namespace);
     let (record, path) = match &resume {
-        Some(path) => {
-            let mut record = UndoRecord::read(path)?;
-            record.ignore(ignored);
-            (record, path.clone())
-        }
+        Some(path) => (UndoRecord::read(path)?, path.clone()),
         None => {
             let arguments =
                 TargetArguments { targets: target, namespace, cluster: cluster.clone() };
@@ -131,7 +127,6 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             record.cluster.server
         )));
     }
-    let steps = steps(&record, &path);
     let again = format!(
         "kubectl belay undo --resume {}{}",
         shell_word(&path.to_string_lossy()),
@@ -150,7 +145,11 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     };
     if resume.is_none() {
         undo.check().await?;
+    } else if !ignored.is_empty() {
+        let changed = undo.changed_in(&ignored).await?;
+        undo.record.ignore(ignored, &changed);
     }
+    let steps = steps(&undo.record, &path);
     if dry_run {
         return UndoReport::new(UndoResult::WouldUndo, steps, &undo.record, &path).print(output);
     }

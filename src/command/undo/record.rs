@@ -136,14 +136,16 @@ impl UndoRecord {
         self.ending().map(|saved| &saved.object).chain(lost).map(|of| of.uid.clone()).collect()
     }
 
-    /// Ignores the dependents in other namespaces than that of the target.
-    pub fn ignore(&mut self, namespaces: Vec<String>) {
+    /// Ignores the dependents in other namespaces than that of the target, except for objects that
+    /// the undo has detached or that no longer exist: their uids are `changed`.
+    pub fn ignore(&mut self, namespaces: Vec<String>, changed: &HashSet<String>) {
         self.ignored_namespaces.extend(namespaces);
         let Self { target, ignored_namespaces, objects, volumes, .. } = self;
         objects.retain(|saved| {
             let Object { uid, namespace, .. } = &saved.object;
-            let is_ignored =
-                is_of_others(target, namespace) && ignored_namespaces.contains(namespace);
+            let is_ignored = is_of_others(target, namespace)
+                && ignored_namespaces.contains(namespace)
+                && !changed.contains(uid);
             volumes.retain(|volume| !is_ignored || volume.claim_uid != *uid);
             !is_ignored
         });

@@ -18,7 +18,7 @@ impl Reading<'_> {
         options: &str,
     ) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
         let graph = &self.inspection.graph;
-        let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::new());
+        let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::<Node<'_>>::new());
         let is_saved =
             |node: Node<'_>| objects.iter().any(|one| one.object.uid == node.uid().to_string());
         for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS) && !saved.stays) {
@@ -26,9 +26,13 @@ impl Reading<'_> {
             let users: Vec<Node<'_>> = graph.users(claim.id()).map(|user| user.node).collect();
             let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
             for user in users.iter().copied() {
-                let workload = match (user.info().resource.as_str(), user.phase()) {
-                    ("pods", ObjectPhase::Active) => controller_of(controller_of(user)),
-                    ("statefulsets", _) => user,
+                let is_pod = user.info().group_resource() == ("", "pods");
+                let workload = match user.info().resource.as_str() {
+                    // No scaling deletes a Pod that has succeeded or failed.
+                    "pods" if user.phase() == ObjectPhase::Active => {
+                        controller_of(controller_of(user))
+                    }
+                    "pods" | "statefulsets" => user,
                     _ => continue,
                 };
                 // An editor can write a workload that does not use the claim into owner references.
@@ -36,11 +40,15 @@ impl Reading<'_> {
                     if workloads.iter().all(|known| known.id() != workload.id()) {
                         workloads.push(workload);
                     }
-                } else if user.info().resource == "pods" && !user.is_terminating() {
-                    pods.push(self.object(user));
+                } else if is_pod && !user.is_terminating() {
+                    pods.push(user);
                 }
             }
         }
+        // One Pod can use several of the claims.
+        pods.sort_by_key(|pod| pod.id());
+        pods.dedup_by_key(|pod| pod.id());
+        let pods = pods.into_iter().map(|pod| self.object(pod)).collect();
         let mut stopped = Vec::new();
         for workload in workloads {
             let Some(whole) = self.whole(workload).await? else { continue };

@@ -59,15 +59,86 @@ fn the_other_terminating_claims_of_a_stopped_workload_are_restored() {
 }
 
 #[test]
-fn the_other_terminating_claim_of_a_pod_that_the_user_deletes_is_restored() {
+fn a_claim_with_the_name_of_an_ephemeral_one_keeps_its_volume() {
     let plane = &world().plane;
-    let ns = plane.namespace("undo-pair").unwrap();
+    let ns = plane.namespace("undo-ephemeral").unwrap();
+    storage_class(plane, &ns);
+    let parallel = json!({"spec": {"replicas": 2, "podManagementPolicy": "Parallel"}});
+    plane.apply(&stateful_set(&ns).with(parallel).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 2);
+    // The claim of this ephemeral volume would have the name of the second claim.
+    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": ns,
+        "resources": {"requests": {"storage": "1Mi"}}}});
+    let volumes = json!([{"name": "1", "ephemeral": {"volumeClaimTemplate": template}}]);
+    let pending = pod("data-web").with(json!({"spec": {"volumes": volumes}}));
+    plane.apply(&pending.with_namespace(&ns)).unwrap();
+    let claims = delete_claims(plane, &ns, &["data-web-0", "data-web-1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undone = belay(plane, &["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", &file]);
+    // The controller of ephemeral volumes creates its claim as soon as the name is free.
+    assert_eq!(undone.code, 1, "{undone:?}");
+    assert!(undone.stdout.contains(": another object has its name\n"), "{undone:?}");
+    let taken = uid(&read(plane, &ns, "pvc/data-web-1")).to_owned();
+    plane.api().delete(&["pod/data-web", "--force", "--grace-period=0"], &ns).unwrap();
+    let is_gone = |claim: Option<&Value>| match claim {
+        Some(claim) if uid(claim) == taken => Err("it still exists".into()),
+        _ => Ok(()),
+    };
+    plane.api().wait(("pvc/data-web-1", &ns), LIMIT, is_gone).unwrap();
+    let undone = belay(plane, &["undo", "--resume", &file, "--yes"]);
+    assert_eq!(undone.code, 0, "{undone:?}");
+    have_their_volumes(plane, &ns, &claims);
+    wait_until_running(plane, &ns, 2);
+}
+
+#[test]
+fn the_claims_of_all_pods_of_a_stopped_workload_are_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-templates").unwrap();
+    claims(plane, &ns, &["old", "new"]);
+    let using = |claim: &str| {
+        let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+        pod("web").with(json!({"spec": {"volumes": [volume]}})).without_grace_period()
+    };
+    let fields = json!({"spec": {"replicas": 2, "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"}}});
+    let set = |claim: &str| workload("StatefulSet", "web", &using(claim)).with(fields.clone());
+    plane.apply(&set("old").with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 2);
+    plane.apply(&set("new").with_namespace(&ns)).unwrap();
+    plane.api().delete(&["pod/web-0"], &ns).unwrap().success().unwrap();
+    let path = ".spec.volumes[0].persistentVolumeClaim.claimName";
+    plane.api().wait_field(("pod/web-0", &ns), LIMIT, path, |claim| claim == "new").unwrap();
+    wait_until_running(plane, &ns, 2);
+    let claims = delete_claims(plane, &ns, &["old", "new"]);
+    let undone = belay(plane, &["undo", "pvc/new", "-n", &ns, "--yes"]);
+    assert_eq!(undone.code, 0, "{undone:?}");
+    have_their_volumes(plane, &ns, &claims);
+}
+
+#[test]
+fn the_other_terminating_claim_of_a_pod_that_the_user_deletes_is_restored() {
+    restore_claims_of_a_pod("undo-pair", "Running");
+}
+
+#[test]
+fn the_other_terminating_claim_of_a_pod_that_has_succeeded_is_restored() {
+    restore_claims_of_a_pod("undo-succeeded", "Succeeded");
+}
+
+fn restore_claims_of_a_pod(ns: &str, phase: &str) {
+    let plane = &world().plane;
+    let ns = plane.namespace(ns).unwrap();
     claims(plane, &ns, &["data", "log"]);
     let volumes = ["data", "log"]
         .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
     let user = pod("user").with(json!({"spec": {"volumes": volumes}})).without_grace_period();
     plane.apply(&user.with_namespace(&ns)).unwrap();
     wait_until_running(plane, &ns, 1);
+    let status = json!({"status": {"phase": phase}}).to_string();
+    let patch = ["patch", "pod/user", "-n", &ns, "--subresource=status", "--type=merge", "-p"];
+    plane.kubectl(&[&patch[..], &[&status]].concat()).unwrap().success().unwrap();
     let claims = delete_claims(plane, &ns, &["data", "log"]);
     let folder = tempfile::tempdir().unwrap();
     let file = file_in(&folder);

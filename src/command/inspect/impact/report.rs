@@ -90,8 +90,6 @@ impl Impact {
         held_until: Option<&str>,
     ) -> Self {
         let graph = &inspection.graph;
-        let verdict = verdict.map(Verdict::without_unknown);
-        let verdict = verdict.as_ref();
         // A denied deletion has these effects if it is approved.
         let denied = verdict.filter(|verdict| verdict.decision == Decision::Deny);
         let approvals = denied.map_or_else(Vec::new, needed_approvals);
