@@ -181,6 +181,9 @@ fn several_objects_are_explained_by_one_read_of_each_list() {
     assert!(has("/leases/") && has("/clusterroles") && has("/pods"), "{reads:?}");
     // The CRDs are read for their kinds, and once more as objects.
     reads.retain(|uri, _| !uri.contains("/customresourcedefinitions"));
-    let repeated: Vec<_> = reads.iter().filter(|(_, count)| **count > 1).collect();
+    // If another test has an object that a ClusterRole owns, the ClusterRoles are read as owners, and
+    // once more with their rules.
+    let most = |uri: &str| if uri.contains("/clusterroles?") { 2 } else { 1 };
+    let repeated: Vec<_> = reads.iter().filter(|(uri, count)| **count > most(uri)).collect();
     assert!(repeated.is_empty(), "{repeated:?}");
 }
