@@ -26,6 +26,9 @@ enum Report {
 pub fn run(selection: &Selection) -> Result<bool> {
     let mut waiting = VecDeque::from(build(selection)?);
     let total = waiting.iter().map(|program| program.tests.len()).sum();
+    if total == 0 {
+        return Err("no test has this text in its name, and no test program has this name".into());
+    }
     let usage = cpu::Usage::begin()?;
     let mut progress = Progress::new(total);
     let (sender, reports) = channel();
