@@ -89,7 +89,7 @@ struct PendingReview<'a> {
     review: &'a Review<'a>,
     deadline: Instant,
     advisory_deadline: Instant,
-    /// The deadline of the next reads.
+    /// The deadline of the reads for the verdict.
     read_deadline: Instant,
     effort: &'a Effort,
     collected: Option<CollectedReads>,
@@ -141,14 +141,17 @@ impl Confirm for PendingReview<'_> {
     }
 
     async fn read(&mut self, reads: Vec<LiveRead>) {
-        let ClusterDecider { world, cluster, .. } = self.decider;
-        let group = self.decider.group(self.review);
-        let answers = cluster.read(&group, reads, self.read_deadline).await;
-        self.collected.get_or_insert_with(|| CollectedReads::new(&world.read())).add(answers);
+        self.read_until(reads, self.read_deadline).await;
     }
 }
 
 impl PendingReview<'_> {
+    async fn read_until(&mut self, reads: Vec<LiveRead>, deadline: Instant) {
+        let ClusterDecider { world, cluster, .. } = self.decider;
+        let answers = cluster.read(&self.decider.group(self.review), reads, deadline).await;
+        self.collected.get_or_insert_with(|| CollectedReads::new(&world.read())).add(answers);
+    }
+
     async fn confirmed_verdict(&mut self) -> Verdict {
         let verdict = match confirm(self, MAX_READ_ROUNDS).await {
             Ok(verdict) => verdict,
@@ -194,7 +197,7 @@ impl PendingReview<'_> {
             };
             match existence {
                 Existence::Exists => return Recordable::Confirmed,
-                Existence::Unread(read) => self.read(vec![read]).await,
+                Existence::Unread(read) => self.read_until(vec![read], self.deadline).await,
                 Existence::Absent | Existence::Unknown(..) => return Recordable::No,
             }
         }
