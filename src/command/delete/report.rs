@@ -114,9 +114,7 @@ impl DeleteReport {
     pub fn with_approvals(self, approve: Vec<String>) -> Self {
         Self { approve, ..self }
     }
-}
 
-impl DeleteReport {
     fn not_awaited_text(&self) -> String {
         const MAX_NAMED: usize = 3;
         let named = self.not_awaited.iter().take(MAX_NAMED).map(|object| object.typed.as_str());

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use super::kinds::{is_recreated, is_workload};
 use super::read::Reading;
 use super::record::{LostObject, SavedObject, is_of_others};
-use super::workloads::controller_of;
+use super::workloads::{controller_of, workload_of};
 use crate::command::diagnosis::why_irreversible;
 use crate::graph::Node;
 use crate::objects::{CLAIMS, Uid};
@@ -190,24 +190,16 @@ impl<'i> Reading<'i> {
 /// The claims that Pods and workloads use which end, or which the undo stops because they use one of
 /// the deleted claims.
 fn used_claims<'g>(claims: &[(Node<'g>, Vec<Node<'g>>)], deleted: &HashSet<Uid>) -> Vec<Node<'g>> {
-    // The Pod, and its workload if that uses the claim itself.
-    let users = |users: &[Node<'g>]| -> Vec<Uid> {
-        let workload = |user: &Node<'g>| controller_of(controller_of(*user));
-        let is_user = |node: &Node<'g>| users.iter().any(|user| user.id() == node.id());
-        let workloads = users.iter().map(workload).filter(is_user);
-        users.iter().copied().chain(workloads).map(Node::uid).collect()
-    };
     let is_deleted = |claim: &Node<'_>| deleted.contains(&claim.uid());
     let (ending, others): (Vec<_>, Vec<_>) =
         claims.iter().partition(|(claim, _)| is_deleted(claim));
     let mut stopped = deleted.clone();
-    stopped.extend(ending.into_iter().flat_map(|(_, of)| users(of)));
+    // The workload of a Pod is stopped only if it uses the claim itself, as one of the users.
+    stopped.extend(ending.into_iter().flat_map(|(_, users)| users).map(|user| user.uid()));
     // A Pod of a stopped workload can use other claims than the current template.
     let is_stopped = |user: &Node<'g>| {
-        let controller = controller_of(*user);
-        [*user, controller, controller_of(controller)]
-            .iter()
-            .any(|node| stopped.contains(&node.uid()))
+        let nodes = [*user, controller_of(*user), workload_of(*user)];
+        nodes.iter().any(|node| stopped.contains(&node.uid()))
     };
     let others = others.into_iter().filter(|(_, of)| of.iter().any(is_stopped));
     others.map(|(claim, _)| *claim).collect()

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use kube::api::PatchParams;
 use serde_json::Value;
 
+use super::manifest::owners;
 use super::read::{Found, read_new};
 use super::record::{LostObject, SavedObject};
 use super::restore::{Undo, all_done};
@@ -31,12 +32,9 @@ impl Undo<'_> {
             if !namespaces.contains(&saved.object.namespace) {
                 continue;
             }
-            let current = self.read(&saved.object).await?;
-            let current = current.filter(|current| current["metadata"]["uid"] == uid.as_str());
-            let is_unchanged = current.is_some_and(|current| {
-                let owners = current["metadata"]["ownerReferences"].as_array();
-                let uids = owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str());
-                !saved.stays || uids.into_iter().any(|owner| deleted.contains(owner))
+            let is_unchanged = self.old(&saved.object).await?.is_some_and(|current| {
+                let mut uids = owners(&current).iter().filter_map(|owner| owner["uid"].as_str());
+                !saved.stays || uids.any(|owner| deleted.contains(owner))
             });
             if !is_unchanged {
                 changed.insert(uid.clone());
@@ -147,8 +145,4 @@ impl Undo<'_> {
         progress(&format!("added the owner reference to {}", dependent.typed));
         Ok(())
     }
-}
-
-fn owners(object: &Value) -> &[Value] {
-    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
 }

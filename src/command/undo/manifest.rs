@@ -144,6 +144,11 @@ pub fn annotate(object: &Value, name: &str, value: Option<&str>) -> Vec<PatchOpe
     }
 }
 
+/// The owner references of an object.
+pub fn owners(object: &Value) -> &[Value] {
+    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
+}
+
 /// Keeps entries of a list in the metadata, and removes an empty list.
 fn retain(
     metadata: &mut serde_json::Map<String, Value>,

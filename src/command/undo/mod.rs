@@ -30,10 +30,10 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use self::record::{LostObject, UndoRecord};
+use self::record::{LostObject, UndoRecord, all_typed};
 pub use self::report::UndoReport;
 use self::report::UndoResult;
-use self::restore::{Undo, UndoOutcome, all_typed};
+use self::restore::{Undo, UndoOutcome};
 use super::approve::check_release;
 use super::confirm::{self, ConfirmArguments};
 use super::duration::parse_duration;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::kinds::is_last;
-use super::manifest::{ACCOUNT_UID, is_token_secret, manifest};
+use super::manifest::{ACCOUNT_UID, is_token_secret, manifest, owners};
 use super::record::{
     LostObject, SavedObject, SavedVolume, UndoRecord, ignore_option, is_of_others,
 };
@@ -295,12 +295,11 @@ impl<'i> Reading<'i> {
     /// deletes only its tokens.
     fn is_saved(&self, whole: &Value) -> bool {
         let uid = self.target.uid().to_string();
-        let metadata = &whole["metadata"];
-        let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+        let account = &whole["metadata"]["annotations"][ACCOUNT_UID];
         !self.is_account()
             || whole["kind"] != "Secret"
-            || is_token_secret(whole) && metadata["annotations"][ACCOUNT_UID] == uid.as_str()
-            || owners.any(|owner| owner["uid"] == uid.as_str())
+            || is_token_secret(whole) && *account == uid.as_str()
+            || owners(whole).iter().any(|owner| owner["uid"] == uid.as_str())
     }
 
     pub(super) async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
@@ -321,8 +320,7 @@ impl<'i> Reading<'i> {
     async fn require_rights(&self, record: &UndoRecord) -> Result<(), CommandError> {
         let kinds = &self.inspection.graph.kinds;
         let owners = record.ending().flat_map(|saved| {
-            let owners = saved.manifest["metadata"]["ownerReferences"].as_array();
-            owners.into_iter().flatten().filter_map(|owner| {
+            owners(&saved.manifest).iter().filter_map(|owner| {
                 let group = split_api_version(owner["apiVersion"].as_str()?).0;
                 let info = kinds.info(kinds.find(group, owner["kind"].as_str()?)?);
                 let namespace = if info.namespaced { &saved.object.namespace } else { "" };
@@ -342,7 +340,7 @@ impl<'i> Reading<'i> {
         for (verb, object) in needed {
             let Object { group, resource, namespace, .. } = object;
             // Rights in a Namespace that is created again end with it.
-            let namespace = match self.target.object_ref().is_namespace() {
+            let namespace = match self.is_namespace() {
                 true => "",
                 false => namespace.as_str(),
             };

@@ -20,6 +20,11 @@ use crate::objects::{CLAIMS, counted};
 
 const KIND: &str = "UndoRecord";
 
+/// The objects as a user types them.
+pub fn all_typed<'o>(objects: impl IntoIterator<Item = &'o Object>) -> String {
+    objects.into_iter().map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
+}
+
 /// An undo of one deletion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -278,9 +283,6 @@ impl UndoRecord {
 
     /// The steps, one in a line, for the question and for a dry run.
     pub fn steps(&self, path: &Path) -> Vec<String> {
-        let names = |objects: &mut dyn Iterator<Item = &Object>| {
-            objects.map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
-        };
         let mut steps = vec![format!(
             "save {} in {}",
             counted(self.ending().count(), "object"),
@@ -291,22 +293,22 @@ impl UndoRecord {
         if !volumes.is_empty() {
             steps.push(format!("keep the data: set the reclaim policy of {volumes} to Retain"));
         }
-        let dependents = names(&mut self.dependents().map(|one| &one.object));
+        let dependents = all_typed(self.dependents().map(|one| &one.object));
         if !dependents.is_empty() {
             steps.push(format!("remove the owner reference from {dependents}"));
         }
-        let workloads = names(&mut self.workloads.iter().map(|one| &one.object));
+        let workloads = all_typed(self.workloads.iter().map(|one| &one.object));
         if !workloads.is_empty() {
             steps.push(format!("stop {workloads}: scale to 0 replicas"));
         }
-        let objects = names(&mut self.ending().map(|one| &one.object));
-        let awaited = names(&mut self.awaited().iter());
+        let objects = all_typed(self.ending().map(|one| &one.object));
+        let awaited = all_typed(&self.awaited());
         if self.is_held {
             steps.push(format!(
                 "approve the end of the deletion of {awaited}, so that belay releases what it holds"
             ));
         }
-        let pods = names(&mut self.pods.iter());
+        let pods = all_typed(&self.pods);
         let during = match pods.as_str() {
             "" => String::new(),
             _ => format!("; during this wait, delete {pods}"),

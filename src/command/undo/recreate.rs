@@ -62,8 +62,8 @@ impl Undo<'_> {
         if restored.is_taken {
             return Ok(UndoOutcome::Taken);
         }
-        let is_data = |of: &Object| of.is_of(CLAIMS) && !self.record.is_of_others(of);
-        let (claims, mut late): (Vec<_>, Vec<_>) = late.into_iter().partition(is_data);
+        let (claims, mut late): (Vec<_>, Vec<_>) =
+            late.into_iter().partition(|object| self.is_own_claim(object));
         self.restore_late(&mut restored, waiter, &claims).await?;
         if restored.lacks_data {
             for saved in self.record.ending().filter(|saved| saved.is_last) {
@@ -93,9 +93,13 @@ impl Undo<'_> {
         Ok(UndoOutcome::Restored { not_restored: restored.failed })
     }
 
+    fn is_own_claim(&self, object: &Object) -> bool {
+        object.is_of(CLAIMS) && !self.record.is_of_others(object)
+    }
+
     /// Records that an object is not restored. Claims of others don't matter for the workloads.
     fn fail(&self, restored: &mut Restored, object: &Object, why: &str) {
-        restored.lacks_data |= object.is_of(CLAIMS) && !self.record.is_of_others(object);
+        restored.lacks_data |= self.is_own_claim(object);
         let why = format!("{why}{}", ignore_option(&self.record.target, object));
         restored.failed.push(LostObject::new(object, &why));
     }

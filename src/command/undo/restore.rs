@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, annotate, manifest};
 use super::read::build_record;
-use super::record::{LostObject, UndoRecord};
+use super::record::{LostObject, UndoRecord, all_typed};
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
@@ -350,11 +350,6 @@ impl Undo<'_> {
         };
         Ok(KindInfo { versions, ..info.clone() })
     }
-}
-
-/// The objects as a user types them.
-pub fn all_typed(objects: &[Object]) -> String {
-    objects.iter().map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// An error with all failures, before this advice, if there are any.

@@ -29,9 +29,7 @@ impl Reading<'_> {
                 let is_pod = user.info().group_resource() == ("", "pods");
                 let workload = match user.info().resource.as_str() {
                     // No scaling deletes a Pod that has succeeded or failed.
-                    "pods" if user.phase() == ObjectPhase::Active => {
-                        controller_of(controller_of(user))
-                    }
+                    "pods" if user.phase() == ObjectPhase::Active => workload_of(user),
                     "pods" | "statefulsets" => user,
                     _ => continue,
                 };
@@ -74,6 +72,11 @@ impl Reading<'_> {
         }
         Ok((stopped, pods))
     }
+}
+
+/// The topmost workload that controls a Pod, or the Pod.
+pub(super) fn workload_of(pod: Node<'_>) -> Node<'_> {
+    controller_of(controller_of(pod))
 }
 
 /// The controller of a Pod or ReplicaSet, if it is a workload; otherwise the object. An editor can

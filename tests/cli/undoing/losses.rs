@@ -38,6 +38,14 @@ fn claims(plane: &ControlPlane, ns: &str, names: &[&str]) {
     }
 }
 
+/// Starts a StatefulSet with two Pods, each with a claim.
+fn start_two_replicas(plane: &ControlPlane, ns: &str) {
+    storage_class(plane, ns);
+    let parallel = json!({"spec": {"replicas": 2, "podManagementPolicy": "Parallel"}});
+    plane.apply(&stateful_set(ns).with(parallel).with_namespace(ns)).unwrap();
+    wait_until_running(plane, ns, 2);
+}
+
 /// The path of a file in a folder.
 fn file_in(folder: &tempfile::TempDir) -> String {
     folder.path().join("undo.json").display().to_string()
@@ -47,10 +55,7 @@ fn file_in(folder: &tempfile::TempDir) -> String {
 fn the_other_terminating_claims_of_a_stopped_workload_are_restored() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-siblings").unwrap();
-    storage_class(plane, &ns);
-    let parallel = json!({"spec": {"replicas": 2, "podManagementPolicy": "Parallel"}});
-    plane.apply(&stateful_set(&ns).with(parallel).with_namespace(&ns)).unwrap();
-    wait_until_running(plane, &ns, 2);
+    start_two_replicas(plane, &ns);
     let claims = delete_claims(plane, &ns, &["data-web-0", "data-web-1"]);
     let undone = belay(plane, &["undo", "pvc/data-web-0", "-n", &ns, "--yes"]);
     assert_eq!(undone.code, 0, "{undone:?}");
@@ -62,10 +67,7 @@ fn the_other_terminating_claims_of_a_stopped_workload_are_restored() {
 fn a_claim_with_the_name_of_an_ephemeral_one_keeps_its_volume() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-ephemeral").unwrap();
-    storage_class(plane, &ns);
-    let parallel = json!({"spec": {"replicas": 2, "podManagementPolicy": "Parallel"}});
-    plane.apply(&stateful_set(&ns).with(parallel).with_namespace(&ns)).unwrap();
-    wait_until_running(plane, &ns, 2);
+    start_two_replicas(plane, &ns);
     // The claim of this ephemeral volume would have the name of the second claim.
     let template = json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": ns,
         "resources": {"requests": {"storage": "1Mi"}}}});
@@ -79,13 +81,8 @@ fn a_claim_with_the_name_of_an_ephemeral_one_keeps_its_volume() {
     // The controller of ephemeral volumes creates its claim as soon as the name is free.
     assert_eq!(undone.code, 1, "{undone:?}");
     assert!(undone.stdout.contains(": another object has its name\n"), "{undone:?}");
-    let taken = uid(&read(plane, &ns, "pvc/data-web-1")).to_owned();
     plane.api().delete(&["pod/data-web", "--force", "--grace-period=0"], &ns).unwrap();
-    let is_gone = |claim: Option<&Value>| match claim {
-        Some(claim) if uid(claim) == taken => Err("it still exists".into()),
-        _ => Ok(()),
-    };
-    plane.api().wait(("pvc/data-web-1", &ns), LIMIT, is_gone).unwrap();
+    plane.api().wait_gone(("pvc/data-web-1", &ns), LIMIT).unwrap();
     let undone = belay(plane, &["undo", "--resume", &file, "--yes"]);
     assert_eq!(undone.code, 0, "{undone:?}");
     have_their_volumes(plane, &ns, &claims);
