@@ -12,6 +12,7 @@ use crate::harness::audit::{audited, text};
 use crate::harness::manifest::{
     Manifest as _, claim, config_map, documents, object, pod, secret, workload,
 };
+use crate::harness::random::Random;
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, json, kubectl, policy, world};
@@ -316,23 +317,17 @@ fn an_interrupted_deletion_continues_without_belay() {
 }
 
 /// Creates a random graph in a namespace. Returns the names of its objects.
-fn random_graph(plane: &ControlPlane, ns: &str, seed: &mut u64) -> Vec<String> {
-    let mut random = |below: usize| {
-        *seed ^= *seed << 13;
-        *seed ^= *seed >> 7;
-        *seed ^= *seed << 17;
-        usize::try_from(*seed % below as u64).unwrap()
-    };
+fn random_graph(plane: &ControlPlane, ns: &str, random: &mut Random) -> Vec<String> {
     let mut names: Vec<(&str, String)> = Vec::new();
-    for number in 0..4 + random(5) {
+    for number in 0..4 + random.below(5) {
         let name = format!("o{number}");
-        let (kind, made) = match random(3) {
+        let (kind, made) = match random.below(3) {
             0 => ("configmap", config_map(&name)),
             1 => ("secret", secret(&name)),
             _ => {
                 let sources = names.iter().filter(|(kind, _)| *kind != "pod");
                 let chosen: Vec<Value> = sources
-                    .filter(|_| random(2) == 0)
+                    .filter(|_| random.one_in(2))
                     .map(|(kind, name)| match *kind {
                         "secret" => json!({"secretRef": {"name": name}}),
                         _ => json!({"configMapRef": {"name": name}}),
@@ -345,7 +340,7 @@ fn random_graph(plane: &ControlPlane, ns: &str, seed: &mut u64) -> Vec<String> {
         };
         let mut owners = Vec::new();
         for (kind, name) in &names {
-            if random(4) == 0 {
+            if random.one_in(4) {
                 let uid =
                     plane.api().field(&format!("{kind}/{name}"), ns, ".metadata.uid").unwrap();
                 let kinds = ["Pod", "Secret", "ConfigMap"];
@@ -370,7 +365,7 @@ fn of_random_graphs_what_impact_says_stays() {
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
     policy::apply(plane, "random-delete", spec);
     let count = std::env::var("BELAY_DELETE_GRAPHS").ok().and_then(|count| count.parse().ok());
-    let (count, mut seed) = (count.unwrap_or(12), 0x5eed_u64);
+    let (count, mut random) = (count.unwrap_or(12), Random::new(0x5eed, 0));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.json");
     let (mut denied, mut deleted) = (0, 0);
@@ -381,15 +376,10 @@ fn of_random_graphs_what_impact_says_stays() {
         // A controller creates it when it has time.
         let root = ("cm/kube-root-ca.crt", &*ns);
         plane.api().wait_field(root, LIMIT, ".metadata.uid", |uid| !uid.is_empty()).unwrap();
-        let objects = random_graph(plane, &ns, &mut seed);
+        let objects = random_graph(plane, &ns, &mut random);
         let targets: Vec<&str> = match number % 4 {
             0 => vec![],
-            _ => objects
-                .iter()
-                .enumerate()
-                .filter(|(n, _)| (seed >> n) & 1 == 0)
-                .map(|(_, o)| o.as_str())
-                .collect(),
+            _ => objects.iter().filter(|_| random.one_in(2)).map(String::as_str).collect(),
         };
         let namespace = format!("ns/{ns}");
         let targets = match targets.is_empty() {
@@ -412,7 +402,7 @@ fn of_random_graphs_what_impact_says_stays() {
         // After a random line of progress, and then once more.
         let is_denied = told["verdict"] == "Deny";
         if !is_denied {
-            is_killed(plane, &args, usize::try_from(seed % 7).unwrap());
+            is_killed(plane, &args, random.below(7));
         }
         let output = belay(plane, &args);
         let after = left(plane, &ns);

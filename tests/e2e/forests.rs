@@ -16,6 +16,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::harness::Result;
+use crate::harness::random::Random;
 use crate::world;
 
 /// Group, version, kind of the objects in forests.
@@ -29,24 +30,6 @@ const KINDS: [(&str, &str, &str); 5] = [
 
 /// The number of forests that are created, checked and deleted together.
 const BATCH: u64 = 120;
-
-/// A small random generator with a reproducible seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-
-    fn one_in(&mut self, chance: u64) -> bool {
-        self.below(chance) == 0
-    }
-}
 
 /// One tree of a forest.
 #[derive(Debug, Clone)]
@@ -77,12 +60,12 @@ enum Fault {
 }
 
 fn forest(random: &mut Random, number: u64) -> Vec<Tree> {
-    let count = 2 + random.below(4) as usize;
+    let count = 2 + random.below(4);
     (0..count)
         .map(|place| {
             let mut owners: Vec<Owner> = Vec::new();
             for _ in 0..random.below(3) {
-                let owner = random.below(count as u64) as usize;
+                let owner = random.below(count);
                 if owner == place || owners.iter().any(|o| o.place == owner) {
                     continue;
                 }
@@ -103,7 +86,7 @@ fn forest(random: &mut Random, number: u64) -> Vec<Tree> {
             if random.one_in(4) {
                 finalizers.push("example.com/other");
             }
-            let kind = random.below(KINDS.len() as u64) as usize;
+            let kind = random.below(KINDS.len());
             Tree { kind, name: format!("f{number}-{place}"), owners, finalizers }
         })
         .collect()
@@ -353,7 +336,7 @@ async fn the_real_collector_does_what_fates_say() {
     let seed = number("BELAY_FOREST_SEED").unwrap_or(1);
     let count = number("BELAY_FORESTS").unwrap_or(240);
     println!("BELAY_FOREST_SEED={seed} BELAY_FORESTS={count}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed, 0);
     plane
         .apply(
             "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.forest.example.com}\n\

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::run;
+use crate::harness::random::Random;
 use crate::harness::{ControlPlane, Result, eventually};
 use crate::world;
 
@@ -23,20 +24,6 @@ const LAYERS: u64 = 3;
 
 /// A ConfigMap that every Namespace has automatically.
 const FURNITURE: &str = "kube-root-ca.crt";
-
-/// A small random generator with a reproducible seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
 
 /// Everything in a namespace, by kind and name: uid, and whether it is
 /// Terminating.
@@ -97,20 +84,18 @@ fn fill(plane: &ControlPlane, ns: &str, random: &mut Random) -> Result<()> {
         let mut names = Vec::new();
         for n in 0..EACH {
             let first = layer + n == 0;
-            let kind =
-                if first { "ConfigMap" } else { ["ConfigMap", "Secret"][random.below(2) as usize] };
+            let kind = if first { "ConfigMap" } else { ["ConfigMap", "Secret"][random.below(2)] };
             let name = format!("c{}", layer * EACH + n);
             let count = if made.is_empty() { 0 } else { random.below(3) };
             let mut owners: Vec<Value> = (0..count)
                 .map(|_| {
-                    let (kind, name, uid) = &made[random.below(made.len() as u64) as usize];
+                    let (kind, name, uid) = &made[random.below(made.len())];
                     json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid,
-                        "blockOwnerDeletion": random.below(2) == 0})
+                        "blockOwnerDeletion": random.one_in(2)})
                 })
                 .collect();
             owners.dedup_by_key(|owner| owner["uid"].clone());
-            let finalizers: &[&str] =
-                if random.below(6) == 0 { &["example.com/never"] } else { &[] };
+            let finalizers: &[&str] = if random.one_in(6) { &["example.com/never"] } else { &[] };
             objects.push(json!({"apiVersion": "v1", "kind": kind,
                 "metadata": {"name": name, "finalizers": finalizers, "ownerReferences": owners}}));
             names.push((kind, name));
@@ -211,7 +196,7 @@ fn impact_predicts_the_result() {
 
 /// Deletes some of a namespace, and then the rest.
 fn one_namespace(plane: &ControlPlane, cascade: &str, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed, 0);
     let ns = plane.namespace("preview").unwrap();
     fill(plane, &ns, &mut random).unwrap();
     let before = settled(plane, &ns).unwrap();
@@ -220,8 +205,7 @@ fn one_namespace(plane: &ControlPlane, cascade: &str, seed: u64) {
         .filter(|(kind, _)| kind != "Pod" && kind != "ReplicaSet")
         .map(|(kind, name)| format!("{}/{name}", kind.to_lowercase()))
         .collect();
-    let targets: Vec<&str> =
-        (0..5).map(|_| names[random.below(names.len() as u64) as usize].as_str()).collect();
+    let targets: Vec<&str> = (0..5).map(|_| names[random.below(names.len())].as_str()).collect();
     let what = format!("seed {seed}: {} --cascade={cascade}", targets.join(" "));
     let said = [&targets[..], &["--cascade", cascade]].concat();
     let said = predicted(plane, &ns, &said).unwrap();

@@ -34,6 +34,7 @@ pub mod policy;
 pub mod ports;
 pub mod process;
 pub mod proxy;
+pub mod random;
 pub mod rbac;
 pub mod roles;
 pub mod shared;

@@ -11,9 +11,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::call::{Answer, Caller};
 use crate::harness::client::Client;
 use crate::harness::direct;
+use crate::harness::random::Random;
 use crate::people::{Tally, outcome};
 use crate::plan::{Kind, Place, ROOMS};
-use crate::random::Random;
 
 /// The name of the attacker.
 pub const NAME: &str = "mallory";

@@ -13,7 +13,6 @@ mod memory;
 mod people;
 mod plan;
 mod policies;
-mod random;
 mod referee;
 mod report;
 mod run;

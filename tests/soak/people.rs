@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::call::{Answer, Caller};
+use crate::harness::random::Random;
 use crate::manifests::{GUARD, KEEP, manifest};
 use crate::plan::{Action, Kind, Place, ROOMS, Strip, choose};
-use crate::random::Random;
 
 /// How often an action was tried, by result.
 pub type Tally = BTreeMap<(&'static str, String), usize>;

@@ -1,6 +1,6 @@
 //! The actions of users, chosen only by the seed and not by the state of the cluster.
 
-use crate::random::Random;
+use crate::harness::random::Random;
 
 /// The namespaces of the soak.
 pub const ROOMS: [&str; 3] = ["room-0", "room-1", "room-2"];

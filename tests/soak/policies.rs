@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use crate::call::Caller;
 use crate::harness::Result;
+use crate::harness::random::Random;
 use crate::manifests::KEEP;
 use crate::plan::ROOMS;
-use crate::random::Random;
 
 /// The URL of policies.
 pub const URL: &str = "/apis/belay.dev/v1alpha1/deletionpolicies";

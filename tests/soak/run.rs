@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::checks::{self, is_ours};
 use crate::harness::Result;
+use crate::harness::random::Random;
 use crate::memory;
 use crate::people;
 use crate::policies;
-use crate::random::Random;
 use crate::referee::{Key, Referee, Watches};
 use crate::report::Report;
 use crate::stage::{BELAY, REPLICAS, Stage};

@@ -10,8 +10,8 @@ use rustix::process::Signal;
 
 use crate::harness::lock;
 use crate::harness::proxy::EgressProxy;
+use crate::harness::random::Random;
 use crate::harness::{Installed, Result};
-use crate::random::Random;
 
 /// Causes faults until it is stopped; at the end all replicas run. Returns how often
 /// leaders were killed and paused.

@@ -25,6 +25,11 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
+    /// True once in so many times.
+    pub fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
     /// True so many times of a hundred.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
