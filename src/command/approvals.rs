@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,6 +20,9 @@ use crate::cluster::Snapshot;
 use crate::objects::{Kinds, ObjectRef};
 use crate::policy::api::{Action, DeletionApproval, Scope};
 use crate::policy::{Approval, ObjectFacts, Policy};
+
+/// The maximum number of objects that are read at the same time.
+const MAX_CONCURRENT: usize = 16;
 
 /// The maximum number of approvals in the table, without `--all`.
 const MAX_APPROVALS: usize = 50;
@@ -44,11 +48,12 @@ pub async fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError
     let mut items = select_approvals(all, scope.namespace.as_deref(), output.all, now);
     // A user who may read only approvals still sees when they expire.
     if let Ok(snapshot) = session.read_rules().await {
-        for item in items.iter_mut().filter(|item| item.in_force && item.exempts.is_empty()) {
-            if let Some(approval) = compiled.iter().find(|approval| approval.name == item.name) {
-                item.uncounted = why_ineffective(&snapshot, approval).await;
-            }
-        }
+        let (in_force, snapshot) = (items.iter_mut().filter(|item| item.in_force), &snapshot);
+        let checks = in_force.filter_map(|item| {
+            let approval = compiled.iter().find(|approval| approval.name == item.name)?;
+            Some(async move { item.uncounted = why_ineffective(snapshot, approval).await })
+        });
+        stream::iter(checks).buffer_unordered(MAX_CONCURRENT).collect::<()>().await;
     }
     List { items, not_read: Vec::new() }.print(output)
 }
@@ -57,18 +62,18 @@ pub async fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError
 /// object could not be read.
 async fn why_ineffective(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     let ObjectRef { group, resource, namespace, name, .. } = &approval.object;
-    let kind = {
-        let world = snapshot.context.world.read();
-        let kinds = &world.graph.kinds;
-        let naming_kind = world.policies.iter().filter(|policy| policy.names_kind(group, resource));
-        // The object is read only if a policy that names its kind may not count the approval.
-        Policy::reason_not_counted(approval, naming_kind)?;
-        kinds.find_resource(group, resource)?
-    };
+    let kind = snapshot.context.world.read().graph.kinds.find_resource(group, resource)?;
     snapshot.look_up_namespace(namespace).await.ok()?;
     snapshot.look_up(kind, namespace, name).await.ok()?;
     let world = snapshot.context.world.read();
-    let node = world.graph.object_by_ref(&approval.object)?;
+    let node = world.graph.object_by_ref(&approval.object);
+    let Some(node) = node.filter(|node| node.uid() == approval.uid) else {
+        return Some("is for an object that is deleted".to_owned());
+    };
+    // belay records an exemption only for policies that allow it.
+    if !approval.exempts.is_empty() {
+        return None;
+    }
     let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);

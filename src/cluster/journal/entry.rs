@@ -121,11 +121,14 @@ pub(super) fn shortened(mut text: String, limit: usize) -> String {
     text
 }
 
-/// Cuts a text after a whole sentence, so that it cuts no command.
+/// Cuts a text after a whole sentence, so that it cuts no command, or else after a word.
 pub(super) fn shortened_message(text: String, limit: usize) -> String {
     let short = shortened(text, limit);
-    let sentences = short.strip_suffix('…').and_then(|cut| cut.rfind(". ").map(|end| &cut[..=end]));
-    sentences.map(|sentences| format!("{sentences} …")).unwrap_or(short)
+    let start = short.strip_suffix('…').and_then(|cut| {
+        let end = cut.rfind(". ").map(|end| end + 1).or_else(|| cut.rfind(' '))?;
+        Some(&cut[..end])
+    });
+    start.map(|start| format!("{start} …")).unwrap_or(short)
 }
 
 /// Kubernetes stores whole seconds, so times that are compared with stored ones need the

@@ -117,8 +117,8 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     }
     // A user who may not read the Lease does not see who is the leader.
     let unled = matches!(leader, Ok(None));
-    let age_seconds = (would && !unled).then(delay);
     let policies = policy_counts(&policies);
+    let age_seconds = ((would || !policies.is_empty()) && !unled).then(delay);
     Ok(Denials { items, policies, age_seconds, not_read, would, unled })
 }
 

@@ -66,9 +66,9 @@ pub struct Denials {
     pub(super) items: Vec<Denial>,
     /// The counts of the last 24 hours in the whole cluster, for each policy with a count.
     pub(super) policies: Vec<PolicyCounts>,
-    /// How many seconds old the list can be: it contains all requests before that. Absent without
-    /// `--would`, because a replica writes Events of denials at once, and without a leader,
-    /// because the list then contains no newer requests.
+    /// How many seconds old the counts of the policies can be, and with `--would` also the list: they
+    /// contain all requests before that. A replica writes Events of denials at once. Absent without
+    /// counts, and without a leader, because there are no newer ones then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) age_seconds: Option<u64>,
     /// Failed reads. The list may be incomplete.
@@ -129,10 +129,13 @@ impl Report for Denials {
                  Pods run"
                     .to_owned(),
             ),
-            (false, Some(age)) => Some(format!(
-                "under load, policies report a request after up to {age} s; the newest may be \
-                 missing"
-            )),
+            (false, Some(age)) => {
+                let what = if self.would { "list" } else { "counts" };
+                Some(format!(
+                    "under load, policies report a request after up to {age} s; the {what} may lack \
+                     the newest"
+                ))
+            }
             (false, None) => None,
         };
         text.extend(stale.map(|stale| view.screen.paragraph(0, &stale)));
