@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use futures_util::{StreamExt as _, stream};
 use kube::api::PatchParams;
 use serde_json::Value;
 
@@ -14,6 +15,9 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
 use crate::objects::operations;
+
+/// The limit of dependents that are changed at the same time.
+const MAX_CONCURRENT: usize = 16;
 
 /// The limit of attempts to change an object that others change at the same time.
 const MAX_ATTEMPTS: u32 = 5;
@@ -50,16 +54,16 @@ impl Undo<'_> {
         // An earlier attempt may have failed.
         let mut failures = Vec::from_iter(self.retain_volumes().await.err());
         // Those of others last.
-        let mut dependents: Vec<SavedObject> = self.record.dependents().cloned().collect();
+        let mut dependents: Vec<&SavedObject> = self.record.dependents().collect();
         dependents.sort_by_key(|dependent| self.record.is_of_others(&dependent.object));
-        for dependent in dependents {
-            match self.detach_one(&dependent, false).await {
-                Err(error) if self.record.is_of_others(&dependent.object) => {
+        for (dependent, detached) in self.detach_all(&dependents, false).await {
+            match detached {
+                Err(error) if self.record.is_of_others(&dependent) => {
                     progress(&format!("warning: {error}"));
-                    self.not_kept.insert(dependent.object.uid.clone(), error.to_string());
+                    self.not_kept.insert(dependent.uid, error.to_string());
                 }
                 Err(error) => failures.push(error),
-                Ok(()) => drop(self.not_kept.remove(&dependent.object.uid)),
+                Ok(()) => drop(self.not_kept.remove(&dependent.uid)),
             }
         }
         all_done(
@@ -87,13 +91,20 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Removes the owner references of a dependent to deleted objects; with `dry_run`, only asks whether
-    /// that is allowed.
-    pub(super) async fn detach_one(
+    /// Removes the owner references of these dependents to deleted objects; with `dry_run`, only asks
+    /// whether that is allowed. Any user can make many dependents of a cluster-scoped object.
+    pub(super) async fn detach_all(
         &self,
-        dependent: &SavedObject,
+        dependents: &[&SavedObject],
         dry_run: bool,
-    ) -> Result<(), CommandError> {
+    ) -> Vec<(Object, Result<(), CommandError>)> {
+        let detached = dependents.iter().map(|dependent| async move {
+            (dependent.object.clone(), self.detach_one(dependent, dry_run).await)
+        });
+        stream::iter(detached).buffered(MAX_CONCURRENT).collect().await
+    }
+
+    async fn detach_one(&self, dependent: &SavedObject, dry_run: bool) -> Result<(), CommandError> {
         let object = &dependent.object;
         let Some(current) = self.read(object).await? else { return Ok(()) };
         let mut patch = Vec::new();

@@ -21,6 +21,7 @@ mod restore;
 mod volumes;
 mod workloads;
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -142,6 +143,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         not_kept: HashMap::new(),
         search_error: None,
         changed: HashSet::new(),
+        account_limit: OnceCell::new(),
     };
     if resume.is_none() {
         undo.check().await?;

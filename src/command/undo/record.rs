@@ -322,10 +322,15 @@ impl UndoRecord {
             steps.push(format!("add the owner reference to {dependents}"));
         }
         if !workloads.is_empty() {
-            steps.push(format!("start {workloads} again"));
+            let scaled = self.workloads.iter();
+            let scaled = scaled.map(|one| format!("{} to {}", one.object.typed, one.replicas));
+            steps.push(format!("scale up again: {}", scaled.collect::<Vec<_>>().join(", ")));
         }
-        if !volumes.is_empty() {
-            steps.push(format!("restore the reclaim policy of {volumes}"));
+        let restored = self.volumes.iter().filter(|volume| volume.reclaim_policy != "Retain");
+        let restored = restored.map(|of| format!("{} to {}", of.name, of.reclaim_policy));
+        let restored = restored.collect::<Vec<_>>().join(", ");
+        if !restored.is_empty() {
+            steps.push(format!("restore the reclaim policy: {restored}"));
         }
         steps
     }

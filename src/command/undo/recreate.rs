@@ -7,9 +7,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::manifest::{
-    ACCOUNT_NAME, RESTORED_BY, is_token_secret, without_allocated, without_token,
+    ACCOUNT_NAME, RESTORED_BY, is_token_secret, owners, without_allocated, without_token,
 };
-use super::record::{LostObject, SavedObject, SavedVolume, ignore_option};
+use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
 use super::restore::{POLL, Undo, UndoOutcome, failed};
 use crate::command::CommandError;
 use crate::command::document::Object;
@@ -17,8 +17,11 @@ use crate::command::screen::progress;
 use crate::command::wait::Waiter;
 use crate::objects::{ApiError, CLAIMS, split_api_version};
 
-/// The time limit of the wait for the ServiceAccount of one token.
+/// The time limit of all waits for ServiceAccounts.
 const SHORT_WAIT: Duration = Duration::from_secs(10);
+
+/// Why an object is not restored whose deletion has not ended.
+const STILL_EXISTS: &str = "it still exists; next: wait for its end";
 
 /// What is restored so far.
 #[derive(Default)]
@@ -27,8 +30,8 @@ struct Restored {
     uids: HashMap<String, String>,
     /// The objects that are not restored or not kept, each with the reason.
     failed: Vec<LostObject>,
-    /// Whether a claim is missing. Its workloads would begin with empty volumes. If other objects
-    /// are missing, Pods just wait.
+    /// Whether a claim is missing or not Bound. Its workloads would begin with empty volumes. If
+    /// other objects are missing, Pods just wait.
     lacks_data: bool,
     /// Whether the Namespace belongs to other users: nothing is restored into it.
     is_taken: bool,
@@ -65,32 +68,46 @@ impl Undo<'_> {
         let (claims, mut late): (Vec<_>, Vec<_>) =
             late.into_iter().partition(|object| self.is_own_claim(object));
         self.restore_late(&mut restored, waiter, &claims).await?;
+        // A LimitRange could refuse the updates that bind them.
+        self.restore_reclaim_policies(&mut restored, false).await;
         if restored.lacks_data {
             for saved in self.record.ending().filter(|saved| saved.is_last) {
-                let why = "not created, because a claim above is missing";
+                let why = "not created, because a claim above is missing or not Bound";
                 self.fail(&mut restored, &saved.object, why);
             }
         } else {
             late.extend(self.restore_objects(&mut restored, |saved| saved.is_last).await?);
         }
         self.attach_all(&mut restored).await;
-        self.restore_reclaim_policies(&mut restored, false).await;
-        for workload in &self.record.workloads {
-            if restored.lacks_data {
-                let why = "not scaled up, because a claim above is missing";
-                self.fail(&mut restored, &workload.object, why);
-            } else {
-                self.scale(&workload.object, workload.replicas).await?;
-            }
-        }
+        self.scale_up(&mut restored).await;
         let (others, own): (Vec<_>, Vec<_>) =
             late.into_iter().partition(|object| self.record.is_of_others(object));
         self.restore_late(&mut restored, waiter, &own).await?;
         for object in &others {
-            self.fail(&mut restored, object, "it still exists");
+            self.fail(&mut restored, object, STILL_EXISTS);
         }
         self.restore_reclaim_policies(&mut restored, true).await;
         Ok(UndoOutcome::Restored { not_restored: restored.failed })
+    }
+
+    /// Starts the stopped workloads again if they have all their claims.
+    async fn scale_up(&self, restored: &mut Restored) {
+        for StoppedWorkload { object, replicas } in &self.record.workloads {
+            let why = match restored.lacks_data {
+                true => {
+                    let (typed, options) = (&object.typed, self.cluster.kubectl_options());
+                    format!(
+                        "not scaled up, because a claim above is missing or not Bound; next: \
+                         kubectl scale {typed} --replicas={replicas}{options} starts it nevertheless"
+                    )
+                }
+                false => match self.scale(object, *replicas).await {
+                    Ok(()) => continue,
+                    Err(error) => error.to_string(),
+                },
+            };
+            self.fail(restored, object, &why);
+        }
     }
 
     fn is_own_claim(&self, object: &Object) -> bool {
@@ -170,7 +187,7 @@ impl Undo<'_> {
         };
         self.restore_objects(restored, is_ended).await?;
         for object in &remaining {
-            self.fail(restored, object, "it still exists");
+            self.fail(restored, object, STILL_EXISTS);
         }
         if !objects.is_empty() {
             self.attach_all(restored).await;
@@ -189,8 +206,18 @@ impl Undo<'_> {
                 owner["uid"] = new.as_str().into();
                 Some(owner)
             });
-            for owner in owners.collect::<Vec<_>>() {
-                let Err(error) = self.attach(object, &uid, owner).await else { continue };
+            let mut owners: Vec<Value> = owners.collect();
+            let mut failures = Vec::new();
+            if uid != object.uid {
+                // An owner may not have been readable when the object was created.
+                let (living, unread) = self.living_owners(&saved.manifest, object).await;
+                owners.extend(living);
+                failures = unread;
+            }
+            for owner in owners {
+                failures.extend(self.attach(object, &uid, owner).await.err());
+            }
+            for error in failures {
                 match self.record.is_of_others(object) {
                     true => progress(&format!("warning: {error}")),
                     false => {
@@ -283,7 +310,10 @@ impl Undo<'_> {
         let info = self.info(object).map_err(|error| ApiError::Other(error.to_string()))?;
         let caller = &self.session.caller;
         let mut manifest = manifest.clone();
-        self.keep_living_owners(&mut manifest, object).await;
+        if !owners(&manifest).is_empty() {
+            let (living, _) = self.living_owners(&manifest, object).await;
+            manifest["metadata"]["ownerReferences"] = living.into();
+        }
         // If the target is the token itself, its account still exists.
         if is_token_secret(&manifest) && object.uid != self.record.target.uid {
             self.wait_for_account(&manifest, &object.namespace).await?;
@@ -310,10 +340,10 @@ impl Undo<'_> {
     async fn wait_for_account(&self, secret: &Value, namespace: &str) -> Result<(), ApiError> {
         let Some(info) = self.names.of_object("", "ServiceAccount") else { return Ok(()) };
         let name = secret["metadata"]["annotations"][ACCOUNT_NAME].as_str().unwrap_or_default();
-        let (caller, began) = (&self.session.caller, Instant::now());
-        while caller.object(info, namespace, name).await?.is_none() {
-            // Any user may write the name of an account that is never created.
-            if Instant::now() >= self.deadline.min(began + SHORT_WAIT) {
+        // Any user may write the names of accounts that are never created.
+        let limit = *self.account_limit.get_or_init(|| Instant::now() + SHORT_WAIT);
+        while self.session.caller.object(info, namespace, name).await?.is_none() {
+            if Instant::now() >= self.deadline.min(limit) {
                 return Err(ApiError::Other(format!("its ServiceAccount {name} does not exist")));
             }
             tokio::time::sleep(POLL).await;
@@ -321,33 +351,35 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Removes owner references to owners that are deleted or can't be read: if an owner does not
-    /// exist, the garbage collector would delete the object.
-    async fn keep_living_owners(&self, manifest: &mut Value, object: &Object) {
-        let Some(owners) = manifest["metadata"]["ownerReferences"].as_array_mut() else { return };
-        let mut living = Vec::new();
-        for owner in std::mem::take(owners) {
+    /// The owner references of a manifest whose owners live, and why others can't be read: if an
+    /// owner does not exist, the garbage collector would delete the object.
+    async fn living_owners(
+        &self,
+        manifest: &Value,
+        object: &Object,
+    ) -> (Vec<Value>, Vec<CommandError>) {
+        let (mut living, mut unread) = (Vec::new(), Vec::new());
+        for owner in owners(manifest) {
             let text = |field: &str| owner[field].as_str().unwrap_or_default();
             let group = split_api_version(text("apiVersion")).0;
             let Some(info) = self.names.of_object(group, text("kind")) else { continue };
             let namespace = if info.namespaced { &object.namespace } else { "" };
-            let lives = match self.session.caller.object(info, namespace, text("name")).await {
-                Ok(read) => read.is_some_and(|read| {
+            let named = Object::of_kind(info, namespace, text("name"));
+            match self.session.caller.object(info, namespace, text("name")).await {
+                Ok(Some(read)) => {
                     let metadata = &read["metadata"];
-                    metadata["uid"] == text("uid") && metadata["deletionTimestamp"].is_null()
-                }),
-                Err(why) => {
-                    let name = Object::of_kind(info, namespace, text("name")).typed;
-                    progress(&format!(
-                        "warning: {} does not get its owner {name}, which can't be read: {why}",
-                        object.typed
-                    ));
-                    false
+                    let lives =
+                        metadata["uid"] == owner["uid"] && metadata["deletionTimestamp"].is_null();
+                    living.extend(lives.then(|| owner.clone()));
                 }
-            };
-            living.extend(lives.then_some(owner));
+                Ok(None) => {}
+                Err(why) => unread.push(CommandError::Remote(format!(
+                    "restored without its owner {}, which can't be read: {why}",
+                    named.typed
+                ))),
+            }
         }
-        *owners = living;
+        (living, unread)
     }
 }
 

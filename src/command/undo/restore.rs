@@ -1,6 +1,7 @@
 //! Executes an undo. Each step reads the cluster first and changes only what is not done yet, so
 //! that an undo that was interrupted anywhere can continue with its file.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::path::Path;
@@ -14,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, annotate, manifest};
 use super::read::build_record;
-use super::record::{LostObject, UndoRecord, all_typed};
+use super::record::{LostObject, SavedObject, UndoRecord, all_typed};
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
@@ -48,6 +49,8 @@ pub struct Undo<'u> {
     pub search_error: Option<String>,
     /// The uids of the objects that have changed since they were saved.
     pub changed: HashSet<String>,
+    /// When no ServiceAccount is awaited any longer.
+    pub account_limit: OnceCell<Instant>,
 }
 
 /// How an undo ends.
@@ -66,10 +69,11 @@ impl Undo<'_> {
         self.check_holds("; nothing was changed").await?;
         let mut options = BTreeSet::new();
         let mut failures = Vec::new();
-        for dependent in self.record.dependents() {
-            let Err(error) = self.detach_one(dependent, true).await else { continue };
-            if self.record.is_of_others(&dependent.object) {
-                options.insert(format!(" --ignore-namespace {}", dependent.object.namespace));
+        let dependents: Vec<&SavedObject> = self.record.dependents().collect();
+        for (dependent, detached) in self.detach_all(&dependents, true).await {
+            let Err(error) = detached else { continue };
+            if self.record.is_of_others(&dependent) {
+                options.insert(format!(" --ignore-namespace {}", dependent.namespace));
             }
             failures.push(error);
         }

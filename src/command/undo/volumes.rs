@@ -46,15 +46,15 @@ impl Reading<'_> {
                 object.typed
             )));
         }
-        Ok(volume.map(|volume| SavedVolume {
-            name: name.to_owned(),
-            claim_uid: object.uid.clone(),
-            // An interrupted undo may have set another policy.
-            reclaim_policy: volume["metadata"]["annotations"][OLD_RECLAIM_POLICY]
-                .as_str()
-                .or(volume["spec"]["persistentVolumeReclaimPolicy"].as_str())
-                .unwrap_or("Retain")
-                .to_owned(),
+        Ok(volume.map(|volume| {
+            let now = volume["spec"]["persistentVolumeReclaimPolicy"].as_str().unwrap_or("Retain");
+            let old = volume["metadata"]["annotations"][OLD_RECLAIM_POLICY].as_str();
+            SavedVolume {
+                name: name.to_owned(),
+                claim_uid: object.uid.clone(),
+                // An interrupted undo may have set it to Retain.
+                reclaim_policy: old.filter(|_| now == "Retain").unwrap_or(now).to_owned(),
+            }
         }))
     }
 }
@@ -87,19 +87,26 @@ impl Undo<'_> {
             )));
         }
         let now = &current["spec"]["persistentVolumeReclaimPolicy"];
-        if *now == policy {
+        let is_set = *now == policy;
+        let noted = match claim_uid {
+            None if is_set => Vec::new(),
+            None => annotate(&current, OLD_RECLAIM_POLICY, now.as_str()),
+            // A later undo would restore this value.
+            Some(_) => annotate(&current, OLD_RECLAIM_POLICY, None),
+        };
+        if is_set && noted.is_empty() {
             return Ok(());
         }
-        let old = claim_uid.is_none().then(|| now.as_str().unwrap_or_default());
         let bound = claim_uid.map(|uid| operations::test(&["spec", "claimRef", "uid"], uid));
         let patch = vec![
             operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
             operations::test(RECLAIM_POLICY, now.clone()),
             operations::replace(RECLAIM_POLICY, policy),
         ];
-        let noted = annotate(&current, OLD_RECLAIM_POLICY, old);
         self.patch(&object, bound.into_iter().chain(patch).chain(noted).collect()).await?;
-        progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
+        if !is_set {
+            progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
+        }
         Ok(())
     }
 

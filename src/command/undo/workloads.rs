@@ -63,7 +63,7 @@ impl Reading<'_> {
             let old = whole["metadata"]["annotations"][OLD_REPLICAS].as_str();
             let replicas = match whole["spec"]["replicas"].as_i64().unwrap_or(1) {
                 // An interrupted undo has stopped it.
-                0 => old.and_then(|text| text.parse().ok()).unwrap_or_default(),
+                0 => old.and_then(|text| text.parse::<i32>().ok()).unwrap_or_default().into(),
                 replicas => replicas,
             };
             if replicas > 0 {

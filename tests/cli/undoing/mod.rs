@@ -5,6 +5,7 @@ mod dependents;
 mod foreign;
 mod losses;
 mod namespaces;
+mod random;
 mod refusals;
 mod tokens;
 
