@@ -19,8 +19,10 @@ impl Reading<'_> {
     ) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
         let graph = &self.inspection.graph;
         let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::<Node<'_>>::new());
-        let is_saved =
-            |node: Node<'_>| objects.iter().any(|one| one.object.uid == node.uid().to_string());
+        let is_ending = |node: Node<'_>| {
+            let uid = node.uid().to_string();
+            objects.iter().any(|one| !one.stays && one.object.uid == uid)
+        };
         for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS) && !saved.stays) {
             let Some(claim) = self.node(&claim.object) else { continue };
             let users: Vec<Node<'_>> = graph.users(claim.id()).map(|user| user.node).collect();
@@ -34,7 +36,7 @@ impl Reading<'_> {
                     _ => continue,
                 };
                 // An editor can write a workload that does not use the claim into owner references.
-                if is_scalable(workload.info()) && is_user(workload) && !is_saved(workload) {
+                if is_scalable(workload.info()) && is_user(workload) && !is_ending(workload) {
                     if workloads.iter().all(|known| known.id() != workload.id()) {
                         workloads.push(workload);
                     }

@@ -8,7 +8,8 @@ use super::*;
 use crate::harness::Result;
 use crate::harness::random::Random;
 
-const KINDS: [&str; 6] = ["pods", "pvc", "secrets", "configmaps", "deployments", "statefulsets"];
+const KINDS: [&str; 7] =
+    ["pods", "replicasets", "pvc", "secrets", "configmaps", "deployments", "statefulsets"];
 
 /// The finalizer of the tests that keeps an object.
 const KEPT: &str = "undo.test/kept";
@@ -27,6 +28,11 @@ fn content(plane: &ControlPlane, ns: &str) -> Result<Content> {
         }
     }
     Ok(content)
+}
+
+/// Whether a controller creates this object again, or its user deletes it.
+fn is_transient(name: &str) -> bool {
+    name.starts_with("pods/") || name.starts_with("replicasets/")
 }
 
 fn owners(object: &Value) -> impl Iterator<Item = &Value> {
@@ -129,7 +135,7 @@ fn random_content(plane: &ControlPlane, ns: &str, random: &mut Random) -> usize 
 /// Adds owners and finalizers to random objects.
 fn add_owners(plane: &ControlPlane, ns: &str, random: &mut Random) {
     let content = content(plane, ns).unwrap();
-    let names: Vec<&String> = content.keys().filter(|name| !name.starts_with("pods/")).collect();
+    let names: Vec<&String> = content.keys().filter(|name| !is_transient(name)).collect();
     for (place, name) in names.iter().enumerate() {
         // A controller would remove other owners of these.
         let mut list: Vec<Value> = owners(&content[*name]).cloned().collect();
@@ -158,17 +164,13 @@ fn delete_some(plane: &ControlPlane, ns: &str, random: &mut Random) -> Vec<Strin
     for _ in 0..1 + random.below(2) {
         let name = &names[random.below(names.len())];
         let cascade = random.pick(&["--cascade=background", "--cascade=foreground"]);
-        if !name.starts_with("pods/") {
-            plane
-                .api()
-                .delete(&[name, cascade, "--ignore-not-found"], ns)
-                .unwrap()
-                .success()
-                .unwrap();
+        if !is_transient(name) {
+            // An earlier deletion may have deleted it.
+            let _absent = plane.api().delete(&[name, cascade], ns).unwrap();
         }
     }
     let left = settled(plane, ns).into_iter();
-    let is_target = |name: &String| !name.starts_with("pods/");
+    let is_target = |name: &String| !is_transient(name);
     left.filter(|(_, object)| is_terminating(object)).map(|one| one.0).filter(is_target).collect()
 }
 
@@ -177,7 +179,7 @@ fn end_waits(plane: &ControlPlane, ns: &str, file: &str) {
     let record: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     for pod in record["pods"].as_array().unwrap() {
         let name = format!("pod/{}", text(&pod["name"]));
-        plane.api().delete(&[&name, "--ignore-not-found"], ns).unwrap().success().unwrap();
+        let _absent = plane.api().delete(&[&name], ns).unwrap();
     }
     let objects = record["objects"].as_array().unwrap().iter().filter(|one| one["stays"] == false);
     let ended: HashSet<&str> = objects.map(|one| text(&one["object"]["uid"])).collect();
@@ -242,7 +244,8 @@ fn is_kept(before: &Content, after: &Content, name: &str) -> std::result::Result
     for owner in owners(old) {
         let is_same = |(_, one): &(&String, &Value)| uid(one) == text(&owner["uid"]);
         let Some((owner, _)) = before.iter().find(is_same) else { continue };
-        let Some(current) = after.get(owner) else { continue };
+        // A Terminating owner would be no reason to keep the object.
+        let Some(current) = after.get(owner).filter(|one| !is_terminating(one)) else { continue };
         if !owners(new).any(|one| one["uid"] == uid(current)) {
             return Err(format!("it lacks its owner {owner}"));
         }
@@ -304,7 +307,7 @@ fn of_random_deletions_nothing_is_lost() {
         }
         assert!(is_undone, "{context}");
         undone += 1;
-        for name in before.keys().filter(|name| !name.starts_with("pods/")) {
+        for name in before.keys().filter(|name| !is_transient(name)) {
             is_kept(&before, &after, name).unwrap_or_else(|why| panic!("{name}: {why}\n{context}"));
         }
         assert_eq!(policies(plane, &after), volumes, "{context}");
