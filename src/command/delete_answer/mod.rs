@@ -23,7 +23,8 @@ pub const DRY_RUN: &str = "the answer to a dry run of the DELETE";
 
 /// The warning about a DELETE that a policy denies and the API server accepts.
 const UNANSWERED: &str = "a policy denies this, but the API server accepts it: belay does not \
-                          answer, or an object has just changed; next: kubectl belay status";
+                          answer, does not watch the kind of a protected object, or an object has \
+                          just changed; next: kubectl belay status";
 
 /// The merged answer about a DELETE.
 #[derive(Debug)]

@@ -180,3 +180,69 @@ fn a_new_undo_without_the_file_restores_what_an_interrupted_one_has_changed() {
     let old_policy = &volume["metadata"]["annotations"]["belay.dev/undo-reclaim-policy"];
     assert_eq!(*old_policy, Value::Null);
 }
+
+#[test]
+fn a_stale_annotation_changes_no_reclaim_policy() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-stale").unwrap();
+    storage_class(plane, &ns);
+    let kept = claim("data").with_finalizers(&["undo.test/kept"]).with_namespace(&ns);
+    plane.apply(&kept.with(json!({"spec": {"storageClassName": ns}}))).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    let volume = format!("pv/{}", text(&old["spec"]["volumeName"]));
+    let stale = json!({"metadata": {"annotations": {"belay.dev/undo-reclaim-policy": "Retain"}}});
+    plane.api().patch(&volume, "", &stale).unwrap().success().unwrap();
+    delete(plane, &ns, "pvc/data");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
+    let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]).stdout;
+    assert!(
+        steps.contains("restore the reclaim policy: ") && steps.contains("to Delete"),
+        "{steps}"
+    );
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    free(plane, &ns, "pvc/data");
+    assert!(undo.wait().unwrap().success());
+    let volume = read(plane, "", &volume);
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+    let annotation = &volume["metadata"]["annotations"]["belay.dev/undo-reclaim-policy"];
+    assert!(annotation.is_null(), "{annotation}");
+    free(plane, &ns, "pvc/data");
+}
+
+#[test]
+fn the_claims_of_a_namespace_are_bound_before_its_limits_exist() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-limits").unwrap();
+    storage_class(plane, &ns);
+    let kept = claim("data").with_finalizers(&["undo.test/kept"]).with_namespace(&ns);
+    plane.apply(&kept.with(json!({"spec": {"storageClassName": ns}}))).unwrap();
+    let old = bound(plane, &ns, "pvc/data");
+    // The claim is smaller.
+    let limit = json!({"type": "PersistentVolumeClaim", "min": {"storage": "2Gi"}});
+    let limits = object("v1", "LimitRange", "limits").with(json!({"spec": {"limits": [limit]}}));
+    plane.apply(&limits.with_finalizers(&["undo.test/kept"]).with_namespace(&ns)).unwrap();
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    let kept = ["pvc/data", "limitranges/limits"];
+    super::namespaces::wait_until_terminating(plane, &ns, &kept);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", &namespace, "--yes", "--out", &file, "--timeout", "60s"];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let free_of_all = json!({"metadata": {"finalizers": null}});
+    let end_claim = || {
+        // It would refuse the change of the claim.
+        free(plane, &ns, "limitranges/limits");
+        let _ended = plane.api().delete(&["limitranges/limits"], &ns).unwrap();
+        plane.api().wait_gone(("limitranges/limits", &ns), LIMIT).unwrap();
+        let free = || plane.api().patch("pvc/data", &ns, &free_of_all)?.success().map(drop);
+        eventually("a claim without limits", LIMIT, free).unwrap();
+    };
+    end_claim();
+    assert!(undo.wait().unwrap().success());
+    let new = read(plane, &ns, "pvc/data");
+    assert_eq!((&new["status"]["phase"], &new["spec"]), (&"Bound".into(), &old["spec"]));
+    end_claim();
+}

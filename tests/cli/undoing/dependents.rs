@@ -170,3 +170,48 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_ends_late_delays_no_ot
     let found: Vec<_> = found.map(|owner| owner["uid"].clone()).collect();
     assert_eq!(found, owners);
 }
+
+#[test]
+fn an_owner_that_can_not_be_read_is_restored_later() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-unread-owner").unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let settings = read(plane, &ns, "cm/settings");
+    let owned = secret("token").with_owner(owner("ConfigMap", "settings", uid(&settings)));
+    plane.apply(&owned.with_finalizers(&["undo.test/kept"]).with_namespace(&ns)).unwrap();
+    delete(plane, &ns, "secret/token");
+    let grant = |rules: &[Value]| plane.grant(&ns, Some(&ns), rules, &[rbac::user(&ns)]).unwrap();
+    let all = rule("*", "*", "get, list, watch, create, patch");
+    grant(std::slice::from_ref(&all));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let as_user = ["--yes", "--as", &ns];
+    let first = ["undo", "secret/token", "-n", &ns, "--out", &file, "--timeout", "1s"];
+    let late = belay(plane, &[&first[..], &as_user].concat());
+    assert!(late.code == 1 && late.stdout.contains("still existed"), "{late:?}");
+    free(plane, &ns, "secret/token");
+    grant(&[rule("", "secrets", "*")]);
+    let refuses = || match plane.api().may(&ns, "get", "configmaps", &ns) {
+        Ok(()) => Err("it may read ConfigMaps".into()),
+        Err(_) => Ok(()),
+    };
+    eventually("fewer rights", LIMIT, refuses).unwrap();
+    let resume = [&["undo", "--resume", &file], &as_user[..]].concat();
+    let unread = belay(plane, &resume);
+    let why = "restored without its owner configmaps/settings";
+    assert!(unread.code == 1 && unread.stdout.contains(why), "{unread:?}");
+    assert!(read(plane, &ns, "secret/token")["metadata"]["ownerReferences"].is_null());
+    grant(&[all]);
+    plane
+        .api()
+        .may(&ns, "get", "configmaps", &ns)
+        .or_else(|_| {
+            eventually("more rights", LIMIT, || plane.api().may(&ns, "get", "configmaps", &ns))
+        })
+        .unwrap();
+    let resumed = belay(plane, &resume);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let owner = &read(plane, &ns, "secret/token")["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], uid(&settings));
+    free(plane, &ns, "secret/token");
+}

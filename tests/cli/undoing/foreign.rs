@@ -102,3 +102,28 @@ fn h161_a_reference_with_the_uid_of_the_target_and_another_kind_is_ignored() {
     assert!(!steps.stdout.contains("stranger"), "{steps:?}");
     free(plane, "", &name);
 }
+
+#[test]
+fn a_continued_undo_restores_what_has_ended_in_a_namespace_that_it_ignores() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-ignored").unwrap();
+    let (name, _, owner) = kept_role(plane, &ns);
+    let owned = secret("token").with(owned(&[owner])).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&owned.with_namespace(&ns)).unwrap();
+    delete(plane, "", &name);
+    delete(plane, &ns, "secret/token");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let late = belay(plane, &["undo", &name, "--yes", "--out", &file, "--timeout", "1s"]);
+    assert!(late.code == 1 && late.stdout.contains("still existed"), "{late:?}");
+    free(plane, &ns, "secret/token");
+    plane.api().wait_gone(("secret/token", &ns), LIMIT).unwrap();
+    free(plane, "", &name);
+    let resume = ["undo", "--resume", &file, "--yes", "--ignore-namespace", &ns];
+    let resumed = belay(plane, &resume);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let owner = &read(plane, &ns, "secret/token")["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], uid(&read(plane, "", &name)));
+    free(plane, &ns, "secret/token");
+    free(plane, "", &name);
+}
