@@ -12,7 +12,7 @@ use super::{ControlPlane, Result, eventually};
 
 /// The API groups of the kinds in tests and policies. A test that uses a kind of another
 /// group adds it here, as a user of the chart does in `rbac.watchAlso`.
-const GROUPS: [&str; 10] = [
+const GROUPS: [&str; 11] = [
     "h07.example.com",
     "h15.example.com",
     "s01.example.com",
@@ -20,6 +20,7 @@ const GROUPS: [&str; 10] = [
     "s25-held.example.com",
     "s25.example.com",
     "s39.example.com",
+    "s40.example.com",
     "s43.example.com",
     "s46.example.test",
     "soak.dev",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::crd::crd;
 use crate::harness::eventually;
 use crate::harness::manifest::{
     Manifest as _, config_map, documents, object, reader, secret, workload,
@@ -125,14 +126,9 @@ fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
     let team = Team::new(&world().plane, "s20-helm");
     let ns = &team.ns;
     policy::protect(team.plane, ns, "configmaps", json!({"whileUsed": {}}));
-    let chart = team.plane.folder().join(format!("chart-{ns}"));
-    std::fs::create_dir_all(chart.join("templates")).unwrap();
-    std::fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: app\nversion: 0.1.0\n")
-        .unwrap();
     let template = "{{ if .Values.settings }}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: \
                     settings}\ndata: {color: {{ .Values.color }}}\n{{ end }}\n";
-    std::fs::write(chart.join("templates/settings.yaml"), template).unwrap();
-    let chart = chart.display().to_string();
+    let chart = chart(&team, &[("settings", template)]);
     let upgrade = |more: &[&str]| {
         team.helm(
             &[&["upgrade", "--install", "app", &chart, "--set", "color=red"][..], more].concat(),
@@ -160,6 +156,48 @@ fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
     team.wait_until_deleted("pod/reader");
     eventually("a retry", SOON, || upgrade(&["--set", "settings="]).success()).unwrap();
     team.wait_until_deleted("configmap/settings");
+}
+
+/// A chart of these templates. Returns its folder.
+fn chart(team: &Team<'_>, templates: &[(&str, &str)]) -> String {
+    let chart = team.plane.folder().join(format!("chart-{}", team.ns));
+    std::fs::create_dir_all(chart.join("templates")).unwrap();
+    std::fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: app\nversion: 0.1.0\n")
+        .unwrap();
+    for (name, template) in templates {
+        std::fs::write(chart.join(format!("templates/{name}.yaml")), template).unwrap();
+    }
+    chart.display().to_string()
+}
+
+/// Helm deletes the CRD before its resources, in the same run. So the first run deletes the
+/// resources, and the second one the CRD.
+#[test]
+fn s40_helm_uninstalls_a_crd_with_its_resources_in_two_runs() {
+    let team = Team::new(&world().plane, "s40");
+    let crds = rule("apiextensions.k8s.io", "customresourcedefinitions", "*");
+    team.may(&[crds, rule("s40.example.com", "*", "*")]);
+    let name = "gadgets.s40.example.com";
+    let target = json!({"apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"], "names": [name]});
+    let protect = json!({"whileNotEmpty": {"counting": "Any"}});
+    policy::apply(team.plane, &team.ns, json!({"targets": [target], "protect": protect}));
+    let crd = crd("s40.example.com", "Gadget", "gadgets", &["v1"], "v1").to_string();
+    let gadget = "{{ if .Values.gadget }}\napiVersion: s40.example.com/v1\nkind: Gadget\n\
+                  metadata: {name: one}\n{{ end }}\n";
+    let chart = chart(&team, &[("crd", &crd), ("gadget", gadget)]);
+    let install = ["upgrade", "--install", "app", &chart];
+    team.helm(&install).success().unwrap();
+    let with_gadget = [&install[..], &["--set", "gadget=true"]].concat();
+    eventually("a served kind", SOON, || team.helm(&with_gadget).success()).unwrap();
+
+    let refused = team.helm(&["uninstall", "app"]).failure().unwrap();
+    assert!(refused.contains("failed to delete release: app"), "{refused}");
+    team.wait_until_deleted(&format!("{name}/one"));
+    let crd = format!("crd/{name}");
+    assert!(team.plane.api().get(&crd, "").unwrap().is_some());
+    eventually("a second run", SOON, || team.helm(&["uninstall", "app"]).success()).unwrap();
+    team.plane.api().wait_gone((&crd, ""), SOON).unwrap();
 }
 
 #[test]
