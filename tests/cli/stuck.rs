@@ -259,9 +259,8 @@ fn the_state_of_the_controller_of_a_finalizer_is_reported() {
     };
     // Once its Pod is ready.
     let (says, next) = told("Owner");
-    let likely = format!(
-        "was added by queue-operator. Likely controller: Deployment {ns}/queue-operator, "
-    );
+    let likely =
+        format!("was added by queue-operator. Likely controller: Deployment {ns}/queue-operator, ");
     assert!(says.ends_with(&format!("{likely}1 ready Pod")), "{says}");
     let then = "if that workload is the controller: kubectl";
     assert_eq!(next, format!("{then} logs deploy/queue-operator -n {ns}"));

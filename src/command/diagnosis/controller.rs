@@ -40,9 +40,9 @@ pub fn foreign_finalizer(
     let domain = FinalizerDomain::find(finalizer, evidence);
     let unread = || "not all workloads of the cluster could be read".to_owned();
     let writer_note = || match &manager {
-        Some(tool) if is_tool(tool) => Some(format!(
-            "{tool} is a tool of users, so it does not name the controller"
-        )),
+        Some(tool) if is_tool(tool) => {
+            Some(format!("{tool} is a tool of users, so it does not name the controller"))
+        }
         None if found.object.pointer("/metadata/managedFields").is_some() => {
             Some("managedFields do not contain the client that added it".to_owned())
         }

@@ -104,10 +104,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     assert_eq!(served.cause, Cause::Unknown, "{served:?}");
     assert!(words(&served).contains("still served: db.example.com"), "{served:?}");
     let steps: Vec<&str> = served.next.lines().collect();
-    assert_eq!(
-        steps[0],
-        "find the controller of db.example.com/drop (search its documentation)"
-    );
+    assert_eq!(steps[0], "find the controller of db.example.com/drop (search its documentation)");
     assert!(steps[1].starts_with(command) && steps.len() == 2, "{served:?}");
     let of_domain = of(&stuck, &evidence(&[workload("example-operator", "x", 1)]));
     assert_eq!(of_domain.cause, Cause::Owner, "{of_domain:?}");

@@ -70,14 +70,19 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     assert!(refusal.contains("(2 people must approve)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
-    let missing =
-        format!("1 more person must approve: policy {ns} requires 2, and {} has approved; ", alice.name);
+    let missing = format!(
+        "1 more person must approve: policy {ns} requires 2, and {} has approved; ",
+        alice.name
+    );
     assert!(said.contains(&missing), "{said}");
     // A second approval of the same person does not count.
     let again = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(again.contains("1 more person must approve"), "{again}");
     let why = alice.belay(&["why", "cm/settings", "-n", &ns]);
-    assert!(why.stdout.contains(&format!("(needs 2 approvals, so far by {}; ", alice.name)), "{why:?}");
+    assert!(
+        why.stdout.contains(&format!("(needs 2 approvals, so far by {}; ", alice.name)),
+        "{why:?}"
+    );
     assert_eq!(why.code, 1, "{why:?}");
 
     let said = bob.approves_what_is_named(&refusal).remove(0).stdout;
