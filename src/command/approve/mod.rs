@@ -403,7 +403,8 @@ fn refusal_text(code: u16, message: &str, me: &str, right: &str) -> Option<Strin
     let policy_text = policy_text.filter(|_| message.contains("'approvals.belay.dev'"));
     match (code, policy_text) {
         (403, Some(policy_text)) if policy_text.contains("approve-deletion") => Some(format!(
-            "{policy_text}; next: ask a person who has it, or have an administrator bind {right} to {me}"
+            "{policy_text}; next: ask a person who has it, or have an administrator bind {right} \
+             to {me}"
         )),
         (_, Some(policy_text)) if policy_text.contains("expirationTime") => {
             Some(format!("{policy_text}; next: choose another --for"))

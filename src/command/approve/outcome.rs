@@ -178,7 +178,8 @@ fn missing_text(
                 format!("it does not count: {why}; next: have a person with {right} approve")
             }
             None => format!(
-                "it does not count for {}: it is not valid now, or lasts longer than they allow; next: kubectl belay approvals, and approve again",
+                "it does not count for {}: it is not valid now, or lasts longer than they allow; \
+                 next: kubectl belay approvals, and approve again",
                 names(policies)
             ),
         };
@@ -193,8 +194,8 @@ fn missing_text(
         count => {
             let people = if count == 1 { "person" } else { "people" };
             format!(
-                "{count} more {people} must approve: {by} requires {required}, and {given} has \
-                 approved; each needs {right}"
+                "{count} more {people} must approve: {by} requires {required}, approved so far by \
+                 {given}; each needs {right}"
             )
         }
     }

@@ -71,7 +71,7 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
     let missing = format!(
-        "1 more person must approve: policy {ns} requires 2, and {} has approved; ",
+        "1 more person must approve: policy {ns} requires 2, approved so far by {}; ",
         alice.name
     );
     assert!(said.contains(&missing), "{said}");
