@@ -191,13 +191,12 @@ impl Report for List<ApprovalReport> {
 
     fn text(&self, view: View) -> String {
         if self.items.is_empty() {
-            let state = match view.all {
-                true => "there is none",
-                false => "none is in effect; --all lists expired ones",
+            return match view.all {
+                true => "no approvals\n".to_owned(),
+                false => "no valid approvals; --all lists expired ones\n".to_owned(),
             };
-            return format!("approvals: {state}\n");
         }
-        let heading = ["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE"];
+        let heading = ["OBJECT", "APPROVED BY", "VALID", "SCOPE"];
         let heading = view.columns(heading, ["NAME", "UNTIL", "UID"], "REASON");
         view.table(&heading, (&self.items, MAX_APPROVALS, "approvals"), |table, item| {
             table.row(item.row(view))
@@ -250,7 +249,7 @@ mod tests {
     fn what_has_expired_is_left_out_unless_all_is_asked_for() {
         assert_eq!(
             text(None, false, Format::Table),
-            "OBJECT                   APPROVED BY   IN FORCE   SCOPE     REASON\n\
+            "OBJECT                   APPROVED BY   VALID      SCOPE     REASON\n\
              configmaps/a -n other   alice         30m left   content   agreed with bob\n\
              configmaps/a -n shop    alice         1m left    content   agreed with bob\n"
                 .replacen("OBJECT   ", "OBJECT  ", 1)
@@ -260,7 +259,7 @@ mod tests {
         assert!(!all.contains("-n other"), "{all}");
         assert_eq!(
             text(Some("nowhere"), false, Format::Table),
-            "approvals: none is in effect; --all lists expired ones\n"
+            "no valid approvals; --all lists expired ones\n"
         );
     }
 

@@ -99,16 +99,16 @@ completion
   source <(belay completion bash)
 
 admin certs
-  belay admin certs --name belay.example.com
-  belay admin certs --name localhost --name 127.0.0.1 --cert-dir certs --days 90
+  kubectl belay admin certs --name belay.example.com
+  kubectl belay admin certs --name localhost --name 127.0.0.1 --cert-dir certs --days 90
 
 admin crds
-  belay admin crds | kubectl apply -f -
-  belay admin crds --apply
+  kubectl belay admin crds | kubectl apply -f -
+  kubectl belay admin crds --apply
 
 admin manifests
-  belay admin manifests --service belay/belay | kubectl apply -f -
-  belay admin manifests --url https://belay.example.com:8443 | kubectl apply -f -
+  kubectl belay admin manifests --service belay/belay | kubectl apply -f -
+  kubectl belay admin manifests --url https://belay.example.com:8443 | kubectl apply -f -
 
 admin selftest
   kubectl belay admin selftest -n default
@@ -119,8 +119,8 @@ admin uninstall
   kubectl belay admin uninstall
 
 admin schemas
-  belay admin schemas
-  belay admin schemas > schemas.json
+  kubectl belay admin schemas
+  kubectl belay admin schemas > schemas.json
 "#;
 
 #[cfg(test)]

@@ -61,8 +61,7 @@ use crate::webhook::ServeError;
     after_help = "Run \"kubectl belay <command> --help\" for examples and options of a command."
 )]
 struct Arguments {
-    /// The name of the hold's finalizer in an earlier installation. belay treats an object with
-    /// this finalizer as held, and the leader replaces it with belay.dev/hold
+    /// A former name of belay's finalizer, as set in the chart (formerHolds)
     #[arg(
         id = FORMER_HOLD,
         long = FORMER_HOLD,
@@ -331,9 +330,13 @@ fn program() -> clap::Command {
     examples::add_examples(program)
 }
 
-/// Adds an option to the subcommand at this path.
+/// Adds an option to the subcommand at this path. Its help is in the group of `--installation`, after
+/// it, if the command has that option.
 fn add_option(command: clap::Command, path: &[&'static str], option: &clap::Arg) -> clap::Command {
     match path {
+        [] if command.get_arguments().any(|other| other.get_id() == "installation") => {
+            command.arg(option.clone().help_heading(access::CONNECTION).display_order(usize::MAX))
+        }
         [] => command.arg(option.clone()),
         [first, rest @ ..] => {
             command.mut_subcommand(*first, |command| add_option(command, rest, option))

@@ -202,9 +202,8 @@ fn command_end(text: &str) -> Option<usize> {
     let bare = text.trim_start_matches('(');
     let verb = |after: &str| after.split(' ').next().unwrap_or_default().to_owned();
     let of_kubectl = bare.strip_prefix("kubectl ").map(verb);
-    let is_command = of_kubectl
-        .is_some_and(|verb| VERBS.contains(&verb.trim_end_matches(['.', ',', ')'])))
-        || bare.starts_with("belay admin ");
+    let is_command =
+        of_kubectl.is_some_and(|verb| VERBS.contains(&verb.trim_end_matches(['.', ',', ')'])));
     if !is_command {
         return None;
     }

@@ -220,8 +220,8 @@ impl UserSession {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
         match error {
             ApiError::NotFound => CommandError::Remote(format!(
-                "belay is not installed: the API server does not serve {kind}; next: belay admin \
-                 crds | kubectl apply -f -, and try again"
+                "belay is not installed: the API server does not serve {kind}; next: kubectl belay \
+                 admin crds | kubectl apply -f -, and try again"
             )),
             ApiError::Forbidden(detail) => CommandError::Remote(format!(
                 "you may not ({detail}); next: have an administrator bind that RBAC verb on {kind} \

@@ -58,7 +58,7 @@ pub enum UnknownUse {
     #[error("the object itself cannot be read")]
     TargetUnreadable,
     /// A policy selects by the labels of this Namespace.
-    #[error("the labels of Namespace {0} are not known")]
+    #[error("the labels of Namespace {0} are unknown")]
     NamespaceLabels(String),
     /// The budget of a pass is used up.
     #[error(

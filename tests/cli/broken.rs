@@ -81,7 +81,7 @@ fn a_finalizer_of_removed_kinds_is_reported_with_the_reason() {
     // A user's tool added it, so the CRDs of its domain are the only evidence.
     told("Unknown", "still served: removed.example.org");
     delete(plane, &["crd", "things.removed.example.org"]);
-    told("OwnerGone", "no API group of example.org is served: its kinds are gone");
+    told("OwnerGone", "no API group of example.org is served: its kinds are deleted");
 }
 
 #[test]
@@ -294,7 +294,9 @@ fn a_hold_left_by_an_uninstalled_belay_is_reported_with_its_removal() {
         held["says"].as_str().unwrap().starts_with("belay was removed and left its hold on it"),
         "{held}"
     );
-    assert_eq!(held["next"], "belay admin uninstall");
+    let next = "kubectl belay admin uninstall --dry-run; without --dry-run, it removes belay's \
+                protection from the whole cluster";
+    assert_eq!(held["next"], next);
 }
 
 #[test]

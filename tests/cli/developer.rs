@@ -119,9 +119,9 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
     let expected = format!(
         "configmap \"settings\" cannot be deleted now by dev-{ns}:\n\
          - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
-         to override (1 person; the approvals so far are unknown; this needs the RBAC verb \
-         approve-deletion on configmaps in namespace {ns}): kubectl belay approve \
-         configmaps/settings -n {ns} --reason \"…\"\nto delete it: first delete Pod {ns}/web\n"
+         to override: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (needs 1 \
+         approval; the approvals so far are unknown; from a person with the RBAC verb \
+         approve-deletion on configmaps in namespace {ns})\nto delete it: first delete Pod {ns}/web\n"
     );
     assert!(said.stdout.starts_with(&expected) && said.code == 1, "{said:?}");
     assert!(!said.stdout.contains("no policy protects it"), "{said:?}");
@@ -168,7 +168,8 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
     kubectl(plane, &["delete", "configmap", "settings", "-n", &ns, "--wait=false"]);
 
     // The API server also answers about a Terminating object.
-    let holds = format!("belay holds it for: Pod {ns}/web");
+    let user = format!("Pod {ns}/web");
+    let holds = format!("belay holds it for: {user}");
     let said = why(&dev, &ns, "settings", "has been Terminating since");
     assert!(said.stdout.contains(&holds) && said.code == 1, "{said:?}");
     let json = crate::json(&belay_as(&dev, &["why", "cm/settings", "-n", &ns, "-o", "json"]));
@@ -181,7 +182,7 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
         pause(Duration::from_secs(1));
         let said = belay_as(&dev, command);
         let all = said.stdout.clone() + &said.stderr;
-        assert!(all.contains(&holds) && said.code == 1, "{command:?}: {said:?}");
+        assert!(all.contains(&user) && said.code == 1, "{command:?}: {said:?}");
     }
     for who in [&dev, plane.kubeconfig()] {
         let said = belay_as(who, &["impact", "cm/settings", "-n", &ns]);

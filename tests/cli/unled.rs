@@ -124,7 +124,7 @@ fn a_user_who_may_list_but_not_get_an_object_sees_the_reason() {
     assert!(says.starts_with("only its metadata could be read"), "{hidden}");
     let why = hidden["evidence"][0].as_str().unwrap();
     assert!(why.contains(" is forbidden: ") && why.contains("cannot get"), "{hidden}");
-    let next = format!("ask for the right: kubectl auth can-i get configmaps -n {ns}");
+    let next = format!("ask for the permission: kubectl auth can-i get configmaps -n {ns}");
     assert_eq!(hidden["next"], next.as_str());
     let (_, asks) = next.split_once("kubectl ").unwrap();
     let words: Vec<&str> = asks.split(' ').collect();

@@ -56,7 +56,7 @@ fn programs_read_what_was_approved() {
     assert_eq!((&said["kind"], &said["reason"]), (&"Approved".into(), &"agreed".into()));
     assert_eq!((&said["scope"], &said["counts"]), (&"Object".into(), &true.into()));
     let lines = said["lines"].as_array().unwrap();
-    assert!(lines.iter().any(|line| line.as_str().unwrap().starts_with("1 more user must")));
+    assert!(lines.iter().any(|line| line.as_str().unwrap().starts_with("1 more person must")));
     assert!(lines.iter().all(|line| !line.as_str().unwrap().contains('\n')), "{said}");
     let approval = format!("deletionapproval/{}", said["name"].as_str().unwrap());
     assert_eq!(plane.api().field(&approval, "", ".spec.reason").unwrap(), "agreed");

@@ -1,5 +1,5 @@
 //! docs/json.md describes the documents of `-o json`. It is generated from the output
-//! of `belay admin schemas`, which is generated from the types of the documents.
+//! of `kubectl belay admin schemas`, which is generated from the types of the documents.
 //!
 //! `BELAY_WRITE_DOCS=1 cargo test --test docs json` writes the page.
 
@@ -14,8 +14,8 @@ use crate::schema::{Schema, differences, schemas};
 const INTRODUCTION: &str = "\
 # The documents of `-o json`
 
-This page is generated from the types that the program prints; `tests/docs/json.rs` compares them. `belay admin schemas`
-prints the same as JSON Schema, and `belay admin schemas Why` prints the schema of one kind.
+This page is generated from the types that the program prints; `tests/docs/json.rs` compares them. `kubectl belay admin schemas`
+prints the same as JSON Schema, and `kubectl belay admin schemas Why` prints the schema of one kind.
 
 `-o json` and `-o yaml` print one complete document on standard output. These rules apply to all documents:
 

@@ -123,7 +123,7 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     let erin = Person::worker(team.plane, ns, "erin", Some(("", "secrets")));
     let said = erin.approves_what_is_named(&refused).remove(0).stdout;
     let delete = format!("kubectl delete secrets/child -n {ns}\n");
-    let says = "its owner ConfigMap parent is gone, and the garbage collector, which was refused, \
+    let says = "its owner ConfigMap parent is deleted, and the garbage collector, which was refused, \
                 waits longer before each retry; next: delete it now: ";
     assert!(said.ends_with(&format!("{says}{delete}")), "{said}");
     let typed: Vec<&str> = delete.split_whitespace().skip(1).collect();

@@ -173,7 +173,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     // A second run has nothing to do, which is not an error.
     let again = stage.all(&[]);
     assert_eq!(again.code, 0, "{again:?}");
-    let says = "already gone: MutatingWebhookConfiguration belay";
+    let says = "already deleted: MutatingWebhookConfiguration belay";
     assert!(again.stderr.contains(says), "{again:?}");
     assert!(again.stdout.contains("removed 0 holds; nothing of belay's is left"), "{again:?}");
 
@@ -231,7 +231,7 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
         waits.stderr.contains("\nhint: run this again to continue, or add --abandon"),
         "{waits:?}"
     );
-    assert!(waits.stderr.contains("already gone: MutatingWebhook"), "{waits:?}");
+    assert!(waits.stderr.contains("already deleted: MutatingWebhook"), "{waits:?}");
     assert_eq!(stage.held(), ["used"]);
 
     let done = stage.all(&["--abandon"]);

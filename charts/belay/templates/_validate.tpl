@@ -28,7 +28,7 @@ Checks of combinations that values.schema.json can't express. All other checks a
 {{- fail "selftest.enabled needs configmaps in labelledKinds: add configmaps, or set selftest.enabled to false" }}
 {{- end }}
 {{- if and (not .Values.crds.keep) (not .Values.uninstall.enabled) }}
-{{- fail "crds.keep is false and uninstall.enabled is false: the policies would be deleted while objects still have the hold; set uninstall.enabled to true, or keep the CRDs and delete them by hand after `belay admin uninstall`" }}
+{{- fail "crds.keep is false and uninstall.enabled is false: the policies would be deleted while objects still have the hold; set uninstall.enabled to true, or keep the CRDs and delete them by hand after `kubectl belay admin uninstall`" }}
 {{- end }}
 {{- $network := .Values.networkPolicy }}
 {{- if and $network.enabled (not $network.webhookFrom) (not $network.apiServer.cidrs) }}

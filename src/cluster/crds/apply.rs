@@ -62,7 +62,7 @@ pub fn refusal(
     let name = crd_name(wanted);
     if stored.metadata.deletion_timestamp.is_some() {
         return Some(format!(
-            "customresourcedefinition {name} is being deleted; next: wait until it is gone, and \
+            "customresourcedefinition {name} is being deleted; next: wait for its deletion, and \
              try again"
         ));
     }

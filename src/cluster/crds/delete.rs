@@ -62,7 +62,7 @@ async fn wait_until_deleted(
     while read(client, name).await?.is_some_and(|stored| stored.metadata.uid == uid) {
         if Instant::now() >= until {
             return Err(CrdError::Unknown(format!(
-                "customresourcedefinition {name} is not gone after {} s: finalizers keep objects \
+                "customresourcedefinition {name} still exists after {} s: finalizers keep objects \
                  of its kind; next: kubectl get {name} -o yaml shows their finalizers",
                 WAIT_LIMIT.as_secs()
             )));

@@ -97,8 +97,9 @@ impl Conditions {
             effective: readiness.remark(
                 "policy-kinds",
                 "policies cannot be read, because their kind is not served (install it again: \
-                 belay admin crds) or another version of belay wrote them (the log names one): \
-                 the last known policies stay in effect, and no hold is released",
+                 kubectl belay admin crds | kubectl apply -f -) or another version of belay wrote \
+                 them (the log names one): the last known policies stay in effect, and no hold is \
+                 released",
             ),
         };
         conditions.effective.set(true);

@@ -218,8 +218,8 @@ fn unserved_kinds(
 fn first_missing(own_objects: &OwnObjects) -> Option<String> {
     own_objects.reads().iter().find_map(|kind| match (kind.resource, kind.error) {
         (name, Some(ApiError::NotFound)) => Some(format!(
-            "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl \
-             apply -f -"
+            "the kind {name}.{GROUP} is not installed; install it with kubectl belay admin crds | \
+             kubectl apply -f -"
         )),
         (name, Some(error)) => Some(format!("{name}.{GROUP} cannot be read: {error}")),
         (name, None) => (!kind.synced).then(|| format!("{name}.{GROUP} have not been read yet")),

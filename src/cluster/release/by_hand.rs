@@ -195,7 +195,8 @@ fn describe_result(answer: RequestResult) -> Result<(), String> {
     match answer {
         RequestResult::Object(_) | RequestResult::TargetMissing => Ok(()),
         RequestResult::NamespaceMissing => {
-            Err("its Namespace is gone: nothing in it can be written until it is re-created".into())
+            Err("its Namespace is deleted: nothing in it can be written until it is re-created"
+                .into())
         }
         RequestResult::Conflict => {
             Err("it was changed meanwhile, or the API server refuses it".into())

@@ -131,7 +131,7 @@ impl Configurations {
             };
             match is_deleted {
                 Ok(true) => report(Event::Step(format!("deleted: {what}"))),
-                Ok(false) => report(Event::Step(format!("already gone: {what}"))),
+                Ok(false) => report(Event::Step(format!("already deleted: {what}"))),
                 Err(error) => return Err(UninstallError::DeleteConfiguration(what, error)),
             }
         }

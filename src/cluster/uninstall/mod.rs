@@ -113,7 +113,7 @@ impl Uninstall<'_> {
         let election = Election::of_uninstall(&context);
         let previous = election.take_over().await.map_err(UninstallError::Lease)?;
         let Some(PreviousLeader { name: leader, acts_for }) = previous else {
-            (self.report)(Event::Step(format!("already gone: Namespace {namespace}")));
+            (self.report)(Event::Step(format!("already deleted: Namespace {namespace}")));
             return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         };
         (self.report)(Event::Step(match leader {

@@ -107,7 +107,8 @@ fn ca_bundle(path: &Path) -> Result<Vec<u8>, CommandError> {
         bundle.push_str(&certs::pem(&certificate));
     }
     if bundle.is_empty() {
-        return Err(error("holds no PEM certificate; belay admin certs makes one".to_owned()));
+        let why = "holds no PEM certificate; kubectl belay admin certs creates one";
+        return Err(error(why.to_owned()));
     }
     Ok(bundle.into_bytes())
 }

@@ -159,7 +159,7 @@ pub async fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     }
 }
 
-/// Approves the end of a deletion, also of the content of a Namespace, unless the user has done so.
+/// Approves a deletion that has begun, also of the content of a Namespace, unless the user has done so.
 /// Returns the text for the user.
 pub async fn approve_release(
     target: &TargetObject,
@@ -168,7 +168,7 @@ pub async fn approve_release(
     let content = target.object_ref.is_namespace();
     let (snapshot, policies) = policies_of_release(target).await;
     if snapshot.as_ref().is_some_and(|snapshot| is_approved(target, snapshot, &policies, content)) {
-        return Ok(vec!["the end of its deletion is already approved".to_owned()]);
+        return Ok(vec!["its deletion is already approved".to_owned()]);
     }
     let request = Request::new(target, policies, reason, content, None);
     let approval = request.create(false).await?;
@@ -194,7 +194,7 @@ fn is_approved(
     })
 }
 
-/// Checks that the user may approve the end of a deletion, without an approval. Returns why it would
+/// Checks that the user may approve a deletion that has begun, without an approval. Returns why it would
 /// not be enough; `None` if it would be, or the policies can't be read.
 pub async fn check_release(
     target: &TargetObject,
@@ -403,7 +403,8 @@ fn refusal_text(code: u16, message: &str, me: &str, right: &str) -> Option<Strin
     let policy_text = policy_text.filter(|_| message.contains("'approvals.belay.dev'"));
     match (code, policy_text) {
         (403, Some(policy_text)) if policy_text.contains("approve-deletion") => Some(format!(
-            "{policy_text}; next: ask a user who has it, or have an administrator bind {right} to {me}"
+            "{policy_text}; next: ask a person who has it, or have an administrator bind {right} \
+             to {me}"
         )),
         (_, Some(policy_text)) if policy_text.contains("expirationTime") => {
             Some(format!("{policy_text}; next: choose another --for"))
@@ -419,8 +420,8 @@ fn refusal_text(code: u16, message: &str, me: &str, right: &str) -> Option<Strin
              webhook or policy that refused it"
         )),
         (404, None) => Some(
-            "the kind deletionapprovals.belay.dev is not installed; next: belay admin crds | \
-             kubectl apply -f -"
+            "the kind deletionapprovals.belay.dev is not installed; next: kubectl belay admin crds \
+             | kubectl apply -f -"
                 .to_owned(),
         ),
         _ => None,
@@ -449,7 +450,7 @@ mod tests {
         let said = says(403, &own).unwrap();
         assert_eq!(
             said,
-            "bob may not approve-deletion of x; next: ask a user who has it, or have an \
+            "bob may not approve-deletion of x; next: ask a person who has it, or have an \
              administrator bind a right to bob"
         );
         let rbac = format!("{begin}User \"bob\" cannot create resource \"deletionapprovals\"");

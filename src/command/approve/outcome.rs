@@ -175,27 +175,27 @@ fn missing_text(
     if !people.iter().any(|one| one == me) {
         return match unlisted_account(me, policies, terms) {
             Some(why) => {
-                format!("it does not count: {why}; next: have a user approve who has {right}")
+                format!("it does not count: {why}; next: have a person with {right} approve")
             }
             None => format!(
-                "it does not count for {}: it is not in effect now, or lasts longer than they \
-                 allow; next: kubectl belay approvals, and approve again",
+                "it does not count for {}: it is not valid now, or lasts longer than they allow; \
+                 next: kubectl belay approvals, and approve again",
                 names(policies)
             ),
         };
     }
     let (required, given) = (terms.required, people.join(", "));
     match required.saturating_sub(people.len()) {
-        0 => format!("enough users have approved ({} of {required})", people.len()),
+        0 => format!("enough people have approved ({} of {required})", people.len()),
         _ if !known => format!(
-            "{by} requires approvals by {required} users, of which one is by {given}; each takes \
+            "{by} requires approvals by {required} people, of which one is {given}; each needs \
              {right}"
         ),
         count => {
-            let users = if count == 1 { "user" } else { "users" };
+            let people = if count == 1 { "person" } else { "people" };
             format!(
-                "{count} more {users} must approve: {by} requires {required}, and {given} approved; \
-                 each takes {right}"
+                "{count} more {people} must approve: {by} requires {required}, approved so far by \
+                 {given}; each needs {right}"
             )
         }
     }
@@ -223,7 +223,7 @@ async fn why_collector_stopped(target: &TargetObject, snapshot: &Snapshot) -> Op
         let in_foreground =
             owner.as_ref().is_some_and(|owner| finalizers_of(owner).contains(&FOREGROUND));
         if text("/metadata/uid") != Some(reference.uid.as_str()) {
-            reason = Some(format!("its owner {} {name} is gone", reference.kind));
+            reason = Some(format!("its owner {} {name} is deleted", reference.kind));
         } else if text("/metadata/deletionTimestamp").is_some() && in_foreground {
             reason = Some(format!(
                 "its owner {} {name} is being deleted and waits for it",
@@ -266,13 +266,13 @@ mod tests {
             assert!(said.starts_with("it does not count for "), "{said}");
         }
         let two = consented(2, &[], &["alice"]);
-        assert!(says("alice", &two, true).starts_with("1 more user must approve: "));
+        assert!(says("alice", &two, true).starts_with("1 more person must approve: "));
         // Bob may have approved, too.
         assert!(
             says("alice", &two, false)
-                .contains(" requires approvals by 2 users, of which one is by alice")
+                .contains(" requires approvals by 2 people, of which one is alice")
         );
         let one = consented(1, &[], &["alice"]);
-        assert_eq!(says("alice", &one, false), "enough users have approved (1 of 1)");
+        assert_eq!(says("alice", &one, false), "enough people have approved (1 of 1)");
     }
 }

@@ -88,7 +88,7 @@ pub fn refusals(
             webhook.name
         );
         let next = format!(
-            "repair it; or, if it is gone for good: kubectl delete {}",
+            "repair it; or, if it is no longer needed: kubectl delete {}",
             webhook.configuration
         );
         let why = webhook.problem.iter().map(|problem| problem.why.clone());
@@ -138,7 +138,7 @@ pub fn webhooks_that_may_refuse(
         several => format!("{} webhooks", several.len()),
     };
     let says = format!(
-        "before a finalizer is removed, the API server asks {webhooks}; the answer is not known"
+        "before a finalizer is removed, the API server asks {webhooks}; the answer is unknown"
     );
     let finalizers = finalizers_of(&found.object);
     let next = match finalizers.first() {

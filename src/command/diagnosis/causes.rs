@@ -60,7 +60,7 @@ fn unread_object(found: &TerminatingObject) -> Option<Finding> {
     let says = "only its metadata could be read, so other causes are unknown";
     let option = namespace_option(&found.object_ref.namespace);
     let kind = found.info.full_name();
-    let next = format!("ask for the right: kubectl auth can-i get {kind}{option}");
+    let next = format!("ask for the permission: kubectl auth can-i get {kind}{option}");
     Some(Finding::new(Cause::Unknown, says, next).with([why.to_string()]))
 }
 
@@ -96,7 +96,10 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
         None => format!("kubectl describe {}", first.object_ref.arguments()),
     };
     finding(
-        format!("the garbage collector waits for {}{more} to be gone", first.object_ref.short()),
+        format!(
+            "the garbage collector waits for the deletion of {}{more}",
+            first.object_ref.short()
+        ),
         next,
     )
     .with(dependents.iter().take(5).map(state))

@@ -3,7 +3,7 @@
 use super::finalizers::{is_tool, removal, writer};
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, ServiceProblem, TerminatingObject, Workload};
-use crate::objects::and_more;
+use crate::objects::{clear_name, more};
 
 /// Components of Kubernetes that often run outside of workloads.
 const SYSTEM_COMPONENTS: &[&str] = &[
@@ -24,53 +24,56 @@ pub fn foreign_finalizer(
     evidence: &Evidence,
 ) -> Finding {
     let manager = writer(finalizer, &found.object);
-    let added_by = manager.as_deref().map_or_else(String::new, |name| format!(", added by {name}"));
+    let name = clear_name(finalizer);
+    let state = manager.as_deref().map_or_else(
+        || format!("finalizer {name} was not removed yet"),
+        |manager| format!("finalizer {name} was added by {manager}"),
+    );
     let owner = manager.as_deref().filter(|name| !is_tool(name));
-    let name = format!("the finalizer {finalizer}{added_by}");
-    let command = removal((finalizer, index), found, evidence, "");
-    let remove = format!("if that controller is gone for good, and its work is done: {command}");
+    let find = format!("find the controller of {name} (search its documentation)");
+    let remove = || {
+        let command = removal((finalizer, index), found, evidence, "");
+        format!(
+            "if the controller no longer exists and you have cleaned up its resources: {command}"
+        )
+    };
     let domain = FinalizerDomain::find(finalizer, evidence);
     let unread = || "not all workloads of the cluster could be read".to_owned();
     let writer_note = || match &manager {
-        Some(tool) if is_tool(tool) => Some(format!(
-            "it was added with {tool}, which does not say which controller removes it"
-        )),
+        Some(tool) if is_tool(tool) => {
+            Some(format!("{tool} is a tool of users, so it does not name the controller"))
+        }
         None if found.object.pointer("/metadata/managedFields").is_some() => {
-            Some("managedFields do not say who added it".to_owned())
+            Some("managedFields do not contain the client that added it".to_owned())
         }
         None => Some(
-            "without managedFields it is unknown who added it; make the dump with \
+            "the client that added it is unknown without managedFields; create the dump with \
              --show-managed-fields"
                 .to_owned(),
         ),
         _ => None,
     };
     if let Some(component) = owner.filter(|name| SYSTEM_COMPONENTS.contains(name)) {
-        let says = format!("{name}, was not removed yet");
+        let says = format!("{state}, which has not removed it yet");
         let next = format!("check that {component} runs, and its log");
         return Finding::new(Cause::Owner, says, next);
     }
     let workloads = &evidence.workloads;
     // Every user who can edit the object can write its managedFields, so the search by domain
     // comes second.
-    let by_name =
-        owner.map(|name| (matching(workloads, name), format!("with the name or image {name}")));
-    let by_domain = || {
-        let word = domain.word()?;
-        Some((mentioning(workloads, word), format!("with {word} in its name or image")))
-    };
-    let (candidates, likeness) =
-        by_name.filter(|(found, _)| !found.is_empty()).or_else(by_domain).unwrap_or_default();
+    let by_name = owner.map(|name| matching(workloads, name));
+    let by_domain = || domain.word().map(|word| mentioning(workloads, word));
+    let candidates =
+        by_name.filter(|found| !found.is_empty()).or_else(by_domain).unwrap_or_default();
     if !candidates.is_empty() {
         let unread = evidence.more_workloads.then(unread);
-        return PossibleControllers::new(&candidates, likeness)
-            .finding(&name)
+        return PossibleControllers::new(&candidates)
+            .finding(&state)
             .with(writer_note().into_iter().chain(unread));
     }
     // Only a complete search proves that no controller exists.
     if evidence.more_workloads {
-        let says = format!("{name}: whether the controller that removes it runs is not known");
-        return Finding::new(Cause::Unknown, says, remove)
+        return Finding::new(Cause::Unknown, format!("{state}. Its controller is unknown"), find)
             .with([unread()].into_iter().chain(writer_note()).chain(domain.webhook_notes()));
     }
     let no_workload = match owner {
@@ -82,12 +85,17 @@ pub fn foreign_finalizer(
             format!("no Deployment, StatefulSet or DaemonSet has \"{word}\" in its name")
         }),
     };
-    let (cause, state) = match domain.is_gone() || domain.is_abandoned() {
-        true => (Cause::OwnerGone, "the controller that removes it seems to be gone"),
-        false => (Cause::Unknown, "the controller that removes it is not known"),
+    let finding = match domain.is_gone() || domain.is_abandoned() {
+        true => {
+            let says = format!("{state}. Its controller does not seem to exist");
+            Finding::new(Cause::OwnerGone, says, remove())
+        }
+        false => {
+            let says = format!("{state}. Its controller is unknown");
+            Finding::new(Cause::Unknown, says, find).with_further_step(&remove())
+        }
     };
-    Finding::new(cause, format!("{name}: {state}"), remove)
-        .with(writer_note().into_iter().chain(no_workload).chain(domain.webhook_notes()))
+    finding.with(writer_note().into_iter().chain(no_workload).chain(domain.webhook_notes()))
 }
 
 /// The maximum number of workloads that a finding names.
@@ -101,47 +109,56 @@ const ONLY_LIKENESS: &str =
 struct PossibleControllers<'w> {
     running: Vec<&'w Workload>,
     down: Vec<&'w Workload>,
-    /// What the workloads have in common with the finalizer.
-    likeness: String,
 }
 
 impl<'w> PossibleControllers<'w> {
-    fn new(all: &[&'w Workload], likeness: String) -> Self {
+    fn new(all: &[&'w Workload]) -> Self {
         let (running, down) = all.iter().partition(|one| one.ready > 0);
-        Self { running, down, likeness }
+        Self { running, down }
     }
 
-    fn finding(&self, name: &str) -> Finding {
-        let Self { running, down, likeness } = self;
+    /// `state`: who added the finalizer.
+    fn finding(&self, state: &str) -> Finding {
+        let Self { running, down } = self;
         let (named_down, named_running) = (one_per_namespace(down), one_per_namespace(running));
         let named = || named_down.iter().chain(&named_running);
-        let not_running = || match down.len() {
-            1 => format!("a workload {likeness} does not run: {}", named_text(&named_down, 1)),
-            count => format!("workloads {likeness} do not run: {}", named_text(&named_down, count)),
+        // If workloads of both states exist, each of them can be the controller.
+        let cause = match (down.is_empty(), running.is_empty()) {
+            (true, _) => Cause::Owner,
+            (false, true) => Cause::OwnerDown,
+            (false, false) => Cause::Unknown,
         };
-        let runs = || match running.len() {
-            1 => format!("a workload {likeness} runs: {}", named_text(&named_running, 1)),
-            count => format!("workloads {likeness} run: {}", named_text(&named_running, count)),
-        };
-        let (cause, says) = match (down.is_empty(), running.is_empty()) {
-            (true, _) => (Cause::Owner, format!("{name}, was not removed yet; {}", runs())),
-            (false, true) => (Cause::OwnerDown, format!("{name}: {}", not_running())),
-            // Each of these workloads can be the controller.
-            (false, false) => (Cause::Unknown, format!("{name}: {}; {}", not_running(), runs())),
-        };
+        let count = running.len() + down.len();
+        let heading = if count == 1 { "Likely controller" } else { "Possible controllers" };
+        let texts = named().map(|one| {
+            let Workload { kind, namespace, name, ready, .. } = one;
+            let pods = if *ready == 1 { "Pod" } else { "Pods" };
+            format!("{} {namespace}/{name}, {ready} ready {pods}", kind_of(kind))
+        });
+        let hidden = count - named().count();
+        let hidden = (hidden > 0).then(|| more(hidden, "workload"));
+        let texts = texts.chain(hidden).collect::<Vec<_>>().join("; ");
+        let says = format!("{state}. {heading}: {texts}");
         let commands = named().map(|one| {
             let verb = if one.ready > 0 { "logs" } else { "describe" };
             format!("kubectl {verb} {}/{} -n {}", one.kind, one.name, one.namespace)
         });
         let commands = commands.collect::<Vec<_>>().join(", or ");
-        let next = match running.len() + down.len() {
+        let next = match count {
             1 => format!("if that workload is the controller: {commands}"),
             _ => format!("find out which workload is the controller; for that one: {commands}"),
         };
-        let ready = named().map(|one| {
-            format!("{}/{} -n {} has {} ready Pods", one.kind, one.name, one.namespace, one.ready)
-        });
-        Finding::new(cause, says, next).with(ready.chain([ONLY_LIKENESS.to_owned()]))
+        Finding::new(cause, says, next).with([ONLY_LIKENESS.to_owned()])
+    }
+}
+
+/// The kind of a workload with this short name.
+fn kind_of(short_name: &str) -> &str {
+    match short_name {
+        "deploy" => "Deployment",
+        "sts" => "StatefulSet",
+        "ds" => "DaemonSet",
+        other => other,
     }
 }
 
@@ -155,12 +172,6 @@ fn one_per_namespace<'w>(workloads: &[&'w Workload]) -> Vec<&'w Workload> {
         }
     }
     named
-}
-
-/// The names of some workloads, and the number of the others.
-fn named_text(named: &[&Workload], count: usize) -> String {
-    let names = named.iter().map(|one| format!("{}/{}", one.namespace, one.name));
-    names.collect::<Vec<_>>().join(", ") + &and_more(count - named.len(), "workload")
 }
 
 /// The workloads whose name or image matches the name of a field manager.
@@ -250,13 +261,13 @@ impl<'e> FinalizerDomain<'e> {
         let Some(base) = &self.base else { return Vec::new() };
         let kinds = match (&self.served[..], self.stale) {
             ([], true) => format!("the API of {base} does not answer"),
-            ([], false) if self.more.0 => format!("whether kinds of {base} exist is not known"),
-            ([], false) => format!("no API group of {base} is served: its kinds are gone"),
+            ([], false) if self.more.0 => format!("it is unknown whether kinds of {base} exist"),
+            ([], false) => format!("no API group of {base} is served: its kinds are deleted"),
             (served, _) => format!("still served: {}", served.join(", ")),
         };
         let webhooks = self.webhooks.iter().take(3).map(|(what, problem)| match problem {
             Some(ServiceProblem { why, .. }) => format!("{what} does not answer: {why}"),
-            None => format!("no problem is known of {what}"),
+            None => format!("belay has found no problem with {what}"),
         });
         [kinds].into_iter().chain(webhooks).collect()
     }

@@ -13,7 +13,7 @@ use crate::objects::{HOLD, ObjectRef, clear_name, is_hold, shell_word, texts_at}
 const REMOVERS: &[(&str, &str)] = &[
     (HOLD, "belay, when nothing needs the object any more"),
     ("kubernetes", "the namespace controller, when nothing is left in it"),
-    ("foregroundDeletion", "the garbage collector, when the dependents that block are gone"),
+    ("foregroundDeletion", "the garbage collector, when the dependents that block are deleted"),
     ("orphan", "the garbage collector, when its dependents have no reference to it any more"),
     ("kubernetes.io/pvc-protection", "the PVC protection controller, when no Pod uses it"),
     ("kubernetes.io/pv-protection", "the PV protection controller, when no claim is bound to it"),
@@ -21,9 +21,9 @@ const REMOVERS: &[(&str, &str)] = &[
     ("batch.kubernetes.io/job-tracking", "the Job controller, when the Pod is counted"),
     (
         "service.kubernetes.io/load-balancer-cleanup",
-        "the service controller, when the load balancer is gone",
+        "the service controller, when the load balancer is deleted",
     ),
-    ("customresourcecleanup.apiextensions.k8s.io", "the API server, when its objects are gone"),
+    ("customresourcecleanup.apiextensions.k8s.io", "the API server, when its objects are deleted"),
     (
         "resource.kubernetes.io/delete-protection",
         "the resource claim controller, when nothing uses it",

@@ -1,6 +1,6 @@
 //! One cause why an object stays Terminating.
 
-use crate::objects::text_enum;
+use crate::objects::{text_enum, without_controls};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ text_enum! {
         /// The controller that removes a finalizer does not run.
         OwnerDown = "a finalizer whose controller does not run",
         /// The node of the Pod no longer exists, or is not ready.
-        NodeGone = "its node is gone",
+        NodeGone = "its node was deleted or is not ready",
         /// belay holds the object.
         HeldByBelay = "held by belay",
         /// A foreground deletion waits for dependents.
@@ -32,7 +32,7 @@ text_enum! {
         /// The controller that removes a finalizer runs, and has not removed it.
         Owner = "a finalizer that was not removed yet",
         /// Unknown.
-        Unknown = "not known",
+        Unknown = "unknown",
     }
 
     /// The text in a table.
@@ -59,7 +59,16 @@ pub struct Finding {
 impl Finding {
     /// A finding without evidence.
     pub fn new(cause: Cause, says: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { cause, finalizer: None, says: says.into(), evidence: Vec::new(), next: next.into() }
+        // A line break in a name from a client must not start a step.
+        let next = without_controls(&next.into());
+        Self { cause, finalizer: None, says: says.into(), evidence: Vec::new(), next }
+    }
+
+    /// Adds a step, on a line of its own, that is safe only under the condition that it names.
+    pub fn with_further_step(mut self, step: &str) -> Self {
+        self.next.push('\n');
+        self.next.push_str(&without_controls(step));
+        self
     }
 
     /// Adds the evidence.

@@ -76,6 +76,26 @@ impl HoldState {
         Self { free, released_by_belay, known, r#for, step }
     }
 
+    /// Why the object is not released now.
+    pub fn why_not_released(&self) -> String {
+        let Self { free, released_by_belay, known, r#for, .. } = self;
+        if *free && *released_by_belay {
+            let settles = "settleSeconds of its policies may not have passed yet";
+            return format!("belay can release it ({}), but {settles}", r#for.join(", "));
+        }
+        if *free {
+            return self.to_string();
+        }
+        if !known {
+            return format!("it is unknown whether it is in use: {}", r#for.join(", "));
+        }
+        let (sentences, users): (Vec<&str>, Vec<&str>) =
+            r#for.iter().map(String::as_str).partition(|text| [ALWAYS, UNCHECKED].contains(text));
+        let users = (!users.is_empty()).then(|| format!("it is in use by {}", users.join(", ")));
+        let parts = users.into_iter().chain(sentences.into_iter().map(str::to_owned));
+        parts.collect::<Vec<_>>().join("; ")
+    }
+
     /// The command to run next.
     pub fn next(&self, object: &ObjectRef) -> String {
         let verb = if self.free { "release" } else { "why" };
@@ -123,15 +143,17 @@ impl Hold {
         let why_command = || format!("kubectl belay why {}", object.arguments());
         if !self.installed {
             let says = "belay was removed and left its hold on it";
-            return Finding::new(Cause::HeldByBelay, says, "belay admin uninstall")
+            let next = "kubectl belay admin uninstall --dry-run; without --dry-run, it removes \
+                        belay's protection from the whole cluster";
+            return Finding::new(Cause::HeldByBelay, says, next)
                 .with(["the API server does not serve the kinds of belay.dev".to_owned()]);
         }
         let (says, next) = match &self.state {
             Some(state) => (state.to_string(), state.next(object)),
             None if self.is_left_out => {
-                ("belay holds it; use --all to find out what needs it".to_owned(), why_command())
+                ("belay holds it; use --all to list its users".to_owned(), why_command())
             }
-            None => ("belay holds it; what needs it is unknown".to_owned(), why_command()),
+            None => ("belay holds it; its users are unknown".to_owned(), why_command()),
         };
         let no_leader =
             self.no_leader.then(|| "belay has no leader: check that its Pods run".to_owned());
@@ -142,17 +164,23 @@ impl Hold {
 /// Why belay may release a hold.
 fn reason_text(reason: ReleaseReason) -> &'static str {
     match reason {
-        ReleaseReason::Approved => "enough users have approved",
+        ReleaseReason::Approved => "enough people have approved",
         ReleaseReason::Unprotected => "no policy protects it any more",
         ReleaseReason::Unused => "nothing needs it",
     }
 }
 
+/// The text for an object that is protected even if nothing uses it.
+const ALWAYS: &str = "it is always protected until enough people have approved";
+
+/// The text for an object whose use belay has not checked yet.
+const UNCHECKED: &str = "belay has not checked yet whether an object uses it";
+
 pub fn cause_text(cause: &decide::Cause) -> String {
     use decide::Cause;
     match cause {
-        Cause::Always => "it is always protected, until enough users approve".to_owned(),
-        Cause::CheckedAtRelease => "belay has not seen yet that nothing needs it".to_owned(),
+        Cause::Always => ALWAYS.to_owned(),
+        Cause::CheckedAtRelease => UNCHECKED.to_owned(),
         Cause::WeakerProtection(named) => format!("{named} would be protected less"),
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
         other => describe_cause(other),

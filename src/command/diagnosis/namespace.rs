@@ -118,7 +118,7 @@ fn discovery_failure(message: String, evidence: &Evidence) -> Finding {
     let broken = evidence.broken.iter();
     let next = match broken.clone().next() {
         Some(api) => format!(
-            "repair its server; or, if it is gone for good: kubectl delete apiservice {}",
+            "repair its server; or, if it is no longer needed: kubectl delete apiservice {}",
             api.name
         ),
         None => "kubectl get apiservices".to_owned(),

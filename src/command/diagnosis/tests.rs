@@ -90,26 +90,29 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
     let says = words(&gone);
     assert!(
-        says.contains("added by db-operator: the controller that removes it seems to be gone"),
+        says.contains("was added by db-operator. Its controller does not seem to exist; "),
         "{says}"
     );
     assert!(says.contains("is called db-operator or runs an image of that name"), "{says}");
     assert!(says.contains("no API group of example.com is served"), "{says}");
-    let command = "if that controller is gone for good, and its work is done: kubectl patch \
-                   configmaps/settings -n shop --type=json -p ";
+    let command = "if the controller no longer exists and you have cleaned up its resources: \
+                   kubectl patch configmaps/settings -n shop --type=json -p ";
     assert!(gone.next.starts_with(command), "{says}");
 
     // Editors can change the name of the manager.
     let served = of(&stuck, &evidence(&[]));
     assert_eq!(served.cause, Cause::Unknown, "{served:?}");
     assert!(words(&served).contains("still served: db.example.com"), "{served:?}");
+    let steps: Vec<&str> = served.next.lines().collect();
+    assert_eq!(steps[0], "find the controller of db.example.com/drop (search its documentation)");
+    assert!(steps[1].starts_with(command) && steps.len() == 2, "{served:?}");
     let of_domain = of(&stuck, &evidence(&[workload("example-operator", "x", 1)]));
     assert_eq!(of_domain.cause, Cause::Owner, "{of_domain:?}");
 
     // belay refuses the patch if a policy guards the finalizer.
     let guarded = [(stuck.uid.clone(), vec!["db.example.com/drop".to_owned()])].into();
     let guarded = of(&stuck, &Evidence { guarded, ..evidence(&[]) });
-    let command = "done: kubectl belay approve configmaps/settings -n shop --reason \"…\", and \
+    let command = "resources: kubectl belay approve configmaps/settings -n shop --reason \"…\", and \
                    then: kubectl patch configmaps/settings -n shop --type=json -p ";
     assert!(guarded.next.contains(command), "{guarded:?}");
 
@@ -125,7 +128,8 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
         assert_eq!(there.cause, Cause::Owner, "{name}");
         assert!(
             there.says.ends_with(&format!(
-                "a workload with the name or image db-operator runs: operators/{name}"
+                "was added by db-operator. Likely controller: Deployment operators/{name}, 1 ready \
+                 Pod"
             )),
             "{there:?}"
         );
@@ -135,10 +139,12 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::OwnerDown);
     let only = "this is a guess from the name or image, which any user who can create workloads can choose";
-    assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods", only]);
+    assert!(down.says.ends_with("Deployment operators/db-operator, 0 ready Pods"), "{down:?}");
+    assert_eq!(down.evidence, [only]);
     // A user who may not read the workloads sees no conclusion from them.
     let unread = Evidence { more_workloads: true, ..evidence(&[]) };
-    assert_eq!(of(&stuck, &unread).cause, Cause::Unknown);
+    let unread = of(&stuck, &unread);
+    assert_eq!((unread.cause, unread.next.contains("kubectl patch")), (Cause::Unknown, false));
 }
 
 #[test]
@@ -147,7 +153,7 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
     assert_eq!(gone.cause, Cause::OwnerGone);
     let says = words(&gone);
     assert!(
-        says.contains("kubectl-create, which does not say which controller removes it"),
+        says.contains("kubectl-create is a tool of users, so it does not name the controller"),
         "{says}"
     );
     assert!(says.contains("no API group of example.test is served"), "{says}");
@@ -205,17 +211,17 @@ fn the_hold_of_belay_is_reported_with_its_users() {
     assert!(free.contains("belay has no leader"), "{free}");
     assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");
     let unknown = of(None, false, (true, false));
-    assert!(unknown.contains("what needs it is unknown"), "{unknown}");
+    assert!(unknown.contains("its users are unknown"), "{unknown}");
     let unsure = HoldState { known: false, ..waits(false, &["Pods may need it: you may not"]) };
     let unsure = counted(unsure);
     let says = "belay holds it, and it is unknown whether an object needs it: Pods may need it: \
                 you may not; ";
     assert!(unsure.starts_with(says), "{unsure}");
     let many = of(None, true, (true, false));
-    assert!(many.starts_with("belay holds it; use --all to find out what needs it; "), "{many}");
+    assert!(many.starts_with("belay holds it; use --all to list its users; "), "{many}");
     let left = of(None, false, (false, false));
     assert!(left.contains("belay was removed"), "{left}");
-    assert!(left.ends_with("belay admin uninstall"), "{left}");
+    assert!(left.contains("kubectl belay admin uninstall --dry-run; without --dry-run"), "{left}");
 }
 
 fn dependent(name: &str, terminating: bool) -> Dependent {
@@ -236,7 +242,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     let [waits] = &all[..] else { panic!("{all:?}") };
     assert_eq!(waits.cause, Cause::Foreground);
     assert!(
-        waits.says.ends_with("waits for pods/web-0 and 1 more dependent to be gone"),
+        waits.says.ends_with("waits for the deletion of pods/web-0 and 1 more dependent"),
         "{}",
         waits.says
     );

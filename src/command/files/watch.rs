@@ -146,7 +146,7 @@ fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
         let kinds = notes.unknown.join(", ");
         tracing::warn!(
             kinds,
-            "these kinds are not known; a policy names them by API group and plural, lower case"
+            "these kinds are unknown; a policy names them by API group and plural, lower case"
         );
     }
     let policies_before = before.map_or(1, |before| before.notes.policies);

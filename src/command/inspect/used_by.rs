@@ -73,6 +73,9 @@ pub struct UsedBy {
     /// The uses as a tree, for the text output.
     #[serde(skip)]
     tree: TreeLine,
+    /// The depth of the search.
+    #[serde(skip)]
+    depth: u8,
     #[serde(skip)]
     exit_code: u8,
 }
@@ -139,6 +142,7 @@ pub async fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let needed = walk.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
     let unknown = !inspection.not_read.is_empty();
     let report = UsedBy {
+        depth,
         object: Object::at(&inspection.graph, target),
         present: inspection
             .unread_targets
@@ -390,7 +394,16 @@ impl Report for UsedBy {
         };
         if self.weaker > 0 {
             let more = self.weaker_text();
-            text.push_str(&format!("{}; to list: --all\n", screen.paint(Tone::Quiet, &more)));
+            let object = self.object.label("");
+            let reverse = if self.reverse { " --reverse" } else { "" };
+            let depth = match self.depth {
+                1 => String::new(),
+                depth => format!(" --depth {depth}"),
+            };
+            let next = format!("kubectl belay used-by {object}{reverse}{depth} --all");
+            let pronoun = if self.weaker == 1 { "it" } else { "them" };
+            let more = screen.paint(Tone::Quiet, &more);
+            text.push_str(&format!("{more}; to list {pronoun}: {next}\n"));
         }
         text.push_str(&self.cascaded_text(screen));
         for FailedRead { resource, why } in FailedRead::grouped(&self.not_read, view.verbose) {
@@ -404,13 +417,11 @@ impl Report for UsedBy {
 impl UsedBy {
     /// The number of omitted edges.
     fn weaker_text(&self) -> String {
-        let what = match (self.reverse, self.weaker) {
-            (false, 1) => "more user that does not block it",
-            (false, _) => "more users that do not block it",
-            (true, 1) => "more use that does not block",
-            (true, _) => "more uses that do not block",
+        let what = match self.weaker {
+            1 => "more reference that blocks nothing",
+            _ => "more references that block nothing",
         };
-        format!("{} {what} (mentions, optional, ended)", self.weaker)
+        format!("{} {what}", self.weaker)
     }
 
     /// The line about the objects that would be deleted as well. An object without users can

@@ -47,7 +47,7 @@ struct ReleaseOptions {
     timeout: u64,
 
     /// Remove the hold even if the object is in use; Kubernetes then deletes it for good. You
-    /// need sufficient approvals and the right to patch the object. Give its exact name
+    /// need sufficient approvals and the permission to patch the object. Give its exact name
     #[arg(long, value_name = "NAME", require_equals = true)]
     force: Option<String>,
 

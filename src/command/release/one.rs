@@ -100,10 +100,10 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
     }
     Some(match finalizers[..] {
         [] => format!(
-            "{what} is Terminating and belay does not hold it; next: kubectl belay why {typed}"
+            "belay does not hold {what}, which is Terminating; next: kubectl belay why {typed}"
         ),
         _ => format!(
-            "{what} is Terminating and not held by belay, but by {}; next: kubectl belay why \
+            "belay does not hold {what}. These finalizers keep it: {}; next: kubectl belay why \
              {typed}",
             other_finalizers_text(target, &target.json)
         ),
@@ -231,7 +231,7 @@ impl Release {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().policies_current {
             return Err(CommandError::Remote(format!(
-                "belay has no leader, and your rights do not suffice to release the hold: {}",
+                "belay has no leader, and your permissions do not suffice to release the hold: {}",
                 unknown_policies_text(&self.target.session, &self.snapshot)
             )));
         }
@@ -323,7 +323,7 @@ impl Release {
             ));
         }
         if dry_run {
-            let why = Some("enough users have approved");
+            let why = Some("enough people have approved");
             return Ok(removed_answer(&self.target, &self.target.json, why));
         }
         // If belay runs, its webhook checks the approvals again, so the command acts as the user.
@@ -350,7 +350,7 @@ impl Release {
         }
     }
 
-    /// Checks that enough users have approved. The error is the reason why not.
+    /// Checks that enough people have approved. The error is the reason why not.
     fn check_approvals(&self) -> Result<(), String> {
         let world = self.snapshot.context.world.read();
         let situation = situation(&world);
@@ -360,11 +360,11 @@ impl Release {
         let judged = JudgedObject::of_node(&situation, node);
         match sufficient_approvals(&situation, &judged, &policies, ExemptionRecords::Ignored) {
             Some(approvals) if !approvals.is_empty() => Ok(()),
-            Some(_) => Err("no approval of it is in effect".to_owned()),
+            Some(_) => Err("it has no valid approval".to_owned()),
             None => {
                 let (given, required) = consent_to(&world, object, &policies)
                     .map_or((0, 1), |consent| (consent.people.len(), consent.terms.required));
-                Err(format!("{given} of {required} users have approved it"))
+                Err(format!("{given} of {required} people have approved it"))
             }
         }
     }
@@ -390,7 +390,7 @@ impl Release {
     }
 
     fn deleted_answer(&self) -> ReleaseOutput {
-        let sentence = format!("{} is gone", self.target.object_ref.quoted());
+        let sentence = format!("{} is deleted", self.target.object_ref.quoted());
         self.answer(ReleaseState::Gone, sentence)
     }
 
@@ -398,17 +398,10 @@ impl Release {
     fn held_answer(&self, hold: HoldState) -> ReleaseOutput {
         let (what, typed) = (self.target.object_ref.quoted(), self.target.object_ref.arguments());
         let next = match hold.free {
-            true => {
-                "settleSeconds of its policies may not have passed yet; next: see belay's log, \
-                     or try again"
-                    .to_owned()
-            }
-            false => {
-                let approve = approve_command(&self.target.object_ref, false);
-                format!("next: kubectl belay why {typed}, or {approve}")
-            }
+            true => "see belay's log, or try again".to_owned(),
+            false => format!("kubectl belay why {typed}"),
         };
-        let sentence = format!("{what} is Terminating: {hold}; {next}");
+        let sentence = format!("cannot release {what}: {}; next: {next}", hold.why_not_released());
         match hold {
             HoldState { free: false, known: true, r#for, .. } => {
                 self.answer(ReleaseState::Held, sentence).with_users(r#for)
@@ -428,7 +421,7 @@ impl Release {
 enum Actor {
     /// belay's own account, with this name.
     Belay(String),
-    /// The user, with a hint in case the rights of the user are not enough.
+    /// The user, with a hint in case the permissions of the user are not enough.
     User(String),
 }
 
@@ -446,7 +439,7 @@ impl Actor {
         let sentence = "belay has no leader, so this was done";
         match self {
             Self::Belay(account) => format!("{sentence} as {account}, by impersonation"),
-            Self::User(_) => format!("{sentence} with your own rights"),
+            Self::User(_) => format!("{sentence} with your own permissions"),
         }
     }
 

@@ -87,8 +87,8 @@ fn no_line_is_broken_inside_a_command() {
         ),
         ("kubectl logs deploy/a -n prod, or kubectl logs x", "kubectl logs deploy/a -n prod,"),
         (
-            "next: belay admin crds | kubectl apply -f -, and",
-            "belay admin crds | kubectl apply -f -,",
+            "next: kubectl belay admin crds | kubectl apply -f -, and",
+            "kubectl belay admin crds | kubectl apply -f -,",
         ),
     ] {
         assert!(lines(text).iter().any(|line| line == command), "{:?}", lines(text));

@@ -70,6 +70,7 @@ impl StuckObject {
     pub fn line(&self) -> String {
         let causes: Vec<&str> = self.causes.iter().map(|cause| cause.says.as_str()).collect();
         let next = self.causes.first().map_or("", |cause| cause.next.as_str());
+        let next = next.replace('\n', "; ");
         format!("{} stays: {}; next: {next}", self.object.typed, causes.join("; "))
     }
 
@@ -105,7 +106,9 @@ impl StuckObject {
             }
             let heading = if told.is_empty() { "  next: " } else { "  also: " };
             told.push(next);
-            text.push_str(&view.screen.behind(heading, 8, next));
+            let mut steps = next.lines();
+            text.push_str(&view.screen.behind(heading, 8, steps.next().unwrap_or_default()));
+            steps.for_each(|step| text.push_str(&view.screen.behind("  ", 4, step)));
         }
         text.push_str(&more.map_or(String::new(), |more| view.screen.paragraph(2, &more)));
         if self.loses_data {

@@ -57,11 +57,11 @@ fn the_table_has_the_cause_its_evidence_and_what_next() {
     let expected = "\
 OBJECT                NAMESPACE   FOR   CAUSE
 configmaps/settings   shop        12m   a finalizer without a controller
-  the finalizer db.example.com/drop, added by db-operator: the controller that removes it seems to be gone
+  finalizer db.example.com/drop was added by db-operator. Its controller does not seem to exist
     no Deployment, StatefulSet or DaemonSet is called db-operator or runs an image of that name; \
 editors of the object can change who added the finalizer
-    no API group of example.com is served: its kinds are gone
-  next: if that controller is gone for good, and its work is done: kubectl patch configmaps/settings \
+    no API group of example.com is served: its kinds are deleted
+  next: if the controller no longer exists and you have cleaned up its resources: kubectl patch configmaps/settings \
 -n shop --type=json -p '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"db.example.com/drop\"},\
 {\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'
 not read: secrets: forbidden
@@ -96,7 +96,7 @@ configmaps/settings   shop        12m
 configmaps/settings   shop        12m
 … and 22 more objects with this cause; --all
 for example configmaps/settings -n shop:
-  the finalizer db.example.com/drop, added by db-operator: the controller that removes it seems to be gone
+  finalizer db.example.com/drop was added by db-operator. Its controller does not seem to exist
 ";
     assert!(many.starts_with(expected) && many.matches("  next: ").count() == 1, "{many}");
     assert!(!on_terminal(true).contains("more objects"));

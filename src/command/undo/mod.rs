@@ -53,7 +53,7 @@ const REASON: &str = "kubectl belay undo";
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every change is sent with your rights. On a terminal the command asks first.\n\n\
+    after_help = "Every change is sent with your permissions. On a terminal the command asks first.\n\n\
                   Exit codes: 0 undone (with --dry-run: can be undone), 1 refused or not complete, 2 \
                   wrong arguments, 3 a request failed"
 )]

@@ -304,9 +304,8 @@ impl UndoRecord {
         let objects = all_typed(self.ending().map(|one| &one.object));
         let awaited = all_typed(&self.awaited());
         if self.is_held {
-            steps.push(format!(
-                "approve the end of the deletion of {awaited}, so that belay releases what it holds"
-            ));
+            steps
+                .push(format!("approve the deletion of {awaited}, so that belay removes its hold"));
         }
         let pods = all_typed(&self.pods);
         let during = match pods.as_str() {

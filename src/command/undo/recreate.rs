@@ -174,7 +174,7 @@ impl Undo<'_> {
         Ok(late)
     }
 
-    /// Waits for the end of these objects, and restores them.
+    /// Waits until these objects are deleted, and restores them.
     async fn restore_late(
         &mut self,
         restored: &mut Restored,

@@ -110,7 +110,7 @@ impl Undo<'_> {
                 self.scale(&workload.object, 0).await?;
             }
             let remaining = self.end_deletion(&waiter).await?;
-            // Another user can delay the end of a claim for ever.
+            // Another user can delay the deletion of a claim for ever.
             if remaining.iter().any(|object| object.uid == self.record.target.uid) {
                 return Ok(UndoOutcome::TimedOut { remaining });
             }
@@ -232,7 +232,7 @@ impl Undo<'_> {
                 progress(&line);
             }
         }
-        progress(&format!("waiting for the end of {}", all_typed(&objects)));
+        progress(&format!("waiting for the deletion of {}", all_typed(&objects)));
         let waiting = self.awaited(&objects);
         let mut deleted = Vec::new();
         let remaining = tokio::select! {
@@ -262,7 +262,7 @@ impl Undo<'_> {
             return Ok(Vec::new());
         }
         self.watch(waiter, objects).await?;
-        progress(&format!("waiting for the end of {}", all_typed(objects)));
+        progress(&format!("waiting for the deletion of {}", all_typed(objects)));
         let remaining = waiter.wait(self.awaited(objects), &mut Vec::new()).await;
         self.save_changes(waiter)?;
         Ok(remaining)

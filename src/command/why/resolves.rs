@@ -33,14 +33,14 @@ fn cause_end(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> 
     let object = blocker.object.quoted();
     match cause {
         Cause::User { root, .. } if is_terminating(world, root) => {
-            Some(format!("{root} is Terminating: once it is gone, it no longer needs {object}"))
+            Some(format!("{root} is Terminating: once it is deleted, it no longer needs {object}"))
         }
         // A finished Job uses nothing, and neither do its Pods.
         Cause::User { root, .. } if root.object.is_of(("batch", "jobs")) => {
             Some(format!("once {root} has ended, it no longer needs {object}"))
         }
         Cause::Content { object: name, .. } | Cause::Exists(name) | Cause::Dependent(name) => {
-            let text = "is Terminating: once it is gone, it does not block the delete";
+            let text = "is Terminating: once it is deleted, it does not block the delete";
             is_terminating(world, name).then(|| format!("{name} {text}"))
         }
         _ => None,
@@ -117,7 +117,7 @@ mod tests {
         );
         assert_eq!(
             automatic_changes(&goes, &refused(vec![user("Pod"), user("Pod")])),
-            ["Pod shop/web is Terminating: once it is gone, it no longer needs secrets \"key\""]
+            ["Pod shop/web is Terminating: once it is deleted, it no longer needs secrets \"key\""]
         );
         assert_eq!(
             automatic_changes(&world("batch", "Job", living), &refused(vec![user("Job")])),

@@ -158,7 +158,7 @@ impl Terminating {
         let is_evidence =
             |text: &String| self.causes.iter().any(|cause| cause.evidence.contains(text));
         for condition in self.conditions.iter().filter(|condition| !is_evidence(condition)) {
-            let _ = writeln!(text, "the Namespace says: {}", without_controls(condition));
+            let _ = writeln!(text, "the Namespace reports: {}", without_controls(condition));
         }
         text
     }
@@ -189,7 +189,11 @@ fn write_evidence(text: &mut String, Finding { evidence, next, .. }: &Finding) {
     for evidence in evidence {
         let _ = writeln!(text, "    {}", without_controls(evidence));
     }
-    let _ = writeln!(text, "  next: {}", without_controls(next));
+    let mut steps = next.lines();
+    let _ = writeln!(text, "  next: {}", without_controls(steps.next().unwrap_or_default()));
+    for step in steps {
+        let _ = writeln!(text, "  {}", without_controls(step));
+    }
 }
 
 /// The causes why the object stays, and the failed reads of evidence.
@@ -269,7 +273,7 @@ mod tests {
             let object = json!({"metadata": {"finalizers": [name]}});
             BlockingFinalizer::all(&object, &ObjectRef::default()).remove(0)
         };
-        let foreign = "its controller seems to be gone";
+        let foreign = "its controller does not seem to exist";
         let pvc = "kubernetes.io/pvc-protection";
         let mut terminating = Terminating {
             can_be_undone: false,
@@ -305,7 +309,7 @@ mod tests {
         assert_eq!(
             rest.split_once('\n').unwrap().1,
             "why it stays: the API\n    it shows the API\n  next: look\n\
-             belay holds it for: Pod shop/web\nthe Namespace says: 1 left\n"
+             belay holds it for: Pod shop/web\nthe Namespace reports: 1 left\n"
         );
         let free = |released_by_belay| {
             let r#for = vec!["nothing".to_owned()];

@@ -169,7 +169,7 @@ fn a_new_undo_without_the_file_restores_what_an_interrupted_one_has_changed() {
     // Killed when the volume has the policy Retain, and the StatefulSet has no replicas.
     assert!(lost_answer::is_killed(plane, &undo(&first), 2));
     assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 0);
-    let (mut undo, _progress) = begin(plane, &undo(&second), "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo(&second), "waiting for the deletion");
     free(plane, &ns, "pvc/data-web-0");
     assert!(undo.wait().unwrap().success());
     wait_until_running(plane, &ns, 1);

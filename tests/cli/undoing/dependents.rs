@@ -141,7 +141,7 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_ends_late_delays_no_ot
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the deletion");
     free(plane, &ns, "cm/settings");
     let is_new = |now: Option<&Value>| match now.ok_or("it does not exist")? {
         now if uid(now) != uid(&old) => Ok(now.clone()),
@@ -151,7 +151,7 @@ fn a_dependent_of_two_deleted_owners_is_kept_and_one_that_ends_late_delays_no_ot
     assert_eq!(uid(&read(plane, &ns, "cm/child")), uid(&old_child));
     // It waits for both at once.
     let mut line = String::new();
-    while !["waiting for the end", "configmaps/child", "configmaps/other"]
+    while !["waiting for the deletion", "configmaps/child", "configmaps/other"]
         .iter()
         .all(|part| line.contains(part))
     {

@@ -41,7 +41,7 @@ fn h161_an_undo_that_can_not_keep_a_dependent_begins_only_without_its_namespace(
     assert!(refused.stderr.contains("nothing was changed"), "{refused:?}");
     assert!(!Path::new(&file).exists());
     let ignoring = [&undo[..], &["--ignore-namespace", &ns]].concat();
-    let (mut undo, _progress) = begin(plane, &ignoring, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &ignoring, "waiting for the deletion");
     free(plane, "", &name);
     assert!(undo.wait().unwrap().success());
     assert_ne!(uid(&read(plane, "", &name)), uid(&old));

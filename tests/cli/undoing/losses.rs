@@ -140,7 +140,7 @@ fn restore_claims_of_a_pod(ns: &str, phase: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = file_in(&folder);
     let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
     plane.api().delete(&["pod/user"], &ns).unwrap().success().unwrap();
     assert!(undo.wait().unwrap().success());
     have_their_volumes(plane, &ns, &claims);
@@ -161,7 +161,7 @@ fn the_terminating_claims_of_a_restored_workload_keep_their_volumes() {
     let folder = tempfile::tempdir().unwrap();
     let file = file_in(&folder);
     let undo = ["undo", "sts/web", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
     free(plane, &ns, "pod/web-0");
     assert!(undo.wait().unwrap().success());
     have_their_volumes(plane, &ns, &claims);
@@ -181,7 +181,7 @@ fn a_change_in_the_last_moment_is_restored() {
         delete(plane, place, target);
         super::namespaces::wait_until_terminating(plane, &ns, &["cm/settings"]);
         let undo = ["undo", target, "-n", &ns, "--yes", "--out", &file];
-        let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+        let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
         let change = json!({"data": {"mode": mode}});
         plane.api().patch("cm/settings", &ns, &change).unwrap().success().unwrap();
         free(plane, &ns, "cm/settings");
@@ -304,7 +304,7 @@ fn claims_that_never_existed_are_not_missing() {
     let folder = tempfile::tempdir().unwrap();
     let file = file_in(&folder);
     let undo = ["undo", "sts/web", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
     free(plane, &ns, "sts/web");
     assert!(undo.wait().unwrap().success());
     read(plane, &ns, "sts/web");
@@ -324,7 +324,7 @@ fn a_custom_resource_without_status_subresource_keeps_its_status() {
     let folder = tempfile::tempdir().unwrap();
     let file = file_in(&folder);
     let undo = ["undo", name, "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
     free(plane, &ns, name);
     assert!(undo.wait().unwrap().success());
     assert_eq!(read(plane, &ns, name)["status"], content["status"]);

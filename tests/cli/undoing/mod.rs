@@ -200,7 +200,7 @@ fn dependents_that_are_created_after_the_file_are_kept() {
     // A new draft replaces that of an interrupted run.
     let marker = serde_json::from_str::<Value>(&std::fs::read_to_string(&path).unwrap()).unwrap();
     std::fs::write(format!("{path}.{}", text(&marker["marker"])), "").unwrap();
-    let (mut undo, _progress) = begin(plane, &resume, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &resume, "waiting for the deletion");
     owned_secret(plane, &ns, "later", uid(&old));
     let is_free = |owners: &str| owners.is_empty();
     let owners = ".metadata.ownerReferences";

@@ -231,7 +231,7 @@ fn undo(plane: &ControlPlane, ns: &str, target: &str, random: &mut Random) -> (b
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         for line in BufReader::new(child.stderr.take().unwrap()).lines() {
             let line = line.unwrap();
-            if line.starts_with("waiting for the end") {
+            if line.starts_with("waiting for the deletion") {
                 end_waits(plane, ns, &file);
             }
             all.push_str(&format!("{line}\n"));

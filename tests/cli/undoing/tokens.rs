@@ -51,7 +51,7 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "80s"];
-    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the deletion");
     for name in names {
         free(plane, &ns, name);
     }
@@ -94,7 +94,7 @@ fn the_tokens_of_restored_service_accounts_are_renewed() {
     let other = read(plane, &ns, "secret/other");
     delete(plane, &ns, "sa/robot");
     let undo = ["undo", "sa/robot", "-n", &ns, "--yes", "--out", &path, "--timeout", "80s"];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
     free(plane, &ns, "sa/robot");
     assert!(undo.wait().unwrap().success());
     let new = filled_token(plane, &ns, "robot");
@@ -120,7 +120,7 @@ fn another_object_of_its_name_does_not_replace_a_saved_object() {
     plane.api().delete(&["secret/robot-token"], &ns).unwrap().success().unwrap();
     plane.apply(&secret("robot-token").with_namespace(&ns)).unwrap();
     let resume = ["undo", "--resume", &path, "--yes", "--timeout", "80s"];
-    let (mut undo, _progress) = begin(plane, &resume, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &resume, "waiting for the deletion");
     free(plane, &ns, "sa/robot");
     assert_eq!(undo.wait().unwrap().code(), Some(1));
     plane.api().delete(&["secret/robot-token"], &ns).unwrap().success().unwrap();

@@ -36,7 +36,7 @@ fn a_user_who_may_not_approve_sees_the_required_rights() {
         refused.stderr,
         format!(
             "error: {name} may not approve-deletion of configmaps settings in namespace {ns}: this \
-             needs the RBAC verb approve-deletion\nhint: ask a user who has it, or have an \
+             needs the RBAC verb approve-deletion\nhint: ask a person who has it, or have an \
              administrator bind the RBAC verb approve-deletion on configmaps in namespace {ns} to \
              {name}\n"
         )
@@ -70,18 +70,23 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     assert!(refusal.contains("(2 people must approve)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
-    let missing =
-        format!("1 more user must approve: policy {ns} requires 2, and {} approved; ", alice.name);
+    let missing = format!(
+        "1 more person must approve: policy {ns} requires 2, approved so far by {}; ",
+        alice.name
+    );
     assert!(said.contains(&missing), "{said}");
     // A second approval of the same person does not count.
     let again = alice.approves_what_is_named(&refusal).remove(0).stdout;
-    assert!(again.contains("1 more user must approve"), "{again}");
+    assert!(again.contains("1 more person must approve"), "{again}");
     let why = alice.belay(&["why", "cm/settings", "-n", &ns]);
-    assert!(why.stdout.contains(&format!("(2 people, so far {}; ", alice.name)), "{why:?}");
+    assert!(
+        why.stdout.contains(&format!("(needs 2 approvals, so far by {}; ", alice.name)),
+        "{why:?}"
+    );
     assert_eq!(why.code, 1, "{why:?}");
 
     let said = bob.approves_what_is_named(&refusal).remove(0).stdout;
-    assert!(said.contains("enough users have approved (2 of 2)"), "{said}");
+    assert!(said.contains("enough people have approved (2 of 2)"), "{said}");
     passes_now(|| alice.delete(&delete));
     wait_until_deleted(plane, &ns, "configmap/settings");
 }
@@ -110,7 +115,7 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
     assert_eq!(refused.code, 2, "{refused:?}");
     let refused = release(&["--force=settings"]);
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("0 of 1 users have approved it"), "{refused:?}");
+    assert!(refused.stderr.contains("0 of 1 people have approved it"), "{refused:?}");
 
     let approve = ["approve", "configmaps/settings", "-n", &ns, "--reason", "x", "--for", "5m"];
     assert_eq!(alice.belay(&approve).code, 0);
@@ -182,7 +187,9 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     let admin = plane.kubeconfig();
     let kept = release(admin, &["--timeout=30"]);
     assert_eq!(kept.code, 1, "{kept:?}");
-    let says = format!("belay holds it for: Pod {ns}/user (spec.containers[0]");
+    let says = format!(
+        "cannot release configmap \"settings\": it is in use by Pod {ns}/user (spec.containers[0]"
+    );
     assert!(kept.stderr.contains(&says), "{kept:?}");
     assert_eq!(release(admin, &["--dry-run"]).code, 1, "the Pod uses it");
     let end = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
@@ -217,8 +224,8 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     }
     let lost = release(admin, &[]);
     assert_eq!(lost.code, 3, "{lost:?}");
-    let next = "belay is not installed: the API server does not serve its kinds\nhint: belay admin \
-                crds | kubectl apply -f -, and try again";
+    let next = "belay is not installed: the API server does not serve its kinds\nhint: kubectl \
+                belay admin crds | kubectl apply -f -, and try again";
     assert!(lost.stderr.contains(next), "{lost:?}");
     let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();
     plane.apply(&String::from_utf8(crds.unwrap().stdout).unwrap()).unwrap();

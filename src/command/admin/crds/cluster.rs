@@ -41,7 +41,7 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     if let Some(belay) = belay {
         return Err(CommandError::Refused(format!(
             "{belay} is installed and needs these CRDs; nothing was deleted; next: helm \
-             uninstall it, or belay admin uninstall --installation={belay}, and try again"
+             uninstall it, or kubectl belay admin uninstall --installation={belay}, and try again"
         )));
     }
     for definition in definitions() {

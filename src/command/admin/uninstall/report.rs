@@ -161,7 +161,7 @@ pub fn reason_text(reason: &Reason) -> String {
             let causes: Vec<String> = causes.iter().map(cause_text).collect();
             format!("it waits for {}", causes.join(", "))
         }
-        Reason::Unknown(why) => format!("it is not known whether something needs it: {why}"),
+        Reason::Unknown(why) => format!("it is unknown whether an object uses it: {why}"),
         Reason::Leaving(why) => {
             format!("it is not Terminating yet, and its hold cannot be removed safely: {why}")
         }

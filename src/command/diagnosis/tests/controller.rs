@@ -12,13 +12,13 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let both = [placed("prod", "db-operator", 0), placed("eve", "db-operator", 1)];
     let mixed = of(&stuck, &evidence(&both));
     assert_eq!(mixed.cause, Cause::Unknown);
-    let says = ": a workload with the name or image db-operator does not run: prod/db-operator; a workload \
-                with the name or image db-operator runs: eve/db-operator";
+    let says = ". Possible controllers: Deployment prod/db-operator, 0 ready Pods; Deployment \
+                eve/db-operator, 1 ready Pod";
     assert!(mixed.says.ends_with(says), "{mixed:?}");
     let next = "find out which workload is the controller; for that one: kubectl describe \
                 deploy/db-operator -n prod, or kubectl logs deploy/db-operator -n eve";
     assert_eq!(mixed.next, next);
-    assert!(mixed.evidence[2].starts_with("this is a guess from the name or image"), "{mixed:?}");
+    assert!(mixed.evidence[0].starts_with("this is a guess from the name or image"), "{mixed:?}");
 
     // Many workloads of one namespace displace none of the others, running or not.
     let decoy = |at: usize| placed("eve", &format!("db-operator-{at}"), 1);
@@ -27,8 +27,8 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let crowd = of(&stuck, &evidence(&all));
     assert_eq!(crowd.cause, Cause::Unknown);
     for part in [
-        "a workload with the name or image db-operator does not run: prod/db-operator; workloads with",
-        " run: eve/db-operator-0, ops/db-operator and 9 more workloads",
+        "prod/db-operator, 0 ready Pods; Deployment eve/db-operator-0, 1 ready Pod; ",
+        "Deployment ops/db-operator, 1 ready Pod; 9 more workloads",
     ] {
         assert!(crowd.says.contains(part), "{crowd:?}");
     }
@@ -41,8 +41,8 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let spread = places.map(|place| placed(place, "db-operator", 1));
     let spread = of(&stuck, &evidence(&spread));
     assert_eq!(spread.cause, Cause::Owner);
-    let says = "; workloads with the name or image db-operator run: a/db-operator, b/db-operator, \
-                c/db-operator and 1 more workload";
+    let says = ". Possible controllers: Deployment a/db-operator, 1 ready Pod; Deployment \
+                b/db-operator, 1 ready Pod; Deployment c/db-operator, 1 ready Pod; 1 more workload";
     assert!(spread.says.ends_with(says), "{spread:?}");
     assert_eq!(spread.next.matches("kubectl logs").count(), 3, "{spread:?}");
 

@@ -75,7 +75,7 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     let causes: Vec<Cause> = found.iter().map(|finding| finding.cause).collect();
     assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
     let perhaps = &found[1];
-    assert!(perhaps.says.contains("asks 2 webhooks; the answer is not known"), "{perhaps:?}");
+    assert!(perhaps.says.contains("asks 2 webhooks; the answer is unknown"), "{perhaps:?}");
     // The finalizer without any known facts comes first.
     assert_eq!(
         perhaps.evidence,

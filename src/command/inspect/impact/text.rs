@@ -406,7 +406,7 @@ pub(super) fn reasons_heading(decision: ReportedVerdict) -> &'static str {
     match decision {
         ReportedVerdict::Deny => "blocked by",
         ReportedVerdict::Hold => "waits for",
-        ReportedVerdict::Unknown => "not known",
+        ReportedVerdict::Unknown => "unknown",
         _ => "noted",
     }
 }

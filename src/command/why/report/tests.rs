@@ -106,7 +106,7 @@ fn the_commands_to_delete_it_are_printed_once() {
         text(&report),
         "configmap \"settings\" cannot be deleted now by alice:\n\
          - a; policy p (InUse)\n\
-         \x20 to override (1 person; this needs a right): kubectl belay approve x\n\
+         \x20 to override: kubectl belay approve x (needs 1 approval, from a person with a right)\n\
          - b; policy p (InUse)\n\
          to delete it: delete it first\n\
          automatically: once Job shop/a has ended\n\

@@ -10,6 +10,7 @@ use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
 use crate::command::webhooks::{MISSING, NO_LEADER};
 use crate::decide::Reason;
+use crate::objects::counted;
 
 /// The maximum number of denials in the text.
 const MAX_DENIALS: usize = 3;
@@ -147,13 +148,17 @@ impl ProtectingPolicy {
 impl Approval {
     fn text(&self) -> String {
         let Self { required, given, right, command, known } = self;
-        let approvers =
-            if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
         let given = match (known, given.len()) {
             (false, _) => "; the approvals so far are unknown".to_owned(),
             (true, 0) => String::new(),
-            (true, _) => format!(", so far {}", given.join(", ")),
+            (true, _) => format!(", so far by {}", given.join(", ")),
         };
-        format!("  to override ({approvers}{given}; this needs {right}): {command}\n")
+        let each = match (*required, given.is_empty()) {
+            (1, true) => ", from a person with",
+            (1, false) => "; from a person with",
+            _ => "; each from a person with",
+        };
+        let approvals = counted(*required, "approval");
+        format!("  to override: {command} (needs {approvals}{given}{each} {right})\n")
     }
 }
