@@ -21,7 +21,7 @@ use crate::objects::{ApiError, CLAIMS, split_api_version};
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 
 /// Why an object is not restored whose deletion has not ended.
-const STILL_EXISTS: &str = "it still exists; next: wait for its end";
+const STILL_EXISTS: &str = "it still exists; next: wait for its deletion";
 
 /// What is restored so far.
 #[derive(Default)]

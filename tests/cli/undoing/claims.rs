@@ -201,7 +201,7 @@ fn a_stale_annotation_changes_no_reclaim_policy() {
         steps.contains("restore the reclaim policy: ") && steps.contains("to Delete"),
         "{steps}"
     );
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
     free(plane, &ns, "pvc/data");
     assert!(undo.wait().unwrap().success());
     let volume = read(plane, "", &volume);
@@ -230,7 +230,7 @@ fn the_claims_of_a_namespace_are_bound_before_its_limits_exist() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json").display().to_string();
     let undo = ["undo", &namespace, "--yes", "--out", &file, "--timeout", "60s"];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the end");
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
     let free_of_all = json!({"metadata": {"finalizers": null}});
     let end_claim = || {
         // It would refuse the change of the claim.
