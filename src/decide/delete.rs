@@ -21,33 +21,37 @@ use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, NumberSet};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{AppliedPolicy, Policy, PolicySource};
 
-pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+pub(super) fn decide_delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    verdict_with_hold(situation, review, &JudgedObject::of_review(situation, review, object))
+    decide_delete_or_explain_hold(
+        situation,
+        review,
+        &JudgedObject::of_review(situation, review, object),
+    )
 }
 
 /// The verdict on the deletion of this object. For a dry run on a Terminating object, it also tells
 /// what the hold waits for.
-pub(super) fn verdict_with_hold<'a>(
+pub(super) fn decide_delete_or_explain_hold<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
 ) -> Verdict {
-    let verdict = verdict_with_options(situation, review, target);
+    let verdict = decide_delete_with_alternative(situation, review, target);
     let is_held = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
     if is_held { judge_hold(situation, review, target) } else { verdict }
 }
 
 /// The verdict on the deletion of this object with the options of the review.
-pub(super) fn verdict_with_options<'a>(
+pub(super) fn decide_delete_with_alternative<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
 ) -> Verdict {
     let propagation = effective_propagation(situation, review, target);
-    let verdict = delete_by(situation, review, target, propagation);
+    let verdict = decide_with_propagation(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
     let is_own_use =
         verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
@@ -60,7 +64,8 @@ pub(super) fn verdict_with_options<'a>(
     let background = (orphaning || is_own_use).then_some(Propagation::Background);
     // The message must not advise a DELETE that belay would deny.
     let passes = |other: &Propagation| {
-        *other != propagation && delete_by(situation, review, target, *other).decision.passes()
+        *other != propagation
+            && decide_with_propagation(situation, review, target, *other).decision.passes()
     };
     let passing_propagation = lost_propagations.take(1).chain(background).find(passes);
     let denial_status = match awaits_other_deletes(situation, review, &verdict) {
@@ -90,7 +95,7 @@ fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict:
 }
 
 /// The verdict on a DELETE with this propagation.
-pub(super) fn delete_by<'a>(
+pub(super) fn decide_with_propagation<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
@@ -106,7 +111,7 @@ pub(super) fn delete_by<'a>(
 }
 
 /// The verdict on the DELETEs of several objects together.
-pub(super) fn delete_together<'a>(
+pub(super) fn decide_deletes_together<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     nodes: &[Node<'a>],
