@@ -53,9 +53,9 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// R13, in the walk of possible deletions: an owner in a foreground deletion waits
-    /// forever for a dependent whose DELETE is denied. Objects that wait for this owner also
-    /// wait forever.
-    pub(super) fn remove_blocked_forever(&mut self) {
+    /// forever for a dependent whose DELETE is denied. It stays, and so do the objects that
+    /// wait for it.
+    pub(super) fn keep_blocked_forever(&mut self) {
         if !self.any_denied {
             return;
         }

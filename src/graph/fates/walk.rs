@@ -54,7 +54,7 @@ impl<'g> DeletionWalk<'g> {
     pub(super) fn possible(graph: &'g Graph, request: &'g DeletionRequest<'g>) -> Self {
         let mut walk = Self::new(graph, request, None);
         walk.run();
-        walk.remove_blocked_forever();
+        walk.keep_blocked_forever();
         walk
     }
 
@@ -289,7 +289,7 @@ impl<'g> DeletionWalk<'g> {
             | DeletionMode::ForegroundOrBackground
             | DeletionMode::OrphanOrNot => {
                 // The walk of possible deletions corrects this at the end, in
-                // `remove_blocked_forever`.
+                // `keep_blocked_forever`.
                 if !self.is_certain() {
                     return true;
                 }
