@@ -7,7 +7,7 @@ use super::ancestors::{
     approvals_of,
 };
 use super::item::JudgedObject;
-use super::owners::is_cascade;
+use super::owners::follows_owner_or_namespace;
 use super::{IneffectiveApproval, Situation};
 use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 
@@ -55,12 +55,13 @@ fn in_force<'a>(
     (approvals, ancestors.late)
 }
 
-/// Whether the DELETE of this object follows from the deletion of its owner or container.
-/// Exemption records allow no other request.
-pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
+/// Whether exemption records allow the DELETE of this object. It follows its owner or Namespace
+/// or, unlike [`follows_owner_or_namespace`], its CRD, and is not Terminating itself.
+pub(super) fn may_use_cascade_records(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
     let is_content_of_deleted =
         || containers(situation, item).iter().any(JudgedObject::is_terminating);
-    !item.is_terminating() && (is_cascade(situation, item) || is_content_of_deleted())
+    !item.is_terminating()
+        && (follows_owner_or_namespace(situation, item) || is_content_of_deleted())
 }
 
 /// The approvals that are sufficient for these policies; `None` if approvals are missing.

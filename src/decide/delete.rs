@@ -10,7 +10,7 @@ use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::list_limits::judge_long_lists;
 use super::orphaning::judge_orphaning;
-use super::owners::is_cascade;
+use super::owners::follows_owner_or_namespace;
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
 use super::{
@@ -149,7 +149,8 @@ fn deletion_target<'a>(
         let changes = propagation != Propagation::under_way(target.finalizers().into_iter());
         return changes.then_some(DeletionTarget::new(*target, propagation));
     }
-    let is_deferred = is_cascade(&situation, target) && defer_to_release(judgement, target);
+    let is_deferred =
+        follows_owner_or_namespace(&situation, target) && defer_to_release(judgement, target);
     // The namespace controller deletes all objects of the Namespace, and belay decides about
     // each DELETE separately.
     let is_decided = is_deferred && situation.is_namespace_terminating(target.facts.namespace);

@@ -53,8 +53,11 @@ pub(super) fn owner_state<'a>(
 
 /// Whether the DELETE of this object follows from another deletion. This depends on the
 /// state and not on the user: the object has owners and none is solid (R3), or its
-/// Namespace is Terminating.
-pub(super) fn is_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
+/// Namespace is Terminating. The object itself may be Terminating too.
+pub(super) fn follows_owner_or_namespace(
+    situation: &Situation<'_>,
+    item: &JudgedObject<'_>,
+) -> bool {
     situation.is_namespace_terminating(item.facts.namespace)
         || has_owners_and_none_is_solid(situation, item)
 }
