@@ -84,14 +84,14 @@ impl ObjectSink {
     fn apply(&mut self, json: &str) -> Result<(), Unreadable> {
         let applied = self.try_apply(json);
         if let Err(unreadable) = &applied {
-            self.skip_object(unreadable);
+            self.record_unreadable(unreadable);
         }
         applied
     }
 
     /// Records an object that can't be parsed. It may use any object, until it can be parsed
     /// or is deleted.
-    fn skip_object(&mut self, unreadable: &Unreadable) {
+    fn record_unreadable(&mut self, unreadable: &Unreadable) {
         let mut world = self.world.write();
         if let Some(listing) = &mut self.listing {
             world.graph.add_unreadable_to_listing(listing, unreadable);
@@ -223,7 +223,7 @@ impl WatchSink for ObjectSink {
         let removed = self.try_remove(json);
         match removed.as_ref().map_err(|unreadable| unreadable.name.as_ref()) {
             Ok(()) => {}
-            Err(None) => self.skip_object(&Unreadable::of_unknown_place()),
+            Err(None) => self.record_unreadable(&Unreadable::of_unknown_place()),
             Err(Some((namespace, name))) => {
                 let mut world = self.world.write();
                 world.graph.delete(self.kind, namespace, name, None);
@@ -236,7 +236,7 @@ impl WatchSink for ObjectSink {
     }
 
     fn skip(&mut self) {
-        self.skip_object(&Unreadable::of_unknown_place());
+        self.record_unreadable(&Unreadable::of_unknown_place());
     }
 
     fn current(&mut self) {
