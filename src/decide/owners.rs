@@ -135,7 +135,7 @@ impl<'a> UserOwners<'a> {
     }
 
     fn will_be_deleted(&mut self, node: Node<'_>, depth: usize) -> bool {
-        if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owners().len()) {
+        if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owner_edges().len()) {
             return false;
         }
         let facts = ObjectFacts::of_node(node);
@@ -249,7 +249,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         if let Some(known) = self.results.get(&node.uid()) {
             return *known;
         }
-        let owners = node.owners().len();
+        let owners = node.owner_edges().len();
         let within_limits =
             levels > 0 && self.results.len() <= MAX_OWNERS && !node.has_too_many_owners();
         // The owners beyond the limit are unknown. belay denies more if the object is being

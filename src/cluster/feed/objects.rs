@@ -124,7 +124,7 @@ impl ObjectSink {
         if let Some(node) = node {
             graph.date_hold(node, jiff::Timestamp::now().as_second());
         }
-        let owners = node.is_some_and(|node| world.learn_owners(node));
+        let has_new_owner_kind = node.is_some_and(|node| world.learn_owner_kinds(node));
         if is_too_deep || !world.too_deep.is_empty() {
             let metadata = &parsed.object.metadata;
             let key = (self.kind, metadata.namespace.to_string(), metadata.name.to_string());
@@ -141,7 +141,7 @@ impl ObjectSink {
         if let Some((resource, unreadable)) = new {
             report(&resource, &unreadable);
         }
-        self.notify(owners, must_check);
+        self.notify(has_new_owner_kind, must_check);
         Ok(())
     }
 
@@ -166,8 +166,8 @@ impl ObjectSink {
         Ok(())
     }
 
-    fn notify(&self, plan: bool, must_check: bool) {
-        if plan {
+    fn notify(&self, has_new_owner_kind: bool, must_check: bool) {
+        if has_new_owner_kind {
             self.signals.plan.notify_one();
         }
         if must_check {
