@@ -122,7 +122,7 @@ pub(super) fn exemption_records(
         approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
     });
     let revoked = records.map(|approval| {
-        let (name, uid) = (approval.name.clone(), approval.own_uid.clone());
+        let (name, uid) = (approval.name.clone(), approval.uid.clone());
         RevokedRecord { name, uid }
     });
     revoked.collect()
