@@ -215,21 +215,21 @@ pub(super) fn judge_affected<'a>(
             continue;
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.set_covered_by_content_approval(certain || !containers.is_empty());
-        judge_protection(judgement, fates, &item, context);
+        judgement.with_content_approval(certain || !containers.is_empty(), |judgement| {
+            judge_protection(judgement, fates, &item, context);
+        });
     }
     for (target, container) in &containers {
-        judgement.set_covered_by_content_approval(true);
-        for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
-            judge_protection(judgement, fates, &item, context);
-        }
-        require_known_content(judgement, target, |_| true);
+        judgement.with_content_approval(true, |judgement| {
+            for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
+                judge_protection(judgement, fates, &item, context);
+            }
+            require_known_content(judgement, target, |_| true);
+        });
     }
     for DeletionTarget { item: target, propagation, .. } in members {
-        judgement.set_covered_by_content_approval(*propagation == Propagation::Orphan);
         judge_orphaning(judgement, fates, target, *propagation);
     }
-    judgement.set_covered_by_content_approval(false);
 }
 
 /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
@@ -357,26 +357,26 @@ pub(super) fn judge_remaining_content<'a>(
         }
     }
     let Some(container) = Container::from_item(target) else { return };
-    judgement.set_covered_by_content_approval(true);
-    for item in container.judged_objects(situation) {
-        for applied in situation.policies_of(item.facts) {
-            let source = || applied.policy.source.clone();
-            // An object without its Namespace can be read but not written, so belay could
-            // never remove its hold.
-            let why = match protects_now(&situation, &applied, &item) {
-                true => Some(ContentReason::Protected(source())),
-                false if applied.policy.places_hold() && item.hold() != HoldAge::NotHeld => {
-                    Some(ContentReason::Held(source()))
+    judgement.with_content_approval(true, |judgement| {
+        for item in container.judged_objects(situation) {
+            for applied in situation.policies_of(item.facts) {
+                let source = || applied.policy.source.clone();
+                // An object without its Namespace can be read but not written, so belay could
+                // never remove its hold.
+                let why = match protects_now(&situation, &applied, &item) {
+                    true => Some(ContentReason::Protected(source())),
+                    false if applied.policy.places_hold() && item.hold() != HoldAge::NotHeld => {
+                        Some(ContentReason::Held(source()))
+                    }
+                    false => None,
+                };
+                if let Some(why) = why {
+                    let cause = Cause::Content { object: item.object_name(), why };
+                    judgement.add_finding(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
                 }
-                false => None,
-            };
-            if let Some(why) = why {
-                let cause = Cause::Content { object: item.object_name(), why };
-                judgement.add_finding(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
             }
         }
-    }
-    judgement.set_covered_by_content_approval(false);
+    });
     require_known_content(judgement, target, |_| true);
 }
 
