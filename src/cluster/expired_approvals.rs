@@ -59,7 +59,7 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
         }
         // belay replaces the approval of an exemption under the same name, so the current
         // one may be valid.
-        let uid = Some(approval.own_uid.clone());
+        let uid = Some(approval.uid.clone());
         match delete_exactly(&approvals, &approval.name, uid).await {
             Ok(true) => tracing::info!(approval = approval.name, "deleted an expired approval"),
             // Another client has deleted or replaced it.
@@ -88,7 +88,7 @@ async fn is_terminating(
     world: &SharedWorld,
     approval: &Approval,
 ) -> Result<bool, ApiError> {
-    let object = &approval.object;
+    let object = &approval.target;
     let info = world.read().kind_info((&object.group, &object.resource));
     let Some(info) = info else { return Ok(false) };
     let read = api::object(client, &info, &object.namespace, &object.name, Detail::Metadata);
@@ -96,7 +96,7 @@ async fn is_terminating(
     let object = serde_json::from_str::<Object<'_>>(&json).ok();
     // The approval does not cover another object of the same name.
     Ok(object.is_none_or(|object| {
-        object.is_terminating() && Uid::new(&object.metadata.uid) == approval.uid
+        object.is_terminating() && Uid::new(&object.metadata.uid) == approval.target_uid
     }))
 }
 

@@ -64,7 +64,7 @@ pub struct World {
     pub waiting: TerminatingObjects,
     /// The kinds that own protected objects, directly or through other owners: pairs of a protected
     /// kind and the kind of an owner.
-    pub protected_owners: BTreeSet<(KindId, KindId)>,
+    pub protected_owner_kinds: BTreeSet<(KindId, KindId)>,
     /// The clock that decides when approvals and pauses expire.
     pub clock: Clock,
 }
@@ -114,7 +114,7 @@ pub struct ServedVerbs {
 
 impl World {
     /// Stores the kinds of the owners of an object. Returns whether one is new.
-    pub fn learn_owners(&mut self, node: NodeId) -> bool {
+    pub fn learn_owner_kinds(&mut self, node: NodeId) -> bool {
         let Self { graph, owner_kinds, .. } = self;
         let Some(node) = graph.get(node) else { return false };
         let mut new = false;
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Forgets owner kinds that no object has referenced for a while.
-    pub fn forget_owners(&mut self, after: Duration) {
+    pub fn forget_owner_kinds(&mut self, after: Duration) {
         let Self { graph, owner_kinds, .. } = self;
         let now = Instant::now();
         owner_kinds.retain(|(dependent, owner), last_seen| {
@@ -140,7 +140,7 @@ impl World {
     }
 
     /// The kinds that own objects of these kinds, directly or through other owners.
-    pub fn owners_of(&self, kinds: impl IntoIterator<Item = KindId>) -> NumberSet<KindId> {
+    pub fn owner_kinds_of(&self, kinds: impl IntoIterator<Item = KindId>) -> NumberSet<KindId> {
         let mut found = NumberSet::default();
         let mut next: Vec<KindId> = kinds.into_iter().collect();
         while let Some(dependent) = next.pop() {

@@ -61,13 +61,13 @@ pub async fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError
 /// Why an approval does not count for a policy of its object; `None` if it counts, or if the
 /// object could not be read.
 async fn why_ineffective(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
-    let ObjectRef { group, resource, namespace, name, .. } = &approval.object;
+    let ObjectRef { group, resource, namespace, name, .. } = &approval.target;
     let kind = snapshot.context.world.read().graph.kinds.find_resource(group, resource)?;
     snapshot.look_up_namespace(namespace).await.ok()?;
     snapshot.look_up(kind, namespace, name).await.ok()?;
     let world = snapshot.context.world.read();
-    let node = world.graph.object_by_ref(&approval.object);
-    let Some(node) = node.filter(|node| node.uid() == approval.uid) else {
+    let node = world.graph.object_by_ref(&approval.target);
+    let Some(node) = node.filter(|node| node.uid() == approval.target_uid) else {
         return Some("is for an object that is deleted".to_owned());
     };
     // belay records an exemption only for policies that allow it.

@@ -130,7 +130,7 @@ fn walk_targets(
     }
     // Dependents with another solid owner remain.
     let is_deleted = |node: &Node<'_>| {
-        situation.work.charge(node.owners().len());
+        situation.work.charge(node.owner_edges().len());
         node.owner_refs().all(|owner_ref| {
             let state = owner_state(situation, node.namespace(), &owner_ref);
             owner_ref.uid == target.uid() || !matches!(state, OwnerState::Solid(_))

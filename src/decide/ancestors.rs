@@ -260,7 +260,7 @@ impl<'c> Owners<'c> {
             return Self { now, version, ..Self::default() };
         };
         let identity = |owner_ref: &OwnerRef<'_>| (owner_ref.kind, owner_ref.uid);
-        situation.work.charge(now.len() + known.owners().len());
+        situation.work.charge(now.len() + known.owner_edges().len());
         let has: KeyedSet<_> = now.iter().map(identity).collect();
         let seen: KeyedSet<_> = known.owner_refs().map(|owner_ref| identity(&owner_ref)).collect();
         let version = if has.is_subset(&seen) { known.owners_version() } else { u64::MAX };

@@ -7,20 +7,26 @@ use super::ancestors::{
     approvals_of,
 };
 use super::item::JudgedObject;
-use super::owners::is_cascade;
+use super::owners::follows_owner_or_namespace;
 use super::{IneffectiveApproval, Situation};
 use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 
+/// The approvals in force for an object.
+struct CollectedApprovals<'a> {
+    in_force: ApprovalsByName<'a>,
+    /// Approvals that are older than the owner references of the object, so they do not count.
+    late: ApprovalsByName<'a>,
+}
+
 /// Collects approvals in force for this object until they are sufficient: approvals of the
 /// object, and approvals with scope Content of its container or of an owner whose deletion
-/// certainly deletes the object. The second result has approvals that are older than the owner
-/// references of the object, so they do not count.
-fn in_force<'a>(
+/// certainly deletes the object.
+fn collect_approvals<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     records: ExemptionRecords,
     are_sufficient: &dyn Fn(&ApprovalsByName<'a>) -> bool,
-) -> (ApprovalsByName<'a>, ApprovalsByName<'a>) {
+) -> CollectedApprovals<'a> {
     let (identity, state) = (item.identity(), DeletionState::of_item(item));
     let owner_records =
         if records == ExemptionRecords::Cascade { records } else { ExemptionRecords::Ignored };
@@ -29,7 +35,7 @@ fn in_force<'a>(
         approval.names_object(&identity)
             && approval_counts(situation, records, approval, (state, i64::MIN))
     });
-    let mut approvals: ApprovalsByName<'a> = named.map(by_name).collect();
+    let mut in_force: ApprovalsByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.creation_time());
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), DeletionState::of_item(&container));
@@ -39,28 +45,29 @@ fn in_force<'a>(
                 && approval.covers_namespace(namespace)
                 && approval_counts(situation, owner_records, approval, (state, created))
         });
-        approvals.extend(content.map(by_name));
+        in_force.extend(content.map(by_name));
     }
-    if are_sufficient(&approvals) || situation.policies.approvals.is_empty() {
-        return (approvals, ApprovalsByName::new());
+    if are_sufficient(&in_force) || situation.policies.approvals.is_empty() {
+        return CollectedApprovals { in_force, late: ApprovalsByName::new() };
     }
     let owners = Owners::of_item(situation, item);
     let mut ancestors =
         ApprovalSearch::new(situation, (owner_records, are_sufficient), (namespace, created));
-    let mut more = match ancestors.check_owners(namespace, &owners, &approvals, (0, 0)) {
+    let mut more = match ancestors.check_owners(namespace, &owners, &in_force, (0, 0)) {
         true => ancestors.sufficient,
         false => ancestors.insufficient,
     };
-    approvals.append(&mut more);
-    (approvals, ancestors.late)
+    in_force.append(&mut more);
+    CollectedApprovals { in_force, late: ancestors.late }
 }
 
-/// Whether the DELETE of this object follows from the deletion of its owner or container.
-/// Exemption records allow no other request.
-pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
+/// Whether exemption records allow the DELETE of this object. It follows its owner or Namespace
+/// or, unlike [`follows_owner_or_namespace`], its CRD, and is not Terminating itself.
+pub(super) fn may_use_cascade_records(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
     let is_content_of_deleted =
         || containers(situation, item).iter().any(JudgedObject::is_terminating);
-    !item.is_terminating() && (is_cascade(situation, item) || is_content_of_deleted())
+    !item.is_terminating()
+        && (follows_owner_or_namespace(situation, item) || is_content_of_deleted())
 }
 
 /// The approvals that are sufficient for these policies; `None` if approvals are missing.
@@ -164,10 +171,11 @@ fn approval_status<'a>(
         let (own_records, people) = split(approvals);
         terms(&own_records).is_none_or(|terms| terms.are_met(&people))
     };
-    let (approvals, late) = in_force(situation, item, records, &are_sufficient);
+    let CollectedApprovals { in_force, late } =
+        collect_approvals(situation, item, records, &are_sufficient);
     let late =
         late.into_values().filter(|approval| !identities.is_own(&approval.approver)).collect();
-    let (own_records, people) = split(&approvals);
+    let (own_records, people) = split(&in_force);
     let terms = terms(&own_records);
     ApprovalStatus { own_records, people, late, terms }
 }

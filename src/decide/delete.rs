@@ -10,7 +10,7 @@ use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::list_limits::judge_long_lists;
 use super::orphaning::judge_orphaning;
-use super::owners::is_cascade;
+use super::owners::follows_owner_or_namespace;
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
 use super::{
@@ -21,33 +21,37 @@ use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, NumberSet};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{AppliedPolicy, Policy, PolicySource};
 
-pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+pub(super) fn decide_delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    verdict_with_hold(situation, review, &JudgedObject::of_review(situation, review, object))
+    decide_delete_or_explain_hold(
+        situation,
+        review,
+        &JudgedObject::of_review(situation, review, object),
+    )
 }
 
 /// The verdict on the deletion of this object. For a dry run on a Terminating object, it also tells
 /// what the hold waits for.
-pub(super) fn verdict_with_hold<'a>(
+pub(super) fn decide_delete_or_explain_hold<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
 ) -> Verdict {
-    let verdict = verdict_with_options(situation, review, target);
+    let verdict = decide_delete_with_alternative(situation, review, target);
     let is_held = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
     if is_held { judge_hold(situation, review, target) } else { verdict }
 }
 
 /// The verdict on the deletion of this object with the options of the review.
-pub(super) fn verdict_with_options<'a>(
+pub(super) fn decide_delete_with_alternative<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
 ) -> Verdict {
     let propagation = effective_propagation(situation, review, target);
-    let verdict = delete_by(situation, review, target, propagation);
+    let verdict = decide_with_propagation(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
     let is_own_use =
         verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
@@ -60,7 +64,8 @@ pub(super) fn verdict_with_options<'a>(
     let background = (orphaning || is_own_use).then_some(Propagation::Background);
     // The message must not advise a DELETE that belay would deny.
     let passes = |other: &Propagation| {
-        *other != propagation && delete_by(situation, review, target, *other).decision.passes()
+        *other != propagation
+            && decide_with_propagation(situation, review, target, *other).decision.passes()
     };
     let passing_propagation = lost_propagations.take(1).chain(background).find(passes);
     let denial_status = match awaits_other_deletes(situation, review, &verdict) {
@@ -90,7 +95,7 @@ fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict:
 }
 
 /// The verdict on a DELETE with this propagation.
-pub(super) fn delete_by<'a>(
+pub(super) fn decide_with_propagation<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
@@ -106,7 +111,7 @@ pub(super) fn delete_by<'a>(
 }
 
 /// The verdict on the DELETEs of several objects together.
-pub(super) fn delete_together<'a>(
+pub(super) fn decide_deletes_together<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     nodes: &[Node<'a>],
@@ -144,7 +149,8 @@ fn deletion_target<'a>(
         let changes = propagation != Propagation::under_way(target.finalizers().into_iter());
         return changes.then_some(DeletionTarget::new(*target, propagation));
     }
-    let is_deferred = is_cascade(&situation, target) && defer_to_release(judgement, target);
+    let is_deferred =
+        follows_owner_or_namespace(&situation, target) && defer_to_release(judgement, target);
     // The namespace controller deletes all objects of the Namespace, and belay decides about
     // each DELETE separately.
     let is_decided = is_deferred && situation.is_namespace_terminating(target.facts.namespace);
@@ -209,21 +215,21 @@ pub(super) fn judge_affected<'a>(
             continue;
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.set_covered_by_content_approval(certain || !containers.is_empty());
-        judge_protection(judgement, fates, &item, context);
+        judgement.with_content_approval(certain || !containers.is_empty(), |judgement| {
+            judge_protection(judgement, fates, &item, context);
+        });
     }
     for (target, container) in &containers {
-        judgement.set_covered_by_content_approval(true);
-        for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
-            judge_protection(judgement, fates, &item, context);
-        }
-        require_known_content(judgement, target, |_| true);
+        judgement.with_content_approval(true, |judgement| {
+            for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
+                judge_protection(judgement, fates, &item, context);
+            }
+            require_known_content(judgement, target, |_| true);
+        });
     }
     for DeletionTarget { item: target, propagation, .. } in members {
-        judgement.set_covered_by_content_approval(*propagation == Propagation::Orphan);
         judge_orphaning(judgement, fates, target, *propagation);
     }
-    judgement.set_covered_by_content_approval(false);
 }
 
 /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
@@ -351,26 +357,26 @@ pub(super) fn judge_remaining_content<'a>(
         }
     }
     let Some(container) = Container::from_item(target) else { return };
-    judgement.set_covered_by_content_approval(true);
-    for item in container.judged_objects(situation) {
-        for applied in situation.policies_of(item.facts) {
-            let source = || applied.policy.source.clone();
-            // An object without its Namespace can be read but not written, so belay could
-            // never remove its hold.
-            let why = match protects_now(&situation, &applied, &item) {
-                true => Some(ContentReason::Protected(source())),
-                false if applied.policy.places_hold() && item.hold() != HoldAge::NotHeld => {
-                    Some(ContentReason::Held(source()))
+    judgement.with_content_approval(true, |judgement| {
+        for item in container.judged_objects(situation) {
+            for applied in situation.policies_of(item.facts) {
+                let source = || applied.policy.source.clone();
+                // An object without its Namespace can be read but not written, so belay could
+                // never remove its hold.
+                let why = match protects_now(&situation, &applied, &item) {
+                    true => Some(ContentReason::Protected(source())),
+                    false if applied.policy.places_hold() && item.hold() != HoldAge::NotHeld => {
+                        Some(ContentReason::Held(source()))
+                    }
+                    false => None,
+                };
+                if let Some(why) = why {
+                    let cause = Cause::Content { object: item.object_name(), why };
+                    judgement.add_finding(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
                 }
-                false => None,
-            };
-            if let Some(why) = why {
-                let cause = Cause::Content { object: item.object_name(), why };
-                judgement.add_finding(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
             }
         }
-    }
-    judgement.set_covered_by_content_approval(false);
+    });
     require_known_content(judgement, target, |_| true);
 }
 

@@ -1,6 +1,6 @@
 //! CREATE of pods/eviction: the API server deletes the Pod without a DELETE review.
 
-use super::delete::verdict_with_options;
+use super::delete::decide_delete_with_alternative;
 use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, DenialStatus, Review, Situation, Verdict};
@@ -37,6 +37,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             ..judgement.verdict(&[target])
         };
     };
-    let verdict = verdict_with_options(situation, review, &JudgedObject::of_node(situation, pod));
+    let verdict =
+        decide_delete_with_alternative(situation, review, &JudgedObject::of_node(situation, pod));
     Verdict { denial_status: DenialStatus::TooManyRequests, ..verdict }
 }

@@ -4,7 +4,7 @@
 use super::affected::lost_volume;
 use super::cascade::judge_hold;
 use super::causes::is_in_other_namespace;
-use super::delete::delete_by;
+use super::delete::decide_with_propagation;
 use super::item::JudgedObject;
 use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
@@ -49,7 +49,7 @@ impl Verdict {
             let item = item(object)?;
             let verdict = match item.is_terminating() && item.hold() != HoldAge::NotHeld {
                 true => judge_hold(situation, review, &item),
-                false => delete_by(situation, review, &item, Propagation::Background),
+                false => decide_with_propagation(situation, review, &item, Propagation::Background),
             };
             let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Hold);
             is_refused.then_some(verdict)

@@ -64,10 +64,12 @@ impl<'a> Judgement<'a> {
         self.allows_hold = false;
     }
 
-    /// Sets whether an approval of the target with scope Content covers the next
-    /// findings.
-    pub(super) fn set_covered_by_content_approval(&mut self, covered: bool) {
-        self.covered_by_content_approval = covered;
+    /// Adds the findings of `judge`. `covered`: whether an approval of the target with scope
+    /// Content covers them.
+    pub(super) fn with_content_approval(&mut self, covered: bool, judge: impl FnOnce(&mut Self)) {
+        let outer = std::mem::replace(&mut self.covered_by_content_approval, covered);
+        judge(self);
+        self.covered_by_content_approval = outer;
     }
 
     /// The policies of an object that bind the user.

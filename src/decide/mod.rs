@@ -116,10 +116,12 @@ pub fn decide_together(
     nodes: &[Node<'_>],
 ) -> Verdict {
     let verdict = match nodes {
-        [node] => {
-            delete::verdict_with_hold(situation, review, &JudgedObject::of_node(situation, *node))
-        }
-        _ => delete::delete_together(situation, review, nodes),
+        [node] => delete::decide_delete_or_explain_hold(
+            situation,
+            review,
+            &JudgedObject::of_node(situation, *node),
+        ),
+        _ => delete::decide_deletes_together(situation, review, nodes),
     };
     verdict.with_refused_steps(situation, review, remedy::MAX_DESCRIBED)
 }
@@ -135,7 +137,7 @@ fn decide_operation(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         }
         (AdmissionPhase::Mutate, Operation::Update) => update::restore_hold(situation, review),
         (AdmissionPhase::Validate, Operation::Delete) if subresource.is_empty() => {
-            delete::delete(situation, review)
+            delete::decide_delete(situation, review)
         }
         (AdmissionPhase::Validate, _) if review.is_eviction() => evict::evict(situation, review),
         (AdmissionPhase::Validate, Operation::Update)

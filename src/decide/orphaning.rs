@@ -35,16 +35,15 @@ pub(super) fn judge_orphaning<'a>(
     for node in &dependents {
         let item = JudgedObject::of_node(&situation, *node);
         let applied = judgement.binding_policies(&item);
-        if keeps_an_owner(&situation, *node, target, fates) {
-            // An approval of one owner does not cover a dependent that another owner
-            // keeps.
-            judgement.set_covered_by_content_approval(false);
-        }
-        for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
-            let causes = vec![Cause::Owner(deleted_owner(*node, target, fates))];
-            judgement.add_finding(applied, &item, Reason::WouldOrphan, (causes, 0));
-        }
-        judgement.set_covered_by_content_approval(propagation == Propagation::Orphan);
+        // An approval of one owner does not cover a dependent that another owner keeps.
+        let is_covered =
+            propagation == Propagation::Orphan && !keeps_an_owner(&situation, *node, target, fates);
+        judgement.with_content_approval(is_covered, |judgement| {
+            for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
+                let causes = vec![Cause::Owner(deleted_owner(*node, target, fates))];
+                judgement.add_finding(applied, &item, Reason::WouldOrphan, (causes, 0));
+            }
+        });
     }
     if propagation != Propagation::Orphan || dependents.is_empty() {
         return;
@@ -54,7 +53,9 @@ pub(super) fn judge_orphaning<'a>(
             let listed = dependents.iter().take(MAX_LISTED_CAUSES);
             let causes = listed.map(|node| Cause::Dependent(object_name(*node))).collect();
             let more = dependents.len().saturating_sub(MAX_LISTED_CAUSES);
-            judgement.add_finding(&applied, target, Reason::WouldOrphan, (causes, more));
+            judgement.with_content_approval(true, |judgement| {
+                judgement.add_finding(&applied, target, Reason::WouldOrphan, (causes, more));
+            });
         }
     }
 }

@@ -53,8 +53,11 @@ pub(super) fn owner_state<'a>(
 
 /// Whether the DELETE of this object follows from another deletion. This depends on the
 /// state and not on the user: the object has owners and none is solid (R3), or its
-/// Namespace is Terminating.
-pub(super) fn is_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
+/// Namespace is Terminating. The object itself may be Terminating too.
+pub(super) fn follows_owner_or_namespace(
+    situation: &Situation<'_>,
+    item: &JudgedObject<'_>,
+) -> bool {
     situation.is_namespace_terminating(item.facts.namespace)
         || has_owners_and_none_is_solid(situation, item)
 }
@@ -132,7 +135,7 @@ impl<'a> UserOwners<'a> {
     }
 
     fn will_be_deleted(&mut self, node: Node<'_>, depth: usize) -> bool {
-        if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owners().len()) {
+        if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owner_edges().len()) {
             return false;
         }
         let facts = ObjectFacts::of_node(node);
@@ -246,7 +249,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         if let Some(known) = self.results.get(&node.uid()) {
             return *known;
         }
-        let owners = node.owners().len();
+        let owners = node.owner_edges().len();
         let within_limits =
             levels > 0 && self.results.len() <= MAX_OWNERS && !node.has_too_many_owners();
         // The owners beyond the limit are unknown. belay denies more if the object is being

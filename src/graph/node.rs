@@ -65,7 +65,7 @@ impl<'g> Node<'g> {
     /// The existing owner that its owner references call its controller. An editor can write any
     /// object there.
     pub fn controller(self) -> Option<Self> {
-        self.existing_owner(self.owners().iter().find(|owner| owner.controller)?)
+        self.existing_owner(self.owner_edges().iter().find(|owner| owner.controller)?)
     }
 
     /// The existing owner that manages it, `None` if there is none or the budget is used up. An
@@ -74,13 +74,13 @@ impl<'g> Node<'g> {
     /// controller creates objects of this kind. Such a controller removes a reference that does not
     /// fit its selector, so a wrong one does not stay.
     pub fn managing_owner(self, work: StepCounter<'_>) -> Option<Self> {
-        if self.has_too_many_owners() || !work.charge(1 + 2 * self.owners().len()) {
+        if self.has_too_many_owners() || !work.charge(1 + 2 * self.owner_edges().len()) {
             return None;
         }
         let is_custom = |owner: &Self| {
             owner.namespace() == self.namespace() && !Kinds::is_built_in_group(&owner.info().group)
         };
-        let controller = self.owners().iter().filter(|owner| owner.controller);
+        let controller = self.owner_edges().iter().filter(|owner| owner.controller);
         let mut controllers = controller.filter_map(|owner| self.existing_owner(owner));
         let creates_it = |owner: &Self| owner.info().creates(self.info());
         controllers
@@ -179,8 +179,8 @@ impl<'g> Node<'g> {
         self.object.phase
     }
 
-    /// Its owner references; empty if it has too many of them.
-    pub fn owners(self) -> &'g [OwnerEdge] {
+    /// Its owner references, also to absent owners; empty if it has too many of them.
+    pub fn owner_edges(self) -> &'g [OwnerEdge] {
         &self.object.owners
     }
 
@@ -210,7 +210,7 @@ impl<'g> Node<'g> {
     /// Unlike [`NodeId`], these values are valid in every graph.
     pub fn owner_refs(self) -> impl Iterator<Item = OwnerRef<'g>> {
         let graph = self.graph;
-        self.owners().iter().map(move |owner| graph.owner_ref(owner))
+        self.owner_edges().iter().map(move |owner| graph.owner_ref(owner))
     }
 
     /// The kinds of the objects that it uses by name.

@@ -59,7 +59,7 @@ impl<'g> Node<'g> {
 
     /// Its existing owners, in the order of its references.
     pub fn existing_owners(self) -> impl Iterator<Item = Node<'g>> {
-        self.owners().iter().filter_map(move |owner| self.existing_owner(owner))
+        self.owner_edges().iter().filter_map(move |owner| self.existing_owner(owner))
     }
 }
 
@@ -76,9 +76,9 @@ pub fn search_owners<'g, B>(
     for _ in 0..MAX_OWNER_LEVELS {
         let mut next = Vec::new();
         for node in level {
-            references += node.owners().len();
+            references += node.owner_edges().len();
             let too_many = references > MAX_LIST_ENTRIES || node.has_too_many_owners();
-            if too_many || !work.charge(1 + node.owners().len()) {
+            if too_many || !work.charge(1 + node.owner_edges().len()) {
                 return ControlFlow::Continue(false);
             }
             next.extend(owners_of(node)?.into_iter().filter(|owner| seen.insert(owner.uid())));

@@ -87,7 +87,7 @@ impl<'a> OwnerReader<'a> {
         };
         let search = search_owners(node, self.situation.work, |object| {
             let mut owners = Vec::new();
-            for reference in object.owners() {
+            for reference in object.owner_edges() {
                 match self.owner_state(object, reference) {
                     OwnerState::Exists(owner) if owner.id() == node.id() => {}
                     OwnerState::Exists(owner) => {
@@ -113,7 +113,7 @@ impl<'a> OwnerReader<'a> {
     /// object: each owner reference on a path to `owner` is as old as the object that has it.
     pub(super) fn is_original_owner(&self, node: Node<'a>, owner: Node<'_>) -> bool {
         let search = search_owners(node, self.situation.work, |object| {
-            let affordable = self.charge(8 * (1 + object.owners().len()));
+            let affordable = self.charge(8 * (1 + object.owner_edges().len()));
             if !affordable || !self.has_original_owners(object) {
                 return ControlFlow::Continue(Vec::new());
             }
@@ -133,10 +133,10 @@ impl<'a> OwnerReader<'a> {
         graph.tracks_owner_versions()
             && graph.find_counterpart(object).is_some_and(|watched| {
                 let watched_uids: KeyedSet<_> =
-                    watched.owners().iter().map(|owner| owner.uid).collect();
+                    watched.owner_edges().iter().map(|owner| owner.uid).collect();
                 watched.owners_version() == 0
                     && !object.has_too_many_owners()
-                    && object.owners().iter().all(|owner| watched_uids.contains(&owner.uid))
+                    && object.owner_edges().iter().all(|owner| watched_uids.contains(&owner.uid))
             })
     }
 }

@@ -47,19 +47,19 @@ fn until(expires: i64) -> String {
     end.map_or_else(|_| expires.to_string(), |end| end.to_string())
 }
 
-/// The approval of one person.
+/// An approval of a person, or an exemption record of belay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// Its name.
     pub name: String,
     /// Its uid. The name is not enough: belay re-creates exemption records under one name.
-    pub own_uid: String,
+    pub uid: String,
     /// The user who approved.
     pub approver: String,
     /// The approved object.
-    pub object: ObjectRef,
+    pub target: ObjectRef,
     /// The uid of the approved object.
-    pub uid: Uid,
+    pub target_uid: Uid,
     /// Whether it also covers the content and the dependents.
     pub content: bool,
     /// The policies of an exemption record of belay. Empty in all other approvals: only belay
@@ -86,10 +86,10 @@ impl Approval {
         let target = &spec.target_ref;
         Some(Self {
             name: approval.metadata.name.clone().unwrap_or_default(),
-            own_uid: approval.metadata.uid.clone().unwrap_or_default(),
+            uid: approval.metadata.uid.clone().unwrap_or_default(),
             approver: spec.approver.clone(),
-            object: target.object_ref(),
-            uid: Uid::new(&target.uid),
+            target: target.object_ref(),
+            target_uid: Uid::new(&target.uid),
             content: spec.scope == Scope::Content,
             exempts: spec.exempts.iter().cloned().map(PolicySource::Policy).collect(),
             version: approval
@@ -111,17 +111,17 @@ impl Approval {
     /// Whether it names exactly this object. With the uid alone, a user with rights in
     /// one namespace could approve objects in another one.
     pub fn names_object(&self, identity: &ObjectIdentity<'_>) -> bool {
-        self.uid == identity.uid
-            && self.object.is_of((identity.group, identity.resource))
-            && self.object.namespace == identity.namespace
-            && self.object.name == identity.name
+        self.target_uid == identity.uid
+            && self.target.is_of((identity.group, identity.resource))
+            && self.target.namespace == identity.namespace
+            && self.target.name == identity.name
     }
 
     /// Whether it covers content in this namespace. The API server checked the right to
     /// approve only in the namespace of the target. For a cluster-scoped object other than a
     /// Namespace, it checked the right in the whole cluster.
     pub fn covers_namespace(&self, namespace: &str) -> bool {
-        let checked_namespace = self.object.own_namespace();
+        let checked_namespace = self.target.own_namespace();
         checked_namespace.is_empty() || checked_namespace == namespace
     }
 
@@ -159,7 +159,7 @@ pub struct ObjectIdentity<'a> {
 /// All approvals.
 #[derive(Debug, Default)]
 pub struct Approvals {
-    by_uid: KeyedMap<Uid, Vec<Approval>>,
+    by_target_uid: KeyedMap<Uid, Vec<Approval>>,
 }
 
 impl Approvals {
@@ -168,8 +168,8 @@ impl Approvals {
         let mut all = Self::default();
         for approval in approvals {
             // No stored object lacks a uid.
-            if !approval.uid.is_none() {
-                all.by_uid.entry(approval.uid).or_default().push(approval);
+            if !approval.target_uid.is_none() {
+                all.by_target_uid.entry(approval.target_uid).or_default().push(approval);
             }
         }
         all
@@ -177,17 +177,17 @@ impl Approvals {
 
     /// Whether there are no approvals.
     pub fn is_empty(&self) -> bool {
-        self.by_uid.is_empty()
+        self.by_target_uid.is_empty()
     }
 
     /// All approvals.
     pub fn iter(&self) -> impl Iterator<Item = &Approval> {
-        self.by_uid.values().flatten()
+        self.by_target_uid.values().flatten()
     }
 
     /// The approvals that name this uid.
     pub fn of_uid(&self, uid: Uid) -> &[Approval] {
-        self.by_uid.get(&uid).map_or(&[], Vec::as_slice)
+        self.by_target_uid.get(&uid).map_or(&[], Vec::as_slice)
     }
 }
 

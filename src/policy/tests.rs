@@ -146,10 +146,10 @@ fn terms_of_several_policies_are_the_strictest_of_each() {
 fn an_object_without_a_uid_is_named_by_no_approval() {
     let approval = Approval {
         name: "a".into(),
-        own_uid: "1".into(),
+        uid: "1".into(),
         approver: "bob".into(),
-        object: ObjectRef::new(("", "configmaps"), "shop", "x"),
-        uid: Uid::NONE,
+        target: ObjectRef::new(("", "configmaps"), "shop", "x"),
+        target_uid: Uid::NONE,
         content: false,
         exempts: Vec::new(),
         version: 0,

@@ -84,14 +84,14 @@ impl ObjectSink {
     fn apply(&mut self, json: &str) -> Result<(), Unreadable> {
         let applied = self.try_apply(json);
         if let Err(unreadable) = &applied {
-            self.skip_object(unreadable);
+            self.record_unreadable(unreadable);
         }
         applied
     }
 
     /// Records an object that can't be parsed. It may use any object, until it can be parsed
     /// or is deleted.
-    fn skip_object(&mut self, unreadable: &Unreadable) {
+    fn record_unreadable(&mut self, unreadable: &Unreadable) {
         let mut world = self.world.write();
         if let Some(listing) = &mut self.listing {
             world.graph.add_unreadable_to_listing(listing, unreadable);
@@ -124,7 +124,7 @@ impl ObjectSink {
         if let Some(node) = node {
             graph.date_hold(node, jiff::Timestamp::now().as_second());
         }
-        let owners = node.is_some_and(|node| world.learn_owners(node));
+        let has_new_owner_kind = node.is_some_and(|node| world.learn_owner_kinds(node));
         if is_too_deep || !world.too_deep.is_empty() {
             let metadata = &parsed.object.metadata;
             let key = (self.kind, metadata.namespace.to_string(), metadata.name.to_string());
@@ -141,7 +141,7 @@ impl ObjectSink {
         if let Some((resource, unreadable)) = new {
             report(&resource, &unreadable);
         }
-        self.notify(owners, must_check);
+        self.notify(has_new_owner_kind, must_check);
         Ok(())
     }
 
@@ -166,8 +166,8 @@ impl ObjectSink {
         Ok(())
     }
 
-    fn notify(&self, plan: bool, must_check: bool) {
-        if plan {
+    fn notify(&self, has_new_owner_kind: bool, must_check: bool) {
+        if has_new_owner_kind {
             self.signals.plan.notify_one();
         }
         if must_check {
@@ -223,7 +223,7 @@ impl WatchSink for ObjectSink {
         let removed = self.try_remove(json);
         match removed.as_ref().map_err(|unreadable| unreadable.name.as_ref()) {
             Ok(()) => {}
-            Err(None) => self.skip_object(&Unreadable::of_unknown_place()),
+            Err(None) => self.record_unreadable(&Unreadable::of_unknown_place()),
             Err(Some((namespace, name))) => {
                 let mut world = self.world.write();
                 world.graph.delete(self.kind, namespace, name, None);
@@ -236,7 +236,7 @@ impl WatchSink for ObjectSink {
     }
 
     fn skip(&mut self) {
-        self.skip_object(&Unreadable::of_unknown_place());
+        self.record_unreadable(&Unreadable::of_unknown_place());
     }
 
     fn current(&mut self) {

@@ -35,7 +35,7 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> 
     }
     let labelled = labelled(world, settings);
     wanted.extend(&world.kinds_with_holds);
-    wanted.extend(world.owners_of(wanted.iter().chain(&labelled).copied()));
+    wanted.extend(world.owner_kinds_of(wanted.iter().chain(&labelled).copied()));
     let watchable = |kind: &KindId| world.served.get(kind).is_some_and(|served| served.watch);
     let labelled = labelled.into_iter().map(|kind| (kind, WatchScope::Labelled));
     let wanted = wanted.into_iter().map(|kind| (kind, WatchScope::All));

@@ -67,7 +67,7 @@ impl Feed {
         }
         let kinds_changed = learned.changed;
         if kinds_changed {
-            self.watches.learn_owners();
+            self.watches.learn_owner_kinds();
         }
         let first = synced && !self.context.world.read().loaded;
         let rules_changed = change.policies || change.relations || kinds_changed || first;

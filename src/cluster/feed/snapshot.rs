@@ -398,7 +398,7 @@ impl Snapshot {
         for object in objects {
             let World { graph, catalogue, .. } = &mut *world;
             match world::store(graph, catalogue, kind, object.get(), Some(&mut listing)) {
-                Ok(node) => drop(node.map(|node| world.learn_owners(node))),
+                Ok(node) => drop(node.map(|node| world.learn_owner_kinds(node))),
                 Err(unreadable) => {
                     world.graph.add_unreadable_to_listing(&mut listing, &unreadable);
                     first_unreadable.get_or_insert_with(|| unreadable.describe());

@@ -398,7 +398,7 @@ async fn kinds_of_owners_are_forgotten_with_the_last_reference_and_some_are_neve
     }
     let passes = async |seconds| {
         tokio::time::advance(Duration::from_secs(seconds)).await;
-        world.write().forget_owners(timing().owners);
+        world.write().forget_owner_kinds(timing().owners);
     };
     passes(600).await;
     assert!(is_planned("secrets"), "while there is a reference");

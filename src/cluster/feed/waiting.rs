@@ -49,7 +49,7 @@ impl UserState {
             phase: node.phase(),
             finalizers: node.finalizers().clone(),
             labels: node.labels().clone(),
-            owners: node.owners().to_vec(),
+            owners: node.owner_edges().to_vec(),
             has_too_many_owners: node.has_too_many_owners(),
             uses: uses
                 .map(|edge| (edge.to, edge.strength, edge.qualifier, edge.uid.as_deref().copied()))

@@ -77,7 +77,7 @@ impl Watches {
     pub async fn follow(&mut self) {
         self.mark_panicked();
         let after = self.context.settings.timing.feed.owners;
-        self.context.world.write().forget_owners(after);
+        self.context.world.write().forget_owner_kinds(after);
         let wanted = self.wanted();
         let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
         let unwanted: Vec<KindId> =
@@ -131,13 +131,14 @@ impl Watches {
             let targets = plan::policies(&world).flat_map(|policy| plan::targets(&world, policy));
             let labelled = plan::labelled(&world, settings);
             let protected: BTreeSet<KindId> = targets.chain(labelled).collect();
-            let owners_of =
-                |kind: KindId| world.owners_of([kind]).into_iter().map(move |owner| (kind, owner));
+            let owners_of = |kind: KindId| {
+                world.owner_kinds_of([kind]).into_iter().map(move |owner| (kind, owner))
+            };
             (wanted, protected.into_iter().flat_map(owners_of).collect())
         };
         let mut world = self.context.world.write();
-        if world.protected_owners != owners {
-            world.protected_owners = owners;
+        if world.protected_owner_kinds != owners {
+            world.protected_owner_kinds = owners;
             drop(world);
             self.context.signals.change();
         }
@@ -196,7 +197,7 @@ impl Watches {
 
     /// Updates the kinds of owners. The kind of an owner may have become served after the
     /// object was stored.
-    pub fn learn_owners(&self) {
+    pub fn learn_owner_kinds(&self) {
         let mut world = self.context.world.write();
         let World { graph, owner_kinds, .. } = &mut *world;
         let served = graph.owner_kinds().filter(|(_, owner)| is_owner_kind(&graph.kinds, *owner));

@@ -119,7 +119,8 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
 /// The protected kinds, each with a kind that owns its objects.
 fn owner_kinds(world: &World) -> Vec<OwnerPair<'_>> {
     let kinds = &world.graph.kinds;
-    let pairs = world.protected_owners.iter().map(|pair| (kinds.info(pair.0), kinds.info(pair.1)));
+    let pairs =
+        world.protected_owner_kinds.iter().map(|pair| (kinds.info(pair.0), kinds.info(pair.1)));
     // A kind that is only mentioned has no known plural name.
     let pairs = pairs.filter(|(_, owner)| !owner.resource.is_empty());
     pairs.map(|(dependent, owner)| (names(dependent), names(owner))).collect()

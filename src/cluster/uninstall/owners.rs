@@ -122,7 +122,7 @@ fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Par
     if node.has_too_many_owners() {
         return Err("it has too many owner references".to_owned());
     }
-    for owner in node.owners() {
+    for owner in node.owner_edges() {
         let OwnerEdge { to, uid, .. } = owner;
         let (kind, namespace, name) = graph.coordinates(*to);
         let info = graph.kinds.info(kind);

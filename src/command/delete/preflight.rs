@@ -156,7 +156,7 @@ pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> O
     let pause = pause.map(|pause| format!("Pause {} ends at {}", pause.name, pause.until()));
     let names: Vec<String> = names.chain(pause).collect();
     let approve = expiring.first().map(|one| {
-        let command = approve_command(&one.object, one.content);
+        let command = approve_command(&one.target, one.content);
         format!(", or approve for longer: {command} --for …")
     });
     Some(format!(

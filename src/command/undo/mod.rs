@@ -8,9 +8,8 @@
 //!                                                      └── --resume FILE ──────────┘
 //! ```
 
-mod deleted;
+mod already_deleted;
 mod dependents;
-mod gone;
 mod kinds;
 mod manifest;
 mod read;
@@ -18,6 +17,7 @@ mod record;
 mod recreate;
 mod report;
 mod restore;
+mod terminating;
 mod volumes;
 mod workloads;
 

@@ -33,8 +33,8 @@ pub async fn build_record(
 ) -> Result<UndoRecord, CommandError> {
     let options = cluster.kubectl_options();
     let inspection = inspect(target, cluster).await?;
-    let reading = Reading::new(&inspection, target, ignored_namespaces)?;
-    reading.ok_or_else(|| just_deleted(target))?.record(marker, &options).await
+    let reader = UndoReader::new(&inspection, target, ignored_namespaces)?;
+    reader.ok_or_else(|| just_deleted(target))?.record(marker, &options).await
 }
 
 /// Reads what the file does not contain yet: new objects, dependents that have changed, and dependents
@@ -44,10 +44,10 @@ pub async fn read_new(
     cluster: ClusterArguments,
 ) -> Result<Found, CommandError> {
     let inspection = inspect(&record.target, cluster).await?;
-    let reading = Reading::new(&inspection, &record.target, &record.ignored_namespaces)?;
-    let Some(reading) = reading else { return Ok(Found::default()) };
-    reading.require_complete()?;
-    let mut found = reading.find(&record.marker, &record.objects).await?;
+    let reader = UndoReader::new(&inspection, &record.target, &record.ignored_namespaces)?;
+    let Some(reader) = reader else { return Ok(Found::default()) };
+    reader.require_complete()?;
+    let mut found = reader.find(&record.marker, &record.objects).await?;
     found.objects.retain(|new| {
         let mut known = record.objects.iter().filter(|known| known.object.uid == new.object.uid);
         known.all(|known| known.stays && known != new)
@@ -74,7 +74,8 @@ async fn inspect(target: &Object, cluster: ClusterArguments) -> Result<Inspectio
     read_inspection(&query, search, false).await
 }
 
-pub(super) struct Reading<'i> {
+/// Finds in one read of the cluster what an undo of the target restores and keeps.
+pub(super) struct UndoReader<'i> {
     pub(super) caller: Caller,
     pub(super) inspection: &'i Inspection,
     pub(super) target: Node<'i>,
@@ -83,7 +84,7 @@ pub(super) struct Reading<'i> {
     pub(super) ignored_namespaces: &'i [String],
 }
 
-impl<'i> Reading<'i> {
+impl<'i> UndoReader<'i> {
     /// `None` if the target does not exist any longer.
     fn new(
         inspection: &'i Inspection,
@@ -129,8 +130,8 @@ impl<'i> Reading<'i> {
         }
         missing_claims.retain(|claim| !of_templates.contains(&(claim.clone(), false)));
         let Found { objects, volumes, lost } = found;
-        let ending = objects.iter().filter(|saved| !saved.stays);
-        let mut nodes = ending.filter_map(|saved| self.node(&saved.object));
+        let recreated = objects.iter().filter(|saved| !saved.stays);
+        let mut nodes = recreated.filter_map(|saved| self.node(&saved.object));
         let is_held = nodes.any(|node| node.finalizers().iter().any(is_hold));
         let mut record = UndoRecord {
             cluster,
@@ -243,12 +244,12 @@ impl<'i> Reading<'i> {
     /// Finds what to restore and what to keep. `known`: the objects in the file. Those of them that
     /// have become Terminating since have lost their owner references.
     async fn find(&self, marker: &str, known: &[SavedObject]) -> Result<Found, CommandError> {
-        let mut deleted = match self.is_namespace() {
+        let mut terminating = match self.is_namespace() {
             true => self.content(),
-            false => self.deleted_with_target(known),
+            false => self.terminating_with_target(known),
         };
-        let ids = deleted.uids();
-        let mut found = Found { lost: std::mem::take(&mut deleted.lost), ..Found::default() };
+        let ids = terminating.uids();
+        let mut found = Found { lost: std::mem::take(&mut terminating.lost), ..Found::default() };
         let is_others = |object: &Object| is_of_others(self.object, &object.namespace);
         let limited = known.iter().filter(|one| one.stays || is_others(&one.object));
         let mut left = MAX_OTHERS.saturating_sub(limited.map(|one| size(&one.manifest)).sum());
@@ -256,16 +257,18 @@ impl<'i> Reading<'i> {
             left.checked_sub(size(manifest)).inspect(|rest| left = *rest).is_some()
         };
         // Those of others must not use up the limit.
-        deleted.dependents.sort_by_key(|of| is_of_others(self.object, of.node.namespace()));
-        let dependents = deleted.dependents.iter().map(|of| (of.node, Some(of)));
-        for (node, dependent) in deleted.saved.iter().map(|node| (*node, None)).chain(dependents) {
+        terminating.dependents.sort_by_key(|of| is_of_others(self.object, of.node.namespace()));
+        let dependents = terminating.dependents.iter().map(|of| (of.node, Some(of)));
+        for (node, dependent) in
+            terminating.saved.iter().map(|node| (*node, None)).chain(dependents)
+        {
             let stays = dependent.is_some();
             let Some(whole) = self.whole(node).await? else {
                 let lost = self.lost(node, "it was deleted while the command read it");
                 found.lost.extend((!stays).then_some(lost));
                 continue;
             };
-            if !stays && !self.is_saved(&whole) {
+            if !stays && !self.is_deleted_with_target(&whole) {
                 continue;
             }
             let (manifest, owners) =
@@ -291,9 +294,9 @@ impl<'i> Reading<'i> {
         self.target.object_ref().is_of(("", "serviceaccounts"))
     }
 
-    /// Whether to save an object. Of the Secrets that name a ServiceAccount, the token controller
+    /// Whether the object is deleted with the target. Of the Secrets that name a ServiceAccount, the token controller
     /// deletes only its tokens.
-    fn is_saved(&self, whole: &Value) -> bool {
+    fn is_deleted_with_target(&self, whole: &Value) -> bool {
         let uid = self.target.uid().to_string();
         let account = &whole["metadata"]["annotations"][ACCOUNT_UID];
         !self.is_account()
@@ -319,7 +322,7 @@ impl<'i> Reading<'i> {
     /// Refuses to begin without the rights to finish.
     async fn require_rights(&self, record: &UndoRecord) -> Result<(), CommandError> {
         let kinds = &self.inspection.graph.kinds;
-        let owners = record.ending().flat_map(|saved| {
+        let owners = record.objects_to_recreate().flat_map(|saved| {
             owners(&saved.manifest).iter().filter_map(|owner| {
                 let group = split_api_version(owner["apiVersion"].as_str()?).0;
                 let info = kinds.info(kinds.find(group, owner["kind"].as_str()?)?);
@@ -329,7 +332,7 @@ impl<'i> Reading<'i> {
         });
         let owners: Vec<Object> = owners.collect();
         let mut needed: Vec<(&str, &Object)> = Vec::new();
-        let objects = record.ending().map(|saved| ("create", &saved.object));
+        let objects = record.objects_to_recreate().map(|saved| ("create", &saved.object));
         let dependents = record.dependents().map(|saved| ("patch", &saved.object));
         let workloads = record.workloads.iter().map(|workload| ("patch", &workload.object));
         needed.extend(objects.chain(dependents).chain(workloads));

@@ -126,7 +126,7 @@ impl UndoRecord {
     }
 
     /// The objects to create again.
-    pub fn ending(&self) -> impl Iterator<Item = &SavedObject> {
+    pub fn objects_to_recreate(&self) -> impl Iterator<Item = &SavedObject> {
         self.objects.iter().filter(|saved| !saved.stays)
     }
 
@@ -138,7 +138,11 @@ impl UndoRecord {
     /// The uids of all objects that are deleted with the target.
     pub fn deleted_uids(&self) -> HashSet<String> {
         let lost = self.lost.iter().map(|lost| &lost.object);
-        self.ending().map(|saved| &saved.object).chain(lost).map(|of| of.uid.clone()).collect()
+        self.objects_to_recreate()
+            .map(|saved| &saved.object)
+            .chain(lost)
+            .map(|of| of.uid.clone())
+            .collect()
     }
 
     /// Ignores the dependents in other namespaces than that of the target, except for objects that
@@ -179,7 +183,7 @@ impl UndoRecord {
             "serviceaccounts" => &[CLAIMS, ("", "secrets")],
             _ => &[CLAIMS],
         };
-        let others = self.ending().map(|saved| &saved.object).filter(|object| {
+        let others = self.objects_to_recreate().map(|saved| &saved.object).filter(|object| {
             object.uid != self.target.uid
                 && kinds.iter().any(|kind| object.is_of(*kind))
                 && !self.is_of_others(object)
@@ -285,7 +289,7 @@ impl UndoRecord {
     pub fn steps(&self, path: &Path) -> Vec<String> {
         let mut steps = vec![format!(
             "save {} in {}",
-            counted(self.ending().count(), "object"),
+            counted(self.objects_to_recreate().count(), "object"),
             path.display()
         )];
         let volumes: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
@@ -301,7 +305,7 @@ impl UndoRecord {
         if !workloads.is_empty() {
             steps.push(format!("stop {workloads}: scale to 0 replicas"));
         }
-        let objects = all_typed(self.ending().map(|one| &one.object));
+        let objects = all_typed(self.objects_to_recreate().map(|one| &one.object));
         let awaited = all_typed(&self.awaited());
         if self.is_held {
             steps

@@ -71,7 +71,7 @@ impl Undo<'_> {
         // A LimitRange could refuse the updates that bind them.
         self.restore_reclaim_policies(&mut restored, false).await;
         if restored.lacks_data {
-            for saved in self.record.ending().filter(|saved| saved.is_last) {
+            for saved in self.record.objects_to_recreate().filter(|saved| saved.is_last) {
                 let why = "not created, because a claim above is missing or not Bound";
                 self.fail(&mut restored, &saved.object, why);
             }

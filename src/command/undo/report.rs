@@ -49,7 +49,7 @@ impl UndoReport {
             says,
             target: record.target.clone(),
             file: file.display().to_string(),
-            objects: record.ending().map(|saved| saved.object.clone()).collect(),
+            objects: record.objects_to_recreate().map(|saved| saved.object.clone()).collect(),
             lost: record.lost.clone(),
         }
     }

@@ -101,7 +101,7 @@ impl Undo<'_> {
         if self.has_old_objects().await? {
             self.retain_volumes().await?;
             // Before they are saved again: the watches receive all later changes.
-            self.watch_ending(&waiter).await?;
+            self.watch_old_objects(&waiter).await?;
             self.save_changes(&waiter)?;
             // If one of these fails, the workloads keep running.
             self.detach().await?;
@@ -210,9 +210,10 @@ impl Undo<'_> {
     }
 
     /// Watches all objects that end, and keeps their states.
-    async fn watch_ending(&self, waiter: &Waiter) -> Result<(), CommandError> {
-        let ending: Vec<_> = self.record.ending().map(|saved| saved.object.clone()).collect();
-        self.watch(waiter, &ending).await
+    async fn watch_old_objects(&self, waiter: &Waiter) -> Result<(), CommandError> {
+        let objects: Vec<_> =
+            self.record.objects_to_recreate().map(|saved| saved.object.clone()).collect();
+        self.watch(waiter, &objects).await
     }
 
     /// Watches these objects. Later than the time limit, their states are unknown.
@@ -226,7 +227,7 @@ impl Undo<'_> {
     async fn end_deletion(&mut self, waiter: &Waiter) -> Result<Vec<Object>, CommandError> {
         self.detach().await?;
         let objects = self.record.awaited();
-        self.watch_ending(waiter).await?;
+        self.watch_old_objects(waiter).await?;
         for held in self.held_objects().await? {
             for line in approve_release(&held, REASON).await? {
                 progress(&line);
@@ -241,7 +242,7 @@ impl Undo<'_> {
         };
         if self.record.is_of_namespace() && remaining.is_empty() {
             // The watches receive the last states of its content a moment later.
-            let content = self.record.ending().map(|saved| saved.object.clone());
+            let content = self.record.objects_to_recreate().map(|saved| saved.object.clone());
             let content: Vec<Object> = content.filter(|of| !objects.contains(of)).collect();
             let waiting = waiter.wait(self.awaited(&content), &mut deleted);
             // A watch may have failed, for example if the server of its kind ran in the Namespace.
@@ -302,7 +303,7 @@ impl Undo<'_> {
                 continue;
             }
             let searched = self.detach().await.and(saved);
-            let searched = searched.and(self.watch_ending(waiter).await);
+            let searched = searched.and(self.watch_old_objects(waiter).await);
             search_at = Instant::now() + SEARCH_INTERVAL;
             self.search_error = searched.err().map(|error| error.to_string());
             if let Some(error) = &self.search_error {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::manifest::{OLD_RECLAIM_POLICY, annotate};
-use super::read::Reading;
+use super::read::UndoReader;
 use super::record::{SavedVolume, is_of_others};
 use super::restore::{POLL, Undo, all_done};
 use crate::command::CommandError;
@@ -15,7 +15,7 @@ use crate::objects::{CLAIMS, operations};
 /// The path of the reclaim policy of a volume.
 const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
 
-impl Reading<'_> {
+impl UndoReader<'_> {
     /// The volume of a claim with this manifest.
     pub(super) async fn volume(
         &self,

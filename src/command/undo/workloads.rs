@@ -2,14 +2,14 @@
 
 use super::kinds::is_scalable;
 use super::manifest::OLD_REPLICAS;
-use super::read::Reading;
+use super::read::UndoReader;
 use super::record::{SavedObject, StoppedWorkload};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::graph::{Node, ObjectPhase};
 use crate::objects::CLAIMS;
 
-impl Reading<'_> {
+impl UndoReader<'_> {
     /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods
     /// that use them.
     pub(super) async fn workloads(

@@ -3,7 +3,7 @@
 use super::Judgement;
 use crate::decide::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use crate::decide::approved::{
-    MAX_INEFFECTIVE, ineffective_approvals, is_in_cascade, sufficient_approvals,
+    MAX_INEFFECTIVE, ineffective_approvals, may_use_cascade_records, sufficient_approvals,
 };
 use crate::decide::existence::Existence;
 use crate::decide::item::JudgedObject;
@@ -55,7 +55,7 @@ impl<'a> Judgement<'a> {
         let records = match targets {
             [target]
                 if self.review.operation == Operation::Delete
-                    && is_in_cascade(&self.situation, target) =>
+                    && may_use_cascade_records(&self.situation, target) =>
             {
                 ExemptionRecords::Cascade
             }
@@ -122,7 +122,7 @@ pub(super) fn exemption_records(
         approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
     });
     let revoked = records.map(|approval| {
-        let (name, uid) = (approval.name.clone(), approval.own_uid.clone());
+        let (name, uid) = (approval.name.clone(), approval.uid.clone());
         RevokedRecord { name, uid }
     });
     revoked.collect()

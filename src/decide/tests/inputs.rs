@@ -62,10 +62,10 @@ fn inputs() -> BTreeSet<String> {
         fields!(OwnerReference { api_version, kind, name, uid, block_owner_deletion, controller }),
         fields!(owned Approval {
             name,
-            own_uid,
-            approver,
-            object,
             uid,
+            approver,
+            target,
+            target_uid,
             content,
             exempts,
             version,

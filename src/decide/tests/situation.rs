@@ -205,10 +205,10 @@ pub(super) fn prepare(row: &Row) -> Prepared {
         let uid = approval.uid.clone().unwrap_or_else(|| uid(kind, name));
         Approval {
             name: format!("yes-{n}"),
-            own_uid: n.to_string(),
+            uid: n.to_string(),
             approver: approval.by.clone(),
-            object: ObjectRef::of_kind(info, namespace, name),
-            uid: Uid::new(&uid),
+            target: ObjectRef::of_kind(info, namespace, name),
+            target_uid: Uid::new(&uid),
             content: approval.scope == Scope::Content,
             exempts: approval.exempts.iter().cloned().map(PolicySource::Policy).collect(),
             version: 10,

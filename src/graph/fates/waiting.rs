@@ -20,8 +20,8 @@ impl<'g> DeletionWalk<'g> {
             let blocks = move |d: &Node<'g>| {
                 // The graph has no edges for too many references. Assume a blocking one.
                 d.has_too_many_owners()
-                    || work.charge(1 + d.owners().len())
-                        && d.owners().iter().any(|o| o.blocking && o.uid == owner.uid())
+                    || work.charge(1 + d.owner_edges().len())
+                        && d.owner_edges().iter().any(|o| o.blocking && o.uid == owner.uid())
             };
             graph.dependents(owner).filter(blocks)
         })
@@ -30,7 +30,7 @@ impl<'g> DeletionWalk<'g> {
     /// R5: another owner certainly exists, so the garbage collector removes the reference
     /// to `from`.
     pub(super) fn is_detached(&self, dependent: Node<'_>, from: NodeId) -> bool {
-        if dependent.has_too_many_owners() || !self.charge(2 * dependent.owners().len()) {
+        if dependent.has_too_many_owners() || !self.charge(2 * dependent.owner_edges().len()) {
             return false;
         }
         // R2 and R4: the garbage collector ignores these objects, and objects that are
@@ -38,7 +38,7 @@ impl<'g> DeletionWalk<'g> {
         let ignored = dependent.is_terminating()
             || self.possible.unwrap_or(self).is_deleting(dependent.id())
             || dependent
-                .owners()
+                .owner_edges()
                 .iter()
                 .any(|o| self.resolve(dependent, o) == OwnerReferenceState::Unresolved);
         let is_solid_owner = |o: &OwnerEdge| {
@@ -49,13 +49,13 @@ impl<'g> DeletionWalk<'g> {
                 && !terminating
                 && self.resolve(dependent, o) == OwnerReferenceState::Solid
         };
-        !ignored && dependent.owners().iter().any(is_solid_owner)
+        !ignored && dependent.owner_edges().iter().any(is_solid_owner)
     }
 
     /// R13, in the walk of possible deletions: an owner in a foreground deletion waits
-    /// forever for a dependent whose DELETE is denied. Objects that wait for this owner also
-    /// wait forever.
-    pub(super) fn remove_blocked_forever(&mut self) {
+    /// forever for a dependent whose DELETE is denied. It stays, and so do the objects that
+    /// wait for it.
+    pub(super) fn keep_blocked_forever(&mut self) {
         if !self.any_denied {
             return;
         }
@@ -124,7 +124,7 @@ impl<'g> DeletionWalk<'g> {
                         && node.existing_owner(o).is_some()
                         && self.mode(o.to) == Some(DeletionMode::Foreground)
                 };
-                next.extend(node.owners().iter().filter(keeps).map(|o| o.to));
+                next.extend(node.owner_edges().iter().filter(keeps).map(|o| o.to));
             }
         }
     }
@@ -137,10 +137,10 @@ impl<'g> DeletionWalk<'g> {
         if dependent.has_too_many_owners() {
             return is_ignored(dependent);
         }
-        if !self.charge(dependent.owners().len()) {
+        if !self.charge(dependent.owner_edges().len()) {
             return true;
         }
-        let mut owners = dependent.owners().iter().map(|o| o.to);
+        let mut owners = dependent.owner_edges().iter().map(|o| o.to);
         let first = owners.next();
         is_ignored(dependent)
             || owners.all(|o| Some(o) == first) && !self.may_be_unblocked(dependent)

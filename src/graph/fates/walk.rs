@@ -54,7 +54,7 @@ impl<'g> DeletionWalk<'g> {
     pub(super) fn possible(graph: &'g Graph, request: &'g DeletionRequest<'g>) -> Self {
         let mut walk = Self::new(graph, request, None);
         walk.run();
-        walk.remove_blocked_forever();
+        walk.keep_blocked_forever();
         walk
     }
 
@@ -242,11 +242,11 @@ impl<'g> DeletionWalk<'g> {
             }
         }
         let Some(node) = self.graph.get(id) else { return };
-        if !self.charge(node.owners().len()) {
+        if !self.charge(node.owner_edges().len()) {
             return;
         }
         let mut owners: Vec<_> =
-            node.owners().iter().filter(|o| o.blocking).map(|owner| owner.to).collect();
+            node.owner_edges().iter().filter(|o| o.blocking).map(|owner| owner.to).collect();
         owners.sort_unstable();
         owners.dedup();
         for owner in &owners {
@@ -289,7 +289,7 @@ impl<'g> DeletionWalk<'g> {
             | DeletionMode::ForegroundOrBackground
             | DeletionMode::OrphanOrNot => {
                 // The walk of possible deletions corrects this at the end, in
-                // `remove_blocked_forever`.
+                // `keep_blocked_forever`.
                 if !self.is_certain() {
                     return true;
                 }
@@ -325,13 +325,13 @@ impl<'g> DeletionWalk<'g> {
             }
             return;
         }
-        if !self.charge(2 * node.owners().len()) {
+        if !self.charge(2 * node.owner_edges().len()) {
             return;
         }
         let (mut is_deleted, mut owner_waits, mut owner_waits_for_node) = (false, false, false);
-        let first = node.owners().first().map(|owner| owner.to);
-        let has_one_owner = node.owners().iter().all(|owner| Some(owner.to) == first);
-        for reference in node.owners() {
+        let first = node.owner_edges().first().map(|owner| owner.to);
+        let has_one_owner = node.owner_edges().iter().all(|owner| Some(owner.to) == first);
+        for reference in node.owner_edges() {
             let state = self.resolve(node, reference);
             match state {
                 // R5: the dependent stays.

@@ -66,7 +66,7 @@ impl Predecessors {
             return self.follow(number, Deleter::PodGarbageCollector, vec![node]);
         }
         let Some(object) = objects.graph.get(id) else { return };
-        let owners = object.owners().iter().filter_map(|o| object.existing_owner(o));
+        let owners = object.owner_edges().iter().filter_map(|o| object.existing_owner(o));
         let owners: Option<BTreeSet<usize>> = owners
             .map(|owner| {
                 let collects = !deletion.orphaning.contains(&owner.id());

@@ -157,7 +157,7 @@ fn check(graph: &Graph, deleted: &[NodeId]) -> Result<(), TestCaseError> {
     }
     for object in planned.waves.iter().flatten() {
         let node = graph.get(object.id).unwrap();
-        let owned = node.owners().iter().any(|owner| wave.contains_key(&owner.to));
+        let owned = node.owner_edges().iter().any(|owner| wave.contains_key(&owner.to));
         match object.deleter {
             Deleter::GarbageCollector => prop_assert!(owned, "{node:?}", node = object.id),
             Deleter::NamespaceController => {

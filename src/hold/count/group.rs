@@ -35,7 +35,7 @@ impl<'a> UseSearch<'a> {
             if !denied.insert(node.id()) {
                 continue;
             }
-            if !self.owner_reader.charge(1 + node.owners().len()) {
+            if !self.owner_reader.charge(1 + node.owner_edges().len()) {
                 break;
             }
             next.extend(node.existing_owners().filter(|owner| deleted.contains(&owner.id())));

@@ -266,10 +266,10 @@ fn always_keeps_the_object_until_it_is_approved() {
 fn approval(approver: &str) -> Approval {
     Approval {
         name: "yes".into(),
-        own_uid: "1".into(),
+        uid: "1".into(),
         approver: approver.into(),
-        object: ObjectRef::new(("", "secrets"), "a", "s"),
-        uid: Uid::new("s"),
+        target: ObjectRef::new(("", "secrets"), "a", "s"),
+        target_uid: Uid::new("s"),
         content: true,
         exempts: vec![PolicySource::Policy("p".into())],
         version: 0,
@@ -364,8 +364,8 @@ fn h20_a_dependent_whose_delete_is_denied_counts() {
     // With an approval of the Pod, the garbage collector deletes it.
     let mut world = always();
     let of_pod = Approval {
-        object: ObjectRef::new(("", "pods"), "a", "p"),
-        uid: Uid::new("p"),
+        target: ObjectRef::new(("", "pods"), "a", "p"),
+        target_uid: Uid::new("p"),
         ..approval("bob")
     };
     world.policies.approvals = Approvals::new([of_pod]);

@@ -75,7 +75,7 @@ impl Snapshot {
                 // The objects that were just read may have owners of other kinds.
                 let read = requested.iter().chain(wanted.keys()).copied().collect::<Vec<_>>();
                 let owners =
-                    world.owners_of(read).into_iter().filter(|kind| is_listed(&world, *kind));
+                    world.owner_kinds_of(read).into_iter().filter(|kind| is_listed(&world, *kind));
                 for owner in owners {
                     wanted.entry(owner).or_insert(ReadNamespaces::Everywhere);
                 }
@@ -189,7 +189,7 @@ impl Snapshot {
             let mut world = self.context.world.write();
             let World { graph, catalogue, .. } = &mut *world;
             match world::store(graph, catalogue, kind, object.get(), None) {
-                Ok(node) => drop(node.map(|node| world.learn_owners(node))),
+                Ok(node) => drop(node.map(|node| world.learn_owner_kinds(node))),
                 Err(unreadable) => {
                     world.graph.set_unreadable(kind, &unreadable);
                     read.unread = Some((name.to_owned(), unreadable.describe()));

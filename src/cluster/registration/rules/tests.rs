@@ -104,9 +104,9 @@ fn owners_are_asked_about_unless_they_are_protected_themselves() {
     let kinds = &mut world.graph.kinds;
     let secret = kinds.find("", "Secret").unwrap();
     for (group, kind) in [("apps", "StatefulSet"), ("apps", "Deployment"), ("", "Pod")] {
-        world.protected_owners.insert((secret, kinds.find(group, kind).unwrap()));
+        world.protected_owner_kinds.insert((secret, kinds.find(group, kind).unwrap()));
     }
-    world.protected_owners.insert((secret, kinds.mention("nowhere.example.com", "Nothing")));
+    world.protected_owner_kinds.insert((secret, kinds.mention("nowhere.example.com", "Nothing")));
     check(
         &world,
         &[(

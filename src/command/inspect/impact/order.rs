@@ -93,7 +93,7 @@ fn required_order(
         for id in all {
             // The target is a Namespace or a CRD, and another target is content of it.
             let is_content =
-                graph.get(id).is_some_and(|node| id != target && node.owners().is_empty());
+                graph.get(id).is_some_and(|node| id != target && node.owner_edges().is_empty());
             if is_content && targets.contains(&id) {
                 earlier.insert(id);
             }

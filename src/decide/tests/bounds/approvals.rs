@@ -40,10 +40,10 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
         let mut policies = PolicySet::default();
         let approval = |n: usize| crate::policy::Approval {
             name: n.to_string(),
-            own_uid: n.to_string(),
+            uid: n.to_string(),
             approver: "ann".to_owned(),
-            object: ObjectRef::new(("", "configmaps"), "shop", "y"),
-            uid: crate::objects::Uid::new("u"),
+            target: ObjectRef::new(("", "configmaps"), "shop", "y"),
+            target_uid: crate::objects::Uid::new("u"),
             content: true,
             exempts: Vec::new(),
             version: 0,
@@ -66,10 +66,10 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
 fn approval(n: usize, object: &str, uid: &str, content: bool) -> Approval {
     Approval {
         name: n.to_string(),
-        own_uid: n.to_string(),
+        uid: n.to_string(),
         approver: format!("ann-{}", n % 7),
-        object: ObjectRef::new(("", "configmaps"), "shop", object),
-        uid: crate::objects::Uid::new(uid),
+        target: ObjectRef::new(("", "configmaps"), "shop", object),
+        target_uid: crate::objects::Uid::new(uid),
         content,
         exempts: Vec::new(),
         version: 5,

@@ -1,21 +1,22 @@
-//! The objects that end with the target and must come back.
+//! The objects that are deleted with the target and still exist.
 //!
-//! These are the target, its Terminating dependents, and the Terminating claims of the Pods that end
-//! with them or that the undo stops: without their Pods, these claims are deleted.
+//! These are the target, its Terminating dependents, and the Terminating claims of the Pods that
+//! are deleted with them or that the undo stops: without their Pods, these claims are deleted.
 
 use std::collections::{HashMap, HashSet};
 
 use super::kinds::{is_recreated, is_workload};
-use super::read::Reading;
+use super::read::UndoReader;
 use super::record::{LostObject, SavedObject, is_of_others};
 use super::workloads::{controller_of, workload_of};
 use crate::command::diagnosis::why_irreversible;
 use crate::graph::Node;
 use crate::objects::{CLAIMS, Uid};
 
-/// The objects that are deleted with the target, as far as they exist.
+/// The objects that are deleted with the target and still exist, and their dependents. The content
+/// of a Namespace becomes Terminating later than the Namespace.
 #[derive(Default)]
-pub(super) struct DeletedObjects<'g> {
+pub(super) struct TerminatingObjects<'g> {
     /// Those to create again.
     pub(super) saved: Vec<Node<'g>>,
     /// The dependents that are not Terminating.
@@ -38,7 +39,7 @@ pub(super) struct LiveDependent<'g> {
     pub(super) is_recreated: bool,
 }
 
-impl<'g> DeletedObjects<'g> {
+impl<'g> TerminatingObjects<'g> {
     fn save(&mut self, node: Node<'g>) {
         if self.seen.insert(node.uid()) {
             self.saved.push(node);
@@ -67,79 +68,84 @@ impl<'g> DeletedObjects<'g> {
     }
 }
 
-impl<'i> Reading<'i> {
+impl<'i> UndoReader<'i> {
     /// The content of the Namespace, and the other dependents of the Namespace.
-    pub(super) fn content(&self) -> DeletedObjects<'i> {
+    pub(super) fn content(&self) -> TerminatingObjects<'i> {
         let graph = &self.inspection.graph;
         let content = graph.objects_in_namespace(self.target.id());
         let mut content: Vec<_> = content.filter_map(|id| graph.get(id)).collect();
         content.sort_by_key(|node| node.kind());
-        let mut deleted = DeletedObjects::default();
-        deleted.save(self.target);
+        let mut found = TerminatingObjects::default();
+        found.save(self.target);
         for node in content {
             if is_recreated(node.info(), node.name()) {
                 continue;
             }
             match why_irreversible(node.info()) {
-                Some(why) => deleted.lose(node, self.lost(node, why)),
-                None => deleted.save(node),
+                Some(why) => found.lose(node, self.lost(node, why)),
+                None => found.save(node),
             }
         }
         for node in self.dependents(self.target) {
             match node.is_terminating() {
-                _ if deleted.seen.contains(&node.uid()) => {}
-                true => deleted.lose(node, self.lost(node, "it is deleted as a dependent")),
-                false => deleted.keep(node, self.target, is_recreated(node.info(), node.name())),
+                _ if found.seen.contains(&node.uid()) => {}
+                true => found.lose(node, self.lost(node, "it is deleted as a dependent")),
+                false => found.keep(node, self.target, is_recreated(node.info(), node.name())),
             }
         }
-        deleted
+        found
     }
 
     /// All objects that end with another target. `known`: the objects in the file.
-    pub(super) fn deleted_with_target(&self, known: &[SavedObject]) -> DeletedObjects<'i> {
+    pub(super) fn terminating_with_target(&self, known: &[SavedObject]) -> TerminatingObjects<'i> {
         let graph = &self.inspection.graph;
         let is_token = |user: &Node<'_>| self.is_account() && user.info().resource == "secrets";
         let tokens = graph.users(self.target.id()).map(|user| user.node).filter(is_token);
         let detached =
             known.iter().filter(|one| one.stays).filter_map(|one| self.node(&one.object));
         let detached = detached.filter(|node| node.is_terminating());
-        let mut deleted = DeletedObjects::default();
-        std::iter::once(self.target).chain(tokens).chain(detached).for_each(|of| deleted.save(of));
+        let mut found = TerminatingObjects::default();
+        std::iter::once(self.target).chain(tokens).chain(detached).for_each(|of| found.save(of));
         let claims = self.terminating_claims();
         let mut next = 0;
         loop {
-            while let Some((owner, is_restored)) = deleted.owners.get(next).copied() {
+            while let Some((owner, is_restored)) = found.owners.get(next).copied() {
                 next += 1;
-                self.add_dependents(owner, is_restored, &mut deleted);
+                self.add_dependents(owner, is_restored, &mut found);
             }
-            let used = used_claims(&claims, &deleted.seen);
+            let used = used_claims(&claims, &found.seen);
             if used.is_empty() {
-                return deleted;
+                return found;
             }
-            used.into_iter().for_each(|claim| deleted.save(claim));
+            used.into_iter().for_each(|claim| found.save(claim));
         }
     }
 
-    fn add_dependents(&self, owner: Node<'i>, is_restored: bool, deleted: &mut DeletedObjects<'i>) {
+    fn add_dependents(
+        &self,
+        owner: Node<'i>,
+        is_restored: bool,
+        found: &mut TerminatingObjects<'i>,
+    ) {
         for node in self.dependents(owner) {
             let is_recreated =
                 is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
             if !node.is_terminating() {
                 if is_restored || !is_recreated {
-                    deleted.keep(node, owner, is_recreated);
+                    found.keep(node, owner, is_recreated);
                 }
                 continue;
             }
             let recreated = is_recreated.then_some("its controller creates it again");
             let Some(why) = why_irreversible(node.info()).or(recreated) else {
-                deleted.save(node);
+                found.save(node);
                 continue;
             };
-            if !deleted.seen.contains(&node.uid()) {
-                deleted.lose(node, self.lost(node, why));
+            if !found.seen.contains(&node.uid()) {
+                found.lose(node, self.lost(node, why));
                 // A new Pod has new ephemeral claims.
                 if node.info().group_resource() != ("", "pods") {
-                    deleted.owners.push((node, false));
+                    found.owners.push((node, false));
                 }
             }
         }

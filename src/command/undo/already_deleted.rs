@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::kinds::is_recreated;
 use super::manifest::{RESTORED_BY, RESTORED_FROM};
-use super::read::{Found, Reading};
+use super::read::{Found, UndoReader};
 use super::record::{LostObject, SavedObject, SavedVolume};
 use crate::cluster::list_all;
 use crate::command::CommandError;
@@ -21,7 +21,7 @@ use crate::objects::{CLAIMS, Kinds, ObjectRef, STATEFUL_SETS, claim_prefix};
 /// The limit of replicas of a StatefulSet whose claims are checked.
 const MAX_REPLICAS: u64 = 1_000;
 
-impl Reading<'_> {
+impl UndoReader<'_> {
     /// Adds the claims whose volumes were released by this deletion and keep their data, and removes
     /// them from the missing claims. Without these claims, a restored StatefulSet would begin with
     /// empty volumes.
@@ -104,8 +104,8 @@ impl Reading<'_> {
         let saved = found.objects.iter().map(|saved| saved.object.typed.as_str());
         let mut known: HashSet<String> = saved.map(str::to_owned).collect();
         let mut missing = Vec::new();
-        let ending = found.objects.iter().filter(|saved| !saved.stays);
-        for user in ending.filter_map(|saved| self.node(&saved.object)) {
+        let recreated = found.objects.iter().filter(|saved| !saved.stays);
+        for user in recreated.filter_map(|saved| self.node(&saved.object)) {
             let needed = user.uses().iter().filter(|edge| {
                 edge.strength == Strength::Needs && edge.qualifier == EdgeQualifier::None
             });
