@@ -153,7 +153,7 @@ fn a_guarded_finalizer_needs_the_approval_that_the_next_step_names() {
     let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
     let next = all[0]["next"].as_str().unwrap();
     let approve =
-        format!("done: kubectl belay approve {object} --reason \"…\", and then: kubectl ");
+        format!("resources: kubectl belay approve {object} --reason \"…\", and then: kubectl ");
     assert!(next.contains(&approve), "{next}");
     let patch = patch_of(next);
     let refused = plane.kubectl(&patch).unwrap().failure().unwrap();

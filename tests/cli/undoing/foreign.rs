@@ -78,7 +78,8 @@ fn h161_a_terminating_claim_in_another_namespace_neither_stops_nor_delays_an_und
         });
         belay(plane, &undo)
     });
-    let next = format!("it still exists; next: wait for its deletion, or add --ignore-namespace {ns}");
+    let next =
+        format!("it still exists; next: wait for its deletion, or add --ignore-namespace {ns}");
     assert!(undone.code == 1 && undone.stdout.contains(&next), "{undone:?}");
     assert_ne!(uid(&read(plane, "", &name)), uid(&old));
     assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 1);

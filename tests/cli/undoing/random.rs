@@ -201,12 +201,19 @@ fn end_waits(plane: &ControlPlane, ns: &str, file: &str) {
     let ended: HashSet<&str> = objects.map(|one| text(&one["object"]["uid"])).collect();
     for (name, object) in content(plane, ns).unwrap() {
         if ended.contains(uid(&object)) && has_finalizer(&object, KEPT) {
-            let finalizers = object["metadata"]["finalizers"].as_array().unwrap();
-            let others: Vec<_> = finalizers.iter().filter(|one| *one != KEPT).collect();
-            // It may end at the same time.
-            let _ended = plane.api().patch(&name, ns, &json!({"metadata": {"finalizers": others}}));
+            eventually("an object without the finalizer", LIMIT, || free_of_test(plane, ns, &name))
+                .unwrap();
         }
     }
+}
+
+/// Removes the finalizer of the tests. Controllers remove theirs at the same time, and the API server
+/// refuses to add them again.
+fn free_of_test(plane: &ControlPlane, ns: &str, name: &str) -> Result<()> {
+    let Some(object) = plane.api().get(name, ns)? else { return Ok(()) };
+    let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let others: Vec<_> = finalizers.filter(|one| *one != KEPT).collect();
+    plane.api().patch(name, ns, &json!({"metadata": {"finalizers": others}}))?.success().map(drop)
 }
 
 /// Undoes a deletion. The command is killed once after a random line, and continues. Returns the

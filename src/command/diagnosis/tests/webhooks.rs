@@ -53,7 +53,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     let there = of(&bare, &with(Webhook { name: "v.example.test".to_owned(), ..silent(None) }));
     assert_eq!(there.cause, Cause::Unknown, "{there:?}");
     assert!(
-        words(&there).contains("no problem is known of the webhook v.example.test"),
+        words(&there).contains("belay has found no problem with the webhook v.example.test"),
         "{there:?}"
     );
 }
