@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 
-use super::pair::{PairError, certificates};
+use super::certificate_and_key::{CertificateAndKeyError, certificates};
 use super::{CertError, CertificateAndKey, Serving};
 use crate::telemetry::Metrics;
 
@@ -108,8 +108,10 @@ impl PairFiles {
         let pair =
             CertificateAndKey::read(&contents.tls_cert, &contents.tls_key).map_err(|error| {
                 let (path, what, detail) = match error {
-                    PairError::Certificate(detail) => (&self.tls_cert, "certificate chain", detail),
-                    PairError::Key(detail) => (&self.tls_key, "private key", detail),
+                    CertificateAndKeyError::Certificate(detail) => {
+                        (&self.tls_cert, "certificate chain", detail)
+                    }
+                    CertificateAndKeyError::Key(detail) => (&self.tls_key, "private key", detail),
                 };
                 CertError::Content { path: path.clone(), what, detail }
             })?;

@@ -1,15 +1,17 @@
 //! Certificates: creates them, reads them from files or a Secret, and replaces them at runtime
 //! when those change. `cluster::certificates::rotation` rotates those in a Secret.
 
+mod certificate_and_key;
 mod files;
 mod make;
-mod pair;
 mod serving;
 mod verifier;
 
+pub use certificate_and_key::{
+    CertificateAndKey, CertificateAndKeyError, certificates, expiry, pem, provider,
+};
 pub use files::{CertificateFiles, Contents, PairFiles, UnreadFile, watch};
 pub use make::{CertificatePaths, MAX_DAYS, NewCertificate, make, make_pair};
-pub use pair::{CertificateAndKey, PairError, certificates, expiry, pem, provider};
 pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{NamedGroup, ServerConfig};
 
-use super::pair::provider;
+use super::certificate_and_key::provider;
 use super::verifier::ClientAuthorities;
 use super::{CertError, CertificateAndKey};
 use crate::telemetry::Metrics;

@@ -7,18 +7,15 @@ use super::situation::is_default_object;
 use super::{HoldChange, HoldPosition, Review, Situation, Verdict};
 use crate::objects::{CRDS, Kinds, Object, is_hold, text_enum};
 use crate::policy::AppliedPolicy;
-use crate::policy::api::Action;
 
 pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.object else { return Verdict::allow(review.target()) };
     let target = JudgedObject::of_review(situation, review, object);
     let mut verdict = Verdict::allow(target.object_ref());
-    let wants = |applied: &AppliedPolicy<'_>| {
-        applied.action == Action::Deny && applied.policy.places_hold()
-    };
     if object.is_held()
         || is_hold_unsafe(target.facts.group, target.facts.resource, object)
-        || !situation.policies_of(target.facts).iter().any(wants)
+        // Also if it is uncertain that the policy applies: the leader removes an unwanted hold.
+        || !situation.policies_of(target.facts).iter().any(AppliedPolicy::wants_hold)
     {
         return verdict;
     }

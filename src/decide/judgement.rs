@@ -81,7 +81,7 @@ impl<'a> Judgement<'a> {
         let ignores_labels = self.ignores_labels(item);
         let is_left_to_collector = self.is_left_to_collector(item);
         applied.retain(|AppliedPolicy { policy, .. }| {
-            policy.binds(user.person())
+            policy.binds(user)
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
                 && !(is_left_to_collector && policy.always_binds_collector())
         });
@@ -150,7 +150,7 @@ impl<'a> Judgement<'a> {
         };
         for policy in policies.iter() {
             let ignored = evicts_pod && is_ignored(policy);
-            if policy.binds(self.review.user.person()) && !ignored && which(policy) {
+            if policy.binds(&self.review.user) && !ignored && which(policy) {
                 let action = if paused { Action::Audit } else { policy.strictest_action() };
                 let applied = AppliedPolicy { policy, action, certain: true };
                 self.add_finding(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
@@ -220,7 +220,7 @@ impl<'a> Judgement<'a> {
         causes: (Vec<Cause>, usize),
     ) {
         let policy = applied.policy;
-        if policy.exempts(self.review.user.person()) {
+        if policy.exempts(&self.review.user) {
             if applied.action != Action::Deny {
                 return;
             }

@@ -66,9 +66,7 @@ pub(crate) use render::{
     remedies, sentence,
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};
-pub use review::{
-    AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails,
-};
+pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};
 pub(crate) use situation::is_default_object;
 pub use situation::{LiveRead, LiveReads, ObjectSource, Situation};
 pub use status_causes::{StatusCause, denial};

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::objects::{Object, ObjectRef, Text, is_hold, is_namespace, text_enum};
-use crate::policy::Person;
+use crate::policy::Requester;
 
 text_enum! {
     /// The admission phase.
@@ -50,38 +50,6 @@ pub struct Resource<'a> {
     pub resource: Text<'a>,
     /// The subresource, for example `status`; empty for the object itself.
     pub subresource: Text<'a>,
-}
-
-/// The user of the request.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Requester<'a> {
-    /// The authenticated user name.
-    pub name: Text<'a>,
-    /// The authenticated groups.
-    pub groups: Vec<Text<'a>>,
-}
-
-impl Requester<'_> {
-    /// The user as policies match it.
-    pub fn person(&self) -> Person<'_> {
-        Person { name: &self.name, groups: &self.groups }
-    }
-
-    /// The class of the user for metrics: user names are never labels.
-    pub fn class(&self) -> &'static str {
-        let name = self.name.as_str();
-        if name.starts_with("system:serviceaccount:kube-system:") {
-            "controller"
-        } else if name.starts_with("system:serviceaccount:") {
-            "serviceaccount"
-        } else if name.starts_with("system:node:") {
-            "node"
-        } else if name.starts_with("system:") {
-            "system"
-        } else {
-            "user"
-        }
-    }
 }
 
 /// The options of a DELETE that change what it does to dependents.

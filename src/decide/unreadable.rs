@@ -111,7 +111,8 @@ fn deny_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{DeleteOptions, Operation, Requester, Resource, ReviewDetails, message};
+    use crate::decide::{DeleteOptions, Operation, Resource, ReviewDetails, message};
+    use crate::policy::Requester;
 
     fn review(phase: AdmissionPhase, subresource: &'static str) -> Review<'static> {
         Review {

@@ -146,73 +146,132 @@ fn judge_owner_changes<'a>(
     let before = target.owners(&situation);
     let after = JudgedObject::of_review(&situation, review, new).owners(&situation);
     situation.work.charge(before.len() + after.len());
-    // A reference that is changed to an unserved version names the same owner, but the
-    // garbage collector can't find it.
-    let resolves = |owner_ref: &&OwnerRef<'_>| {
-        let state = owner_state(&situation, target.facts.namespace, owner_ref);
-        !matches!(state, OwnerState::Unresolved)
-    };
-    let unchanged: KeyedSet<_> = after.iter().map(|c| (owner_identity(c), c.version)).collect();
-    let resolvable: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
-    let old_owners: KeyedSet<_> = before.iter().map(owner_identity).collect();
-    let remains = |owner_ref: &OwnerRef<'_>| {
-        resolvable.contains(&owner_identity(owner_ref))
-            || unchanged.contains(&(owner_identity(owner_ref), owner_ref.version))
-    };
-    let removed: Vec<_> = before.iter().filter(|owner_ref| !remains(owner_ref)).collect();
-    let added = after.iter().filter(|owner_ref| !old_owners.contains(&owner_identity(owner_ref)));
-    let added: Vec<_> = added.copied().collect();
-    // If an added reference has no owner, the garbage collector removes all references with
-    // its uid, also a reference to an existing owner.
-    let added_uids: KeyedSet<_> = added.iter().map(|owner_ref| owner_ref.uid).collect();
-    let repeated = before.iter().filter(|c| remains(c) && added_uids.contains(&c.uid));
-    let repeated: Vec<_> = repeated.collect();
-    let state_of =
-        |owner_ref: &OwnerRef<'_>| owner_state(&situation, target.facts.namespace, owner_ref);
-    let keeping =
-        after.iter().filter(|owner_ref| matches!(state_of(owner_ref), OwnerState::Solid(_)));
-    let keeping: Vec<_> = keeping.collect();
-    let is_kept = !keeping.is_empty();
+    let changes = OwnerChanges::between(&situation, target.facts.namespace, before, after);
     // The StatefulSet controller replaces a StatefulSet by a Pod as the owner of a
     // PersistentVolumeClaim. For other objects, a user may have added the remaining owner so
     // that a controller removes the protected one.
     let may_replace = by_collector || (by_control_plane && is_persistent_volume_claim(target));
-    if !is_kept || !may_replace {
-        let lost = removed.iter().chain(&repeated);
-        let unread = lost.filter(|owner_ref| matches!(state_of(owner_ref), OwnerState::Unresolved));
-        let unread: Vec<_> =
-            unread.filter_map(|owner_ref| unread_owner(&situation, owner_ref)).collect();
-        if unread.len() > MAX_OWNERS_READ {
-            judge_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
-        } else {
-            judgement.require_reads_for_any_action(unread);
-        }
-        let still_kept =
-            keeping.iter().any(|owner_ref| old_owners.contains(&owner_identity(owner_ref)));
-        for owner_ref in &removed {
-            judge_owner_removal(judgement, target, (applied, still_kept), owner_ref, Cause::Owner);
-        }
-        for owner_ref in &repeated {
-            let cause = Cause::RepeatedUid;
-            judge_owner_removal(judgement, target, (applied, still_kept), owner_ref, cause);
+    if !changes.has_solid_owner || !may_replace {
+        judge_lost_owners(judgement, target, applied, &changes);
+    }
+    judge_owners_after_update(judgement, target, applied, &changes);
+}
+
+/// How an update changes the owner references of an object.
+struct OwnerChanges<'a> {
+    /// The references after the update.
+    after: Vec<OwnerRef<'a>>,
+    /// The new references.
+    added: Vec<OwnerRef<'a>>,
+    /// The removed references, and those whose owner the garbage collector can't find any longer.
+    removed: Vec<OwnerRef<'a>>,
+    /// The remaining references with the uid of an added one. If an added reference has no owner,
+    /// the garbage collector removes all references with its uid, also a reference to an existing
+    /// owner.
+    repeated: Vec<OwnerRef<'a>>,
+    /// Whether a solid owner keeps the object after the update.
+    has_solid_owner: bool,
+    /// Whether one of the solid owners was an owner before the update.
+    has_old_solid_owner: bool,
+}
+
+impl<'a> OwnerChanges<'a> {
+    fn between(
+        situation: &Situation<'_>,
+        namespace: &str,
+        before: Vec<OwnerRef<'a>>,
+        after: Vec<OwnerRef<'a>>,
+    ) -> Self {
+        let state_of = |owner_ref: &OwnerRef<'_>| owner_state(situation, namespace, owner_ref);
+        // A reference that is changed to an unserved version names the same owner, but the
+        // garbage collector can't find it.
+        let resolves = |of: &&OwnerRef<'_>| !matches!(state_of(of), OwnerState::Unresolved);
+        let versions: KeyedSet<_> =
+            after.iter().map(|owner_ref| (owner_identity(owner_ref), owner_ref.version)).collect();
+        let resolvable: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
+        let old_owners: KeyedSet<_> = before.iter().map(owner_identity).collect();
+        let (remaining, removed): (Vec<_>, Vec<_>) = before.into_iter().partition(|owner_ref| {
+            resolvable.contains(&owner_identity(owner_ref))
+                || versions.contains(&(owner_identity(owner_ref), owner_ref.version))
+        });
+        let is_old = |owner_ref: &OwnerRef<'_>| old_owners.contains(&owner_identity(owner_ref));
+        let added: Vec<_> = after.iter().filter(|owner_ref| !is_old(owner_ref)).copied().collect();
+        let added_uids: KeyedSet<_> = added.iter().map(|owner_ref| owner_ref.uid).collect();
+        let repeated = remaining.into_iter().filter(|of| added_uids.contains(&of.uid)).collect();
+        let mut solid = after.iter().filter(|of| matches!(state_of(of), OwnerState::Solid(_)));
+        Self {
+            has_solid_owner: solid.clone().next().is_some(),
+            has_old_solid_owner: solid.any(is_old),
+            added,
+            removed,
+            repeated,
+            after,
         }
     }
+
+    /// The references that the object loses, also if the garbage collector removes them.
+    fn lost(&self) -> impl Iterator<Item = &OwnerRef<'a>> {
+        self.removed.iter().chain(&self.repeated)
+    }
+}
+
+/// Checks that the object loses no protected owner.
+fn judge_lost_owners<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &JudgedObject<'a>,
+    applied: &[AppliedPolicy<'a>],
+    changes: &OwnerChanges<'a>,
+) {
+    let situation = judgement.situation;
+    let is_unresolved = |owner_ref: &&OwnerRef<'_>| {
+        let state = owner_state(&situation, target.facts.namespace, owner_ref);
+        matches!(state, OwnerState::Unresolved)
+    };
+    let unresolved = changes.lost().filter(is_unresolved);
+    let unread: Vec<_> =
+        unresolved.filter_map(|owner_ref| unread_owner(&situation, owner_ref)).collect();
+    if unread.len() > MAX_OWNERS_READ {
+        judge_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
+    } else {
+        judgement.require_reads_for_any_action(unread);
+    }
+    let context = (applied, changes.has_old_solid_owner);
+    for owner_ref in &changes.removed {
+        judge_owner_removal(judgement, target, context, owner_ref, Cause::Owner);
+    }
+    for owner_ref in &changes.repeated {
+        judge_owner_removal(judgement, target, context, owner_ref, Cause::RepeatedUid);
+    }
+}
+
+/// Checks that the remaining owners do not lead to a deletion that the policies deny.
+fn judge_owners_after_update<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &JudgedObject<'a>,
+    applied: &[AppliedPolicy<'a>],
+    changes: &OwnerChanges<'a>,
+) {
+    let situation = judgement.situation;
+    let OwnerChanges { after, added, has_solid_owner, .. } = changes;
+    let user = &judgement.review.user.name;
     // The garbage collector removes references that keep nothing.
-    let collects = added.is_empty() && by_control_plane;
-    let mut lost = removed.iter().chain(&repeated);
-    let loses_owner = lost.any(|owner_ref| !matches!(state_of(owner_ref), OwnerState::Absent));
-    if after.is_empty() || (added.is_empty() && !loses_owner) || (collects && is_kept) {
+    let is_cleanup = added.is_empty() && situation.policies.identities.is_control_plane(user);
+    let loses_owner = changes.lost().any(|owner_ref| {
+        let state = owner_state(&situation, target.facts.namespace, owner_ref);
+        !matches!(state, OwnerState::Absent)
+    });
+    if after.is_empty() || (added.is_empty() && !loses_owner) || (is_cleanup && *has_solid_owner) {
         return;
     }
     // The removed owner may have prevented the deletion of the object.
-    let new = if loses_owner { &after } else { &added };
+    let new = if loses_owner { after } else { added };
     let member = DeletionTarget::new(*target, Propagation::Background);
     let affected = AffectedObjects::with_dependents(&situation, &member);
     let widens =
-        !collects && widens_deletion(judgement, target, (applied, &affected), (new, &after));
+        !is_cleanup && widens_deletion(judgement, target, (applied, &affected), (new, after));
     if widens {
         judgement.deny_instead_of_hold();
-    } else if is_kept || target.is_terminating() {
+    } else if *has_solid_owner || target.is_terminating() {
         return;
     }
     // The garbage collector deletes an object whose owners are all absent or Terminating.
@@ -350,12 +409,12 @@ fn is_removed_by_retention_policy(
     }
 }
 
-/// Checks the removal of one owner reference. `still_kept` is whether another owner keeps the
+/// Checks the removal of one owner reference. `has_old_solid_owner`: whether another owner keeps the
 /// object and did so before. `cause` builds the cause of the denial from the owner.
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
-    (applied, still_kept): (&[AppliedPolicy<'a>], bool),
+    (applied, has_old_solid_owner): (&[AppliedPolicy<'a>], bool),
     owner_ref: &OwnerRef<'a>,
     cause: fn(ObjectName) -> Cause,
 ) {
@@ -379,7 +438,8 @@ fn judge_owner_removal<'a>(
         OwnerState::Absent => {
             let retained = by_control_plane
                 && is_removed_by_retention_policy(&situation, target, owner_ref, None);
-            let kind = owner_ref.kind.filter(|_| !still_kept && !by_collector && !retained);
+            let kind =
+                owner_ref.kind.filter(|_| !has_old_solid_owner && !by_collector && !retained);
             if let Some(kind) = kind {
                 let info = situation.graph.kinds.info(kind);
                 let object = ObjectRef::of_kind(info, owner_ref.namespace, owner_ref.name);

@@ -31,14 +31,12 @@ mod model;
 mod tests;
 
 pub use count::{
-    MAX_READ_ROUNDS, PASS_STEPS, ReleaseReason, UnknownUse, UseCheck, check_use, release_policies,
-    without_hold,
+    MAX_READ_ROUNDS, PASS_STEPS, ReleaseReason, UnknownUse, UseCheck, check_use,
+    longest_settle_seconds, release_policies, without_hold,
 };
 pub use forecast::{HoldForecast, forecast};
 pub use patch::TOKEN;
 pub use patch::{HoldRemoval, TargetState, TokenWrite};
-pub use plan::{
-    HoldPlan, HoldWant, hold_want, plan, plan_patch, policies_wanting_hold, wants_hold,
-};
+pub use plan::{HoldPlan, HoldWant, hold_want, plan, plan_patch, policies_wanting_hold};
 pub use protocol::{Input, Output, ReleaseEnd, ReleaseTiming, RequestResult, WaitReason};
 pub use release::Release;

@@ -11,7 +11,6 @@ use crate::decide::{
 };
 use crate::objects::operations::{add, remove, replace, test};
 use crate::objects::{HOLD, HoldEntry, Object};
-use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 
 /// What to do with the hold of an object.
@@ -89,7 +88,7 @@ pub fn hold_want(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> HoldWant 
         return HoldWant::No;
     }
     let applied = situation.policies_of(facts);
-    let mut wanting = applied.iter().filter(|applied| wants_hold(applied));
+    let mut wanting = applied.iter().filter(|applied| applied.wants_hold());
     match (wanting.clone().next(), wanting.any(|applied| applied.certain)) {
         (None, _) => HoldWant::No,
         (Some(_), false) => HoldWant::Unknown,
@@ -97,14 +96,9 @@ pub fn hold_want(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> HoldWant 
     }
 }
 
-/// Whether a policy that applies to an object wants the hold on it.
-pub fn wants_hold(applied: &AppliedPolicy<'_>) -> bool {
-    applied.action == Action::Deny && applied.policy.places_hold()
-}
-
 /// The policies that certainly want the hold on an object.
 pub fn policies_wanting_hold(applied: &[AppliedPolicy<'_>]) -> Vec<PolicySource> {
-    let wanting = applied.iter().filter(|applied| applied.certain && wants_hold(applied));
+    let wanting = applied.iter().filter(|applied| applied.certain && applied.wants_hold());
     wanting.map(|applied| applied.policy.source.clone()).collect()
 }
 

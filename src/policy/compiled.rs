@@ -8,7 +8,7 @@ use super::api::{
 };
 use super::facts::{NamespaceLabels, ObjectFacts};
 use super::finalizer_guard::FinalizerGuard;
-use super::identities::{Person, collectors, includes};
+use super::identities::{Requester, collectors, includes};
 use super::selectors::{LabelRequirements, MatchResult, Matcher, UserMatcher};
 use crate::objects::{PROTECT_LABEL, Text};
 
@@ -233,13 +233,13 @@ impl Policy {
     }
 
     /// Whether the policy binds a user.
-    pub fn binds(&self, person: Person<'_>) -> bool {
-        self.subjects.is_empty() || includes(&self.subjects, person)
+    pub fn binds(&self, user: &Requester<'_>) -> bool {
+        self.subjects.is_empty() || includes(&self.subjects, user)
     }
 
     /// Whether the policy exempts a user. belay records exemptions.
-    pub fn exempts(&self, person: Person<'_>) -> bool {
-        includes(&self.exempt, person)
+    pub fn exempts(&self, user: &Requester<'_>) -> bool {
+        includes(&self.exempt, user)
     }
 
     /// Whether it may deny a DELETE by the garbage collector under any of its names.
@@ -255,9 +255,9 @@ impl Policy {
 
     /// Whether it binds a user, by name and groups, and does not exempt the user.
     fn refuses(&self, (name, groups): (&str, &[&str])) -> bool {
-        let groups: Vec<Text<'_>> = groups.iter().map(|group| Text::from(*group)).collect();
-        let person = Person { name, groups: &groups };
-        self.binds(person) && !self.exempts(person)
+        let groups = groups.iter().map(|group| Text::from(*group)).collect();
+        let user = Requester { name: name.into(), groups };
+        self.binds(&user) && !self.exempts(&user)
     }
 
     /// Whether an entry of `targets` matches an object and no entry of `exclude` does.

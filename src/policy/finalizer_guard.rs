@@ -1,7 +1,7 @@
 //! The mode `fromStripping`: decides who may remove which finalizers.
 
 use super::api::{FromStripping, Subject};
-use super::identities::{Identities, Person, account, includes};
+use super::identities::{Identities, Requester, account, includes};
 use super::selectors::Glob;
 use crate::objects::{FOREGROUND, ORPHAN};
 
@@ -20,9 +20,9 @@ impl FinalizerGuard {
         }
     }
 
-    /// Whether it denies that this person removes this finalizer.
-    pub fn denies(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
-        self.guards(finalizer) && !self.may_remove(person, finalizer, identities)
+    /// Whether it denies that this user removes this finalizer.
+    pub fn denies(&self, user: &Requester<'_>, finalizer: &str, identities: &Identities) -> bool {
+        self.guards(finalizer) && !self.may_remove(user, finalizer, identities)
     }
 
     /// Whether this finalizer is guarded.
@@ -30,21 +30,21 @@ impl FinalizerGuard {
         self.finalizers.iter().any(|glob| glob.matches(finalizer))
     }
 
-    /// Whether this person may remove the finalizer. The control plane may always remove
+    /// Whether this user may remove the finalizer. The control plane may always remove
     /// Kubernetes' own finalizers, so that every cascade can complete.
-    fn may_remove(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
+    fn may_remove(&self, user: &Requester<'_>, finalizer: &str, identities: &Identities) -> bool {
         let of_kubernetes = is_of_kubernetes(finalizer);
-        if of_kubernetes && identities.is_control_plane(person.name) {
+        if of_kubernetes && identities.is_control_plane(&user.name) {
             return true;
         }
         if !self.removers.is_empty() {
-            return includes(&self.removers, person);
+            return includes(&self.removers, user);
         }
         // Editors of a namespace can create tokens of its service accounts. If only the control
         // plane removes a finalizer, no other service account needs this right.
-        let has_account = account(person.name).is_some();
-        let is_system = person.name.starts_with("system:")
-            && !NO_REMOVERS.iter().any(|prefix| person.name.starts_with(prefix));
+        let has_account = account(&user.name).is_some();
+        let is_system = user.name.starts_with("system:")
+            && !NO_REMOVERS.iter().any(|prefix| user.name.starts_with(prefix));
         is_system && !(has_account && IN_TREE.contains(&finalizer))
     }
 }
@@ -87,8 +87,9 @@ mod tests {
     fn h118_service_accounts_of_editors_remove_no_finalizer_of_kubernetes() {
         let guard = FinalizerGuard { finalizers: vec![Glob::new("*")], removers: Vec::new() };
         let identities = Identities::default();
-        let may = |name, finalizer| {
-            guard.may_remove(Person { name, groups: &[] }, finalizer, &identities)
+        let may = |name: &str, finalizer| {
+            let user = Requester { name: name.into(), groups: Vec::new() };
+            guard.may_remove(&user, finalizer, &identities)
         };
         for finalizer in ["scheduling.k8s.io/podgroup-protection", "kubernetes.io/pv-protection"] {
             assert!(!may("system:serviceaccount:shop:build", finalizer), "{finalizer}");

@@ -13,20 +13,38 @@ const GARBAGE_COLLECTOR: &str = "generic-garbage-collector";
 const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 
 /// The user of a request: the name and the groups from authentication.
-#[derive(Debug, Clone, Copy)]
-pub struct Person<'a> {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Requester<'a> {
     /// The name.
-    pub name: &'a str,
+    pub name: Text<'a>,
     /// The groups.
-    pub groups: &'a [Text<'a>],
+    pub groups: Vec<Text<'a>>,
 }
 
-/// Whether one of these subjects is this person.
-pub fn includes(subjects: &[Subject], person: Person<'_>) -> bool {
+impl Requester<'_> {
+    /// The class of the user for metrics: user names are never labels.
+    pub fn class(&self) -> &'static str {
+        let name = self.name.as_str();
+        if name.starts_with("system:serviceaccount:kube-system:") {
+            "controller"
+        } else if name.starts_with("system:serviceaccount:") {
+            "serviceaccount"
+        } else if name.starts_with("system:node:") {
+            "node"
+        } else if name.starts_with("system:") {
+            "system"
+        } else {
+            "user"
+        }
+    }
+}
+
+/// Whether one of these subjects is this user.
+pub fn includes(subjects: &[Subject], user: &Requester<'_>) -> bool {
     subjects.iter().any(|subject| match subject.kind {
-        SubjectKind::User => subject.name == person.name,
-        SubjectKind::Group => person.groups.iter().any(|g| *g == subject.name.as_str()),
-        SubjectKind::ServiceAccount => account(person.name).is_some_and(|(ns, name)| {
+        SubjectKind::User => user.name == subject.name.as_str(),
+        SubjectKind::Group => user.groups.iter().any(|g| *g == subject.name.as_str()),
+        SubjectKind::ServiceAccount => account(&user.name).is_some_and(|(ns, name)| {
             subject.namespace.as_deref() == Some(ns) && subject.name == name
         }),
     })

@@ -64,6 +64,13 @@ pub struct AppliedPolicy<'p> {
     pub certain: bool,
 }
 
+impl AppliedPolicy<'_> {
+    /// Whether the policy wants the hold on the object.
+    pub fn wants_hold(&self) -> bool {
+        self.action == Action::Deny && self.policy.places_hold()
+    }
+}
+
 impl PolicySet {
     /// These policies, and those of the label.
     pub fn new(policies: Vec<Policy>, catalogue: &Catalogue) -> Self {

@@ -17,10 +17,10 @@ use super::verdict_log::{ReviewSummary, record_verdict};
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
-    AdmissionPhase, FailurePolicy, Operation, Recordable, Requester, decide_paused,
-    decide_unreadable,
+    AdmissionPhase, FailurePolicy, Operation, Recordable, decide_paused, decide_unreadable,
 };
 use crate::objects::{one_line, one_line_name};
+use crate::policy::Requester;
 use crate::telemetry::LineLimit;
 
 /// Routes for both phases. actix would match paths with a secret by regular expressions, which take

@@ -8,10 +8,9 @@ use std::borrow::Cow;
 
 use super::body::HttpRejection;
 use super::list_limits::{self, CountedObject, MAX_TEXT_BYTES};
-use crate::decide::{
-    AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails,
-};
+use crate::decide::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};
 use crate::objects::{Metadata, Object, ObjectRef, Text, one_line};
+use crate::policy::Requester;
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";

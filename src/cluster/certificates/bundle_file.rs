@@ -22,7 +22,7 @@ pub async fn publish_bundle_file(context: &Context, path: &Path) {
                 tracing::error!(
                     path = %path.display(),
                     %error,
-                    "the authorities for the webhook configurations cannot be read; the last ones \
+                    "the CAs for the webhook configurations cannot be read; the last ones \
                      stay in use; put PEM certificates there, or omit the option if another \
                      controller fills in caBundle"
                 );
@@ -45,11 +45,11 @@ enum BundleError {
 
 fn read(path: &Path) -> Result<String, BundleError> {
     let bytes = std::fs::read(path)?;
-    let authorities = content::parse_ca_certificates(&bytes);
-    if authorities.is_empty() {
+    let cas = content::parse_ca_certificates(&bytes);
+    if cas.is_empty() {
         return Err(BundleError::NoCertificate);
     }
-    Ok(content::bundle(&authorities))
+    Ok(content::bundle(&cas))
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     use crate::certs;
 
     #[test]
-    fn authorities_are_read_from_a_file_and_nothing_else_is() {
+    fn cas_are_read_from_a_file_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.crt");
         assert!(read(&path).unwrap_err().to_string().contains("No such file"));

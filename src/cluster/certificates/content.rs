@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::rotation::{CaCertificate, Content, Next, Pair};
+use super::rotation::{CaCertificate, CertificateInfo, Content, Next};
 use crate::certs::{self, CertError, NewCertificate};
 use crate::cluster::secret::{self, MADE_BY, REQUESTED, has_annotation, is_own};
 
@@ -18,17 +18,17 @@ const OLD: &str = "old-ca.crt";
 pub fn read(secret: Option<&Secret>, names: &[String]) -> Content {
     let Some(secret) = secret else { return Content::default() };
     let [certificate, key, ca] = CURRENT.map(|key| bytes(secret, key));
-    let authorities = parse_ca_certificates(ca);
+    let cas = parse_ca_certificates(ca);
     let old = self::parse_ca_certificates(bytes(secret, OLD));
     // The chart may have created an empty Secret for belay.
     let empty = certificate.is_empty() && key.is_empty() && ca.is_empty();
     Content {
         foreign: !empty && !is_own(&secret.metadata),
         requested: has_annotation(&secret.metadata, REQUESTED),
-        current: pair(certificate, key, &authorities, names),
+        current: certificate_info(certificate, key, &cas, names),
         // Each CA certificate appears once.
-        old: old.difference(&authorities).cloned().collect(),
-        authorities,
+        old: old.difference(&cas).cloned().collect(),
+        cas,
         next: next(secret, names),
     }
 }
@@ -38,9 +38,9 @@ fn next(secret: &Secret, names: &[String]) -> Next {
     if certificate.is_empty() && key.is_empty() && ca.is_empty() {
         return Next::Nothing;
     }
-    let authorities = parse_ca_certificates(ca);
-    match pair(certificate, key, &authorities, names) {
-        Some(pair) => Next::Usable(pair, authorities),
+    let cas = parse_ca_certificates(ca);
+    match certificate_info(certificate, key, &cas, names) {
+        Some(info) => Next::Usable(info, cas),
         None => Next::Unusable,
     }
 }
@@ -63,25 +63,24 @@ pub fn parse_ca_certificates(pem: &[u8]) -> BTreeSet<CaCertificate> {
 
 /// The order is fixed, so that the same CA certificates always give the same text and the
 /// webhook configurations are not written again.
-pub fn bundle(authorities: &BTreeSet<CaCertificate>) -> String {
-    authorities.iter().map(|authority| certs::pem(authority)).collect()
+pub fn bundle(cas: &BTreeSet<CaCertificate>) -> String {
+    cas.iter().map(|ca| certs::pem(ca)).collect()
 }
 
 /// Reads a certificate and key that clients which trust these CA certificates accept.
-fn pair(
+fn certificate_info(
     certificate: &[u8],
     key: &[u8],
-    authorities: &BTreeSet<CaCertificate>,
+    cas: &BTreeSet<CaCertificate>,
     names: &[String],
-) -> Option<Pair> {
+) -> Option<CertificateInfo> {
     let read = certs::CertificateAndKey::read(certificate, key).ok()?;
-    let authorities: Vec<_> =
-        authorities.iter().map(|authority| authority.as_slice().into()).collect();
-    let expiries = authorities.iter().map(certs::expiry).collect::<Option<Vec<_>>>()?;
+    let cas: Vec<_> = cas.iter().map(|ca| ca.as_slice().into()).collect();
+    let expiries = cas.iter().map(certs::expiry).collect::<Option<Vec<_>>>()?;
     // The validity period is checked elsewhere.
-    let convinced = |name: &&String| read.is_trusted_by(&authorities, name, read.begins);
+    let convinced = |name: &&String| read.is_trusted_by(&cas, name, read.begins);
     let count = names.iter().filter(convinced).count();
-    (count > 0).then(|| Pair {
+    (count > 0).then(|| CertificateInfo {
         expires: expiries.into_iter().fold(read.expires, i64::min),
         begins: read.begins,
         every_name: count == names.len(),
@@ -94,9 +93,9 @@ fn pair(
 pub fn generate(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
     let fresh = certs::make(names, days)?;
     let NewCertificate { ca_cert, tls_cert, tls_key } = &fresh;
-    let authorities = parse_ca_certificates(ca_cert.as_bytes());
-    match pair(tls_cert.as_bytes(), tls_key.as_bytes(), &authorities, names) {
-        Some(pair) if pair.every_name => Ok(fresh),
+    let cas = parse_ca_certificates(ca_cert.as_bytes());
+    match certificate_info(tls_cert.as_bytes(), tls_key.as_bytes(), &cas, names) {
+        Some(info) if info.every_name => Ok(fresh),
         _ => Err(CertError::Unaccepted(names.join(", "))),
     }
 }
@@ -158,11 +157,11 @@ fn set_key_pair(
     }
 }
 
-fn set_old_cas(data: &mut BTreeMap<String, ByteString>, authorities: &BTreeSet<CaCertificate>) {
-    if authorities.is_empty() {
+fn set_old_cas(data: &mut BTreeMap<String, ByteString>, cas: &BTreeSet<CaCertificate>) {
+    if cas.is_empty() {
         data.remove(OLD);
     } else {
-        data.insert(OLD.to_owned(), ByteString(bundle(authorities).into_bytes()));
+        data.insert(OLD.to_owned(), ByteString(bundle(cas).into_bytes()));
     }
 }
 
@@ -206,12 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_leaves_one_pair_and_one_authority() {
+    fn a_rotation_leaves_one_certificate_and_one_ca() {
         let mut secret = made();
         let first = content(&secret);
         let serial = |content: &Content| content.current.as_ref().unwrap().serial.clone();
         assert!(!first.foreign && first.current.as_ref().unwrap().every_name);
-        assert_eq!((first.authorities.len(), first.old.len()), (1, 0));
+        assert_eq!((first.cas.len(), first.old.len()), (1, 0));
         let due = first.current.as_ref().unwrap().due();
         assert_eq!(step(&first, &Observations::default(), now()), Step::Wait(Waiting::Due(due)));
 
@@ -227,17 +226,17 @@ mod tests {
         let promoted = content(&secret);
         assert_ne!(serial(&promoted), serial(&first));
         assert_eq!(promoted.next, Next::Nothing);
-        assert_eq!(promoted.old, first.authorities);
+        assert_eq!(promoted.old, first.cas);
         assert_eq!(bundle(&to_trust(&promoted)), bundle(&to_trust(&staged)));
 
         let dropped = content(&drop_old(secret));
-        assert_eq!(to_trust(&dropped), promoted.authorities);
-        assert!(to_trust(&dropped).is_disjoint(&first.authorities));
+        assert_eq!(to_trust(&dropped), promoted.cas);
+        assert!(to_trust(&dropped).is_disjoint(&first.cas));
     }
 
     /// No client asks for a name that ends with a dot, though one can be signed.
     #[test]
-    fn a_pair_that_will_not_do_is_not_used() {
+    fn an_unusable_certificate_is_not_used() {
         for names in [vec![], vec!["belay.belay.svc.".to_owned()], vec!["no name".to_owned()]] {
             assert!(super::generate(&names, 90).is_err(), "{names:?}");
         }
@@ -271,7 +270,7 @@ mod tests {
 
     /// A key of another certificate, a CA that did not sign, no data, other names.
     #[test]
-    fn what_no_client_would_accept_is_no_pair() {
+    fn a_certificate_that_no_client_accepts_is_not_used() {
         let good = made();
         let with = |key: &str, text: &str| {
             let mut secret = good.clone();
@@ -299,7 +298,7 @@ mod tests {
     fn a_new_start_trusts_on_what_may_still_be_served() {
         let (lost, none) = (content(&made()), BTreeSet::new());
         let again = content(&make(None, PLACE, generate(), &to_trust(&lost)));
-        assert_eq!(again.old, lost.authorities);
+        assert_eq!(again.old, lost.cas);
         assert_eq!(content(&make(None, PLACE, generate(), &none)).old, none);
     }
 }

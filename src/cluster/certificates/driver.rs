@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::replicas::Replicas;
 use super::rotation::{self, CaCertificate, Content, Observations, Step, Waiting};
 use super::{content, publish};
-use crate::certs::{CertError, CertificateAndKey, PairError, Serving};
+use crate::certs::{CertError, CertificateAndKey, CertificateAndKeyError, Serving};
 use crate::cluster::context::{Context, Registered};
 use crate::cluster::pace::jittered;
 use crate::cluster::secret::{self, Follower, IDLE};
@@ -181,7 +181,9 @@ impl Follower for Driver<'_> {
         let [certificate, key] = served;
         match CertificateAndKey::read(certificate, key) {
             Ok(pair) => self.serve(pair),
-            Err(PairError::Certificate(error) | PairError::Key(error)) => {
+            Err(
+                CertificateAndKeyError::Certificate(error) | CertificateAndKeyError::Key(error),
+            ) => {
                 self.context.metrics.certificate_failed();
                 tracing::error!(
                     error,

@@ -28,10 +28,10 @@ pub struct Content {
     /// Secret.
     pub requested: bool,
     /// The certificate to serve; `None` if clients would not accept it.
-    pub current: Option<Pair>,
+    pub current: Option<CertificateInfo>,
     /// The CA that signed the certificate, and the CA in the Secret if the certificate is
     /// unusable.
-    pub authorities: BTreeSet<CaCertificate>,
+    pub cas: BTreeSet<CaCertificate>,
     /// The next certificate.
     pub next: Next,
     /// The CAs of replaced certificates that a replica may still serve.
@@ -46,13 +46,13 @@ pub enum Next {
     Nothing,
     /// No client would accept it.
     Unusable,
-    /// The pair, and the CA that signed it.
-    Usable(Pair, BTreeSet<CaCertificate>),
+    /// The certificate, and the CA that signed it.
+    Usable(CertificateInfo, BTreeSet<CaCertificate>),
 }
 
-/// A certificate with its key that a client accepts for at least one of belay's names.
+/// A certificate that a client accepts for at least one of belay's names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificateInfo {
     /// The serial number of the certificate. Replicas report the certificate by it.
     pub serial: String,
     /// The start of its validity, in seconds since 1970.
@@ -63,7 +63,7 @@ pub struct Pair {
     pub every_name: bool,
 }
 
-impl Pair {
+impl CertificateInfo {
     /// The time at which a third of its life is left.
     pub fn due(&self) -> i64 {
         self.expires.saturating_sub(self.expires.saturating_sub(self.begins) / 3)
@@ -91,11 +91,11 @@ pub struct Observations {
 /// A step of the rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Create a pair and serve it at once, because there is no usable one.
+    /// Create a certificate and key and serve them at once, because there are no usable ones.
     Make,
-    /// Create the next pair.
+    /// Create the next certificate and key.
     Stage,
-    /// Serve the next pair. The CA of the replaced pair stays trusted.
+    /// Serve the next certificate. The CA of the replaced one stays trusted.
     Promote,
     /// Remove the old CA: no replica serves its certificate any more.
     Drop,
@@ -106,13 +106,13 @@ pub enum Step {
 /// The reason to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// The pair is fresh until this time.
+    /// The certificate is fresh until this time.
     Due(i64),
     /// The configurations do not contain both CA certificates yet.
     Configurations,
     /// The API server may not have reloaded the configurations yet. This time is left.
     Margin(Duration),
-    /// A live replica does not report yet that it serves the new pair.
+    /// A live replica does not report yet that it serves the new certificate.
     Replicas,
     /// Another program created the Secret, and no user has allowed belay to replace it.
     Permission,
@@ -123,7 +123,7 @@ pub fn step(content: &Content, seen: &Observations, now: i64) -> Step {
     if content.foreign && !content.requested {
         return Step::Wait(Waiting::Permission);
     }
-    let current = content.current.as_ref().filter(|pair| now < pair.expires);
+    let current = content.current.as_ref().filter(|current| now < current.expires);
     let Some(current) = current else {
         // Clients refuse the served certificate already, so the step can't make it worse.
         return match &content.next {
@@ -139,8 +139,8 @@ pub fn step(content: &Content, seen: &Observations, now: i64) -> Step {
         return if done { Step::Drop } else { Step::Wait(Waiting::Replicas) };
     }
     match &content.next {
-        Next::Usable(next, authorities) if next.is_fresh(now) => {
-            if !content.authorities.union(authorities).all(|one| seen.trusted.contains(one)) {
+        Next::Usable(next, cas) if next.is_fresh(now) => {
+            if !content.cas.union(cas).all(|one| seen.trusted.contains(one)) {
                 return Step::Wait(Waiting::Configurations);
             }
             match seen.margin.checked_sub(seen.trusted_for) {
@@ -156,10 +156,10 @@ pub fn step(content: &Content, seen: &Observations, now: i64) -> Step {
 
 /// The CA certificates that the API server must trust now.
 pub fn to_trust(content: &Content) -> BTreeSet<CaCertificate> {
-    let mut all = content.authorities.clone();
+    let mut all = content.cas.clone();
     all.extend(content.old.iter().cloned());
-    if let Next::Usable(_, authorities) = &content.next {
-        all.extend(authorities.iter().cloned());
+    if let Next::Usable(_, cas) = &content.next {
+        all.extend(cas.iter().cloned());
     }
     all
 }

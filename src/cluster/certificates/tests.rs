@@ -11,21 +11,21 @@ use super::rotation::*;
 const DAY: i64 = 86_400;
 const MARGIN: i64 = 5_000;
 
-/// The authority of pair `n`.
-fn authority(n: u32) -> BTreeSet<CaCertificate> {
+/// The CA of certificate `n`.
+fn ca(n: u32) -> BTreeSet<CaCertificate> {
     [n.to_be_bytes().to_vec()].into()
 }
 
-fn pair(n: u32) -> Pair {
-    Pair { serial: n.to_string(), begins: 0, expires: 90 * DAY, every_name: true }
+fn certificate(n: u32) -> CertificateInfo {
+    CertificateInfo { serial: n.to_string(), begins: 0, expires: 90 * DAY, every_name: true }
 }
 
 fn steady(n: u32) -> Content {
-    Content { current: Some(pair(n)), authorities: authority(n), ..Content::default() }
+    Content { current: Some(certificate(n)), cas: ca(n), ..Content::default() }
 }
 
 fn staged() -> Content {
-    Content { next: Next::Usable(pair(2), authority(2)), ..steady(1) }
+    Content { next: Next::Usable(certificate(2), ca(2)), ..steady(1) }
 }
 
 fn seen(trusted: BTreeSet<CaCertificate>, millis: u64) -> Observations {
@@ -43,15 +43,15 @@ fn a_rotation_begins_when_a_third_is_left_or_on_request() {
 }
 
 #[test]
-fn what_is_staged_waits_for_both_authorities_and_the_margin() {
-    let both = &authority(1) | &authority(2);
+fn what_is_staged_waits_for_both_cas_and_the_margin() {
+    let both = &ca(1) | &ca(2);
     for (trusted, millis, expected) in [
         (BTreeSet::new(), 9_000, Step::Wait(Waiting::Configurations)),
-        (authority(1), 9_000, Step::Wait(Waiting::Configurations)),
-        (authority(2), 9_000, Step::Wait(Waiting::Configurations)),
+        (ca(1), 9_000, Step::Wait(Waiting::Configurations)),
+        (ca(2), 9_000, Step::Wait(Waiting::Configurations)),
         (both.clone(), 4_000, Step::Wait(Waiting::Margin(Duration::from_secs(1)))),
         (both.clone(), 5_000, Step::Promote),
-        (&both | &authority(3), 5_000, Step::Promote),
+        (&both | &ca(3), 5_000, Step::Promote),
     ] {
         assert_eq!(step(&staged(), &seen(trusted.clone(), millis), DAY), expected, "{trusted:?}");
     }
@@ -59,7 +59,7 @@ fn what_is_staged_waits_for_both_authorities_and_the_margin() {
 
 #[test]
 fn what_is_old_is_trusted_until_every_replica_serves_the_new_one() {
-    let content = Content { old: authority(1), ..steady(2) };
+    let content = Content { old: ca(1), ..steady(2) };
     let after = |served: Option<&[&str]>| {
         let served = served.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
         step(&content, &Observations { served, ..Observations::default() }, DAY)
@@ -97,7 +97,7 @@ fn what_is_staged_and_no_good_is_staged_again() {
     let mut narrow = staged();
     let Next::Usable(next, _) = &mut narrow.next else { panic!("staged") };
     next.every_name = false;
-    let both = seen(&authority(1) | &authority(2), 9_000);
+    let both = seen(&ca(1) | &ca(2), 9_000);
     assert_eq!(step(&narrow, &both, DAY), Step::Stage);
     // It has waited so long that it is due itself.
     assert_eq!(step(&staged(), &both, 70 * DAY), Step::Stage);
@@ -120,7 +120,7 @@ struct World {
     now: i64,
     /// Every version of the Secret that there was, and since when.
     stored: Vec<(i64, Content)>,
-    pairs: u32,
+    certificates: u32,
     /// Which version each replica has seen last.
     views: [usize; 3],
     /// The serial number that each replica has reported.
@@ -151,12 +151,12 @@ impl World {
         Self {
             now: 0,
             stored: vec![(0, steady(0))],
-            pairs: 0,
+            certificates: 0,
             views: [0; 3],
             reports: ["0"; 3].map(str::to_owned),
             leader: 0,
             leads_since: 0,
-            registered: vec![(0, authority(0))],
+            registered: vec![(0, ca(0))],
         }
     }
 
@@ -208,19 +208,19 @@ impl World {
         };
         match step(&content, &seen, DAY) {
             Step::Stage => {
-                self.pairs += 1;
-                content.next = Next::Usable(pair(self.pairs), authority(self.pairs));
+                self.certificates += 1;
+                content.next = Next::Usable(certificate(self.certificates), ca(self.certificates));
                 content.requested = false;
             }
             Step::Promote => {
-                let Next::Usable(next, authorities) = std::mem::take(&mut content.next) else {
+                let Next::Usable(next, cas) = std::mem::take(&mut content.next) else {
                     panic!("nothing is staged")
                 };
-                content.old = std::mem::replace(&mut content.authorities, authorities);
+                content.old = std::mem::replace(&mut content.cas, cas);
                 content.current = Some(next);
             }
             Step::Drop => content.old.clear(),
-            Step::Make => panic!("there is a pair"),
+            Step::Make => panic!("there is a certificate"),
             Step::Wait(_) => return,
         }
         // The write is made on the version that the leader has seen.
@@ -237,7 +237,7 @@ impl World {
         let known = self.registered.iter().zip(replaced.chain([i64::MAX]));
         let known = known.filter(|(_, until)| self.now < until.saturating_add(MARGIN));
         let known: Vec<_> = known.map(|((_, bundle), _)| bundle).collect();
-        (0..3).all(|i| known.iter().all(|bundle| self.view(i).authorities.is_subset(bundle)))
+        (0..3).all(|i| known.iter().all(|bundle| self.view(i).cas.is_subset(bundle)))
     }
 }
 
@@ -287,7 +287,7 @@ proptest! {
     }
 }
 
-/// The property can fail: the new pair is served before the API servers have
+/// The property can fail: the new certificate is served before the API servers have
 /// heard of what signed it.
 #[test]
 fn without_the_margin_a_review_would_fail() {

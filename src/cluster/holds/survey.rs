@@ -6,7 +6,7 @@ use crate::cluster::feed::plan::{self, named};
 use crate::cluster::world::World;
 use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
-use crate::hold::{HoldWant, hold_want, policies_wanting_hold, wants_hold};
+use crate::hold::{HoldWant, hold_want, policies_wanting_hold};
 use crate::objects::{HOLD, KindId, Uid, in_turns, is_hold};
 use crate::policy::{ObjectFacts, PolicySource};
 
@@ -81,7 +81,7 @@ impl Survey {
             }
             for applied in applied {
                 if let (true, PolicySource::Policy(name)) =
-                    (wants_hold(&applied), &applied.policy.source)
+                    (applied.wants_hold(), &applied.policy.source)
                 {
                     let (done, total) = self.holding.entry(name.clone()).or_default();
                     *done += usize::from(held);

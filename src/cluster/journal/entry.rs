@@ -141,10 +141,11 @@ pub(in crate::cluster) fn to_the_second(time: Timestamp) -> Timestamp {
 pub(super) mod tests {
     use super::*;
     use crate::decide::{
-        AdmissionPhase, Cause, DeleteOptions, ObjectName, Operation, Requester, Resource,
-        ReviewDetails, decide_unreadable,
+        AdmissionPhase, Cause, DeleteOptions, ObjectName, Operation, Resource, ReviewDetails,
+        decide_unreadable,
     };
     use crate::objects::Object;
+    use crate::policy::Requester;
 
     fn review<'a>(object: Object<'a>, dry_run: bool) -> Review<'a> {
         Review {

@@ -36,7 +36,9 @@ use super::context::Context;
 use super::live::Reader;
 use super::world::{ObjectKey, WaitingObject, World};
 use crate::decide::{ObjectSource, Situation};
-use crate::hold::{ReleaseEnd, ReleaseReason, WaitReason, release_policies};
+use crate::hold::{
+    ReleaseEnd, ReleaseReason, WaitReason, longest_settle_seconds, release_policies,
+};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
@@ -313,7 +315,6 @@ pub fn settle(world: &World, (kind, namespace, name): &ObjectKey) -> Duration {
     // The policies that delay a release depend on neither time nor live reads.
     let situation = Situation::new(graph, policies, ObjectSource::Files, 0);
     let delaying = release_policies(&situation, ObjectFacts::of_node(node));
-    let seconds =
-        delaying.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
+    let seconds = longest_settle_seconds(&delaying);
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }

@@ -10,7 +10,7 @@ use crate::command::session::UserSession;
 use crate::command::target::situation;
 use crate::objects::{Object, ObjectRef, Text, is_hold};
 use crate::policy::api::Action;
-use crate::policy::{ObjectFacts, Person};
+use crate::policy::{ObjectFacts, Requester};
 
 /// The finalizers of an object whose removal by the user belay denies without an approval.
 pub async fn guarded_finalizers(
@@ -31,18 +31,18 @@ pub async fn guarded_finalizers(
     // Policies select objects by the labels of the Namespace. If the labels are unknown, a policy
     // may apply.
     let _ = snapshot.look_up_namespace(namespace).await;
-    let groups: Vec<Text<'_>> = session.me.groups.iter().map(|group| (&**group).into()).collect();
-    let person = Person { name: &session.me.name, groups: &groups };
+    let groups = session.me.groups.iter().map(|group| Text::from(&**group)).collect();
+    let user = Requester { name: session.me.name.as_str().into(), groups };
     let world = snapshot.context.world.read();
     let facts = ObjectFacts::of_object((group, resource), (namespace, name), &object);
     let mut applied = situation(&world).policies_of(facts);
     applied.retain(|applied| {
         let policy = applied.policy;
-        applied.action == Action::Deny && policy.binds(person) && !policy.exempts(person)
+        applied.action == Action::Deny && policy.binds(&user) && !policy.exempts(&user)
     });
     let guards = || applied.iter().flat_map(|applied| &applied.policy.modes.from_stripping);
     let is_guarded = |finalizer: &&str| {
-        guards().any(|guard| guard.denies(person, finalizer, &world.policies.identities))
+        guards().any(|guard| guard.denies(&user, finalizer, &world.policies.identities))
     };
     foreign().filter(is_guarded).map(str::to_owned).collect()
 }

@@ -16,7 +16,7 @@ use crate::graph::{
     Propagation, Requirement, Selector, SelectorEdge, Strength, UnresolvedUse, fates,
 };
 use crate::objects::{ApiError, Object, ObjectRef, Text};
-use crate::policy::{Approval, Approvals, Policy, PolicySet};
+use crate::policy::{Approval, Approvals, Policy, PolicySet, Requester};
 use crate::relations::Catalogue;
 
 /// The limit of the growth of steps when a list that clients write becomes twice as long.

@@ -8,6 +8,7 @@ use super::situation::{
 };
 use crate::decide::*;
 use crate::objects::Object;
+use crate::policy::Requester;
 
 /// The phase, operation, subresource, old object and new object of the request of a row.
 pub(super) fn request(

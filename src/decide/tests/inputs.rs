@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::decide::{DeleteOptions, Requester, Resource, Review, ReviewDetails, Situation};
+use crate::decide::{DeleteOptions, Resource, Review, ReviewDetails, Situation};
 use crate::objects::{Metadata, Object, OwnerReference};
-use crate::policy::Approval;
+use crate::policy::{Approval, Requester};
 
 /// The names of all fields of a type. If a field is missing, the code does not compile.
 macro_rules! fields {

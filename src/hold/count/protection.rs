@@ -37,6 +37,11 @@ pub fn release_policies<'p>(
     applied
 }
 
+/// The longest `settleSeconds` of these policies.
+pub fn longest_settle_seconds(applied: &[AppliedPolicy<'_>]) -> i64 {
+    applied.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default()
+}
+
 pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'p> {
     let applied = release_policies(situation, ObjectFacts::of_node(node));
     if applied.is_empty() {
@@ -57,7 +62,6 @@ pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'
         return Protection::Always;
     }
     let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());
-    let settle = applied.iter().map(|applied| applied.policy.settle_seconds).max();
-    let (modes, settle_seconds) = (modes.collect(), settle.unwrap_or_default());
-    Protection::WhileUsed(WhileUsed { modes, settle_seconds })
+    let settle_seconds = longest_settle_seconds(&applied);
+    Protection::WhileUsed(WhileUsed { modes: modes.collect(), settle_seconds })
 }

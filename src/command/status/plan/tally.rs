@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::command::status::report::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
 use crate::decide::{Situation, no_hold_reason};
-use crate::hold::{HoldPlan, HoldWant, hold_want, plan, wants_hold};
+use crate::hold::{HoldPlan, HoldWant, hold_want, plan};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource, WHY_NO_HOLD_WITH_SUBJECTS};
@@ -67,7 +67,7 @@ impl PlanCounts {
             kind.protected += 1;
             kind.held += usize::from(held);
             let gets_hold =
-                matches!(planned, HoldPlan::Add(_)) && applied.certain && wants_hold(applied);
+                matches!(planned, HoldPlan::Add(_)) && applied.certain && applied.wants_hold();
             kind.new_holds += usize::from(gets_hold);
             if !held {
                 let why = why_not_held(applied, resource, object);

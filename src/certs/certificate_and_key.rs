@@ -26,7 +26,7 @@ pub struct CertificateAndKey {
 
 /// The unusable part, and the reason. The reason never contains the text of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PairError {
+pub enum CertificateAndKeyError {
     /// The chain.
     Certificate(String),
     /// The key, or the key together with this chain.
@@ -35,28 +35,32 @@ pub enum PairError {
 
 impl CertificateAndKey {
     /// Parses both. rustls checks that the key belongs to the certificate.
-    pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
-        let chain = certificates(certificate).map_err(PairError::Certificate)?;
+    pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, CertificateAndKeyError> {
+        let chain = certificates(certificate).map_err(CertificateAndKeyError::Certificate)?;
         let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
         let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|error| {
-            PairError::Certificate(format!("its first certificate cannot be read ({error})"))
+            CertificateAndKeyError::Certificate(format!(
+                "its first certificate cannot be read ({error})"
+            ))
         })?;
         let serial = parsed.raw_serial_as_string().replace(':', "");
         let begins = parsed.validity().not_before.timestamp();
         let expires = parsed.validity().not_after.timestamp();
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| PairError::Key(e.to_string()))?;
-        let certified = CertifiedKey::from_der(chain, key, &provider())
-            .map_err(|e| PairError::Key(format!("it does not fit the certificate ({e})")))?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|e| CertificateAndKeyError::Key(e.to_string()))?;
+        let certified = CertifiedKey::from_der(chain, key, &provider()).map_err(|e| {
+            CertificateAndKeyError::Key(format!("it does not fit the certificate ({e})"))
+        })?;
         Ok(Self { certified, serial, begins, expires })
     }
 
     /// Whether a client that trusts only these CAs accepts the certificate for this name
     /// at this time (seconds since 1970).
-    pub fn is_trusted_by(&self, authorities: &[CertificateDer<'_>], name: &str, at: i64) -> bool {
+    pub fn is_trusted_by(&self, cas: &[CertificateDer<'_>], name: &str, at: i64) -> bool {
         let Some((leaf, intermediates)) = self.certified.cert.split_first() else { return false };
         let mut roots = RootCertStore::empty();
-        for authority in authorities {
-            if roots.add(authority.clone().into_owned()).is_err() {
+        for ca in cas {
+            if roots.add(ca.clone().into_owned()).is_err() {
                 return false;
             }
         }
@@ -110,26 +114,26 @@ mod tests {
     }
 
     #[test]
-    fn a_made_pair_convinces_who_trusts_its_authority_for_its_name_and_time() {
+    fn clients_that_trust_the_ca_accept_the_certificate_for_its_name_and_time() {
         let (made, other) = (make(&names(), 90).unwrap(), make(&names(), 90).unwrap());
-        let pair =
+        let read =
             CertificateAndKey::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes()).unwrap();
-        let authorities = |text: &str| certificates(text.as_bytes()).unwrap();
-        let own = authorities(&made.ca_cert);
+        let cas = |text: &str| certificates(text.as_bytes()).unwrap();
+        let own = cas(&made.ca_cert);
         let now = jiff::Timestamp::now().as_second();
-        assert!(pair.begins < now && now + 89 * 86_400 < pair.expires);
-        assert_eq!(expiry(&own[0]), Some(pair.expires));
-        assert!(pair.is_trusted_by(&own, "belay.belay.svc", now));
-        assert!(!pair.is_trusted_by(&own, "belay.other.svc", now));
-        assert!(!pair.is_trusted_by(&own, "belay.belay.svc", pair.expires + 1));
-        assert!(!pair.is_trusted_by(&authorities(&other.ca_cert), "belay.belay.svc", now));
-        // Both authorities have the same name; the one that signed is found.
-        let both = authorities(&format!("{}{}", other.ca_cert, made.ca_cert));
-        assert!(pair.is_trusted_by(&both, "belay.belay.svc", now));
+        assert!(read.begins < now && now + 89 * 86_400 < read.expires);
+        assert_eq!(expiry(&own[0]), Some(read.expires));
+        assert!(read.is_trusted_by(&own, "belay.belay.svc", now));
+        assert!(!read.is_trusted_by(&own, "belay.other.svc", now));
+        assert!(!read.is_trusted_by(&own, "belay.belay.svc", read.expires + 1));
+        assert!(!read.is_trusted_by(&cas(&other.ca_cert), "belay.belay.svc", now));
+        // Both CAs have the same name; the one that signed is found.
+        let both = cas(&format!("{}{}", other.ca_cert, made.ca_cert));
+        assert!(read.is_trusted_by(&both, "belay.belay.svc", now));
     }
 
     #[test]
-    fn each_pair_has_a_serial_number_of_its_own() {
+    fn each_certificate_has_a_serial_number_of_its_own() {
         let serial = || {
             let made = make(&names(), 1).unwrap();
             CertificateAndKey::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes())
@@ -147,9 +151,11 @@ mod tests {
         let read = |certificate: &str, key: &str| {
             CertificateAndKey::read(certificate.as_bytes(), key.as_bytes()).err()
         };
-        assert!(matches!(read("", &one.tls_key), Some(PairError::Certificate(_))));
-        assert!(matches!(read(&one.tls_cert, "secret"), Some(PairError::Key(_))));
-        let Some(PairError::Key(said)) = read(&one.tls_cert, &two.tls_key) else { panic!("fits") };
+        assert!(matches!(read("", &one.tls_key), Some(CertificateAndKeyError::Certificate(_))));
+        assert!(matches!(read(&one.tls_cert, "secret"), Some(CertificateAndKeyError::Key(_))));
+        let Some(CertificateAndKeyError::Key(said)) = read(&one.tls_cert, &two.tls_key) else {
+            panic!("fits")
+        };
         assert!(said.starts_with("it does not fit the certificate"), "{said}");
     }
 }
