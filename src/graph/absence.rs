@@ -114,8 +114,9 @@ impl Graph {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Edges, Listing, MAX_REFERENCES};
+    use super::super::{Edges, Listing};
     use super::*;
+    use crate::objects::MAX_REFERENCES;
 
     fn place(namespace: &str, name: &str) -> Unreadable {
         let name = Some((namespace.to_owned(), name.to_owned()));

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::MAX_REFERENCES;
 use crate::objects::{ApiError, Flaw, KindId, NumberMap, NumberSet, Unreadable};
 
 /// Why the graph does not have all objects of a kind. The text completes the sentence
@@ -78,22 +77,14 @@ impl UnreadableSet {
         let is_selected = |other: &str| namespace.is_empty() || other == namespace;
         let mut selected = from_namespace.take_while(|((other, _), _)| is_selected(other));
         if let Some((name, flaw)) = selected.find(|(_, flaw)| has_flaw(**flaw)) {
-            return Some((&name.0, describe_flaw(name, *flaw)));
+            let unreadable = Unreadable { name: Some(name.clone()), flaw: *flaw };
+            return Some((&name.0, unreadable.describe()));
         }
         self.has_unnamed.then(|| ("", "of unknown name can't be read".to_owned()))
     }
 }
 
-fn describe_flaw((namespace, name): &(String, String), flaw: Flaw) -> String {
-    let separator = if namespace.is_empty() { "" } else { "/" };
-    let why = match flaw {
-        Flaw::Malformed { .. } => "can't be read".to_owned(),
-        Flaw::TooManyReferences => format!("has more than {MAX_REFERENCES} references"),
-    };
-    format!("{namespace}{separator}{name} {why}")
-}
-
-/// An object with more references than [`MAX_REFERENCES`].
+/// An object with more references than [`MAX_REFERENCES`](crate::objects::MAX_REFERENCES).
 pub(super) fn too_many_references(namespace: &str, name: &str) -> Unreadable {
     let name = Some((namespace.to_owned(), name.to_owned()));
     Unreadable { name, flaw: Flaw::TooManyReferences }
