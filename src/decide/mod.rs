@@ -70,13 +70,11 @@ pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, Rev
 pub(crate) use situation::is_default_object;
 pub use situation::{LiveRead, LiveReads, ObjectSource, Situation};
 pub use status_causes::{StatusCause, denial};
-pub use unreadable::{
-    FailurePolicy, decide_paused, decide_unconfirmed, decide_unknown, decide_unreadable,
-};
+pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_unreadable};
 pub(crate) use users::{counting_users, example_rank};
 pub use verdict::{
     DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval, LostVolume, Overrides,
-    Recordable, RefusedStep, RevokedRecord, Verdict,
+    Recordable, RefusedStep, RevokedRecord, Verdict, decide_paused,
 };
 
 use crate::graph::{Node, StepBudget, StepCounter};

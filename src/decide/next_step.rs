@@ -39,9 +39,9 @@ impl NextStep {
     /// The next step while belay does not know all objects of a kind.
     pub(super) fn for_incomplete(why: &Incomplete) -> Option<Self> {
         match why {
-            Incomplete::Unread => Some(Self::Retry),
+            Incomplete::NotYetRead => Some(Self::Retry),
             Incomplete::Failed(error) => Some(Self::after(error)),
-            Incomplete::NotRead(_) => None,
+            Incomplete::OtherReason(_) => None,
         }
     }
 }

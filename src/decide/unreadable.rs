@@ -55,18 +55,6 @@ pub(super) fn decide_unproven(
     }
 }
 
-/// The verdict during a Pause, which denies nothing. A Pause turns policies to Audit, but
-/// denials of unreadable reviews come from no policy. Holds stay during a Pause.
-pub fn decide_paused(mut verdict: Verdict) -> Verdict {
-    let decisions = verdict.blockers.iter_mut().map(|blocker| &mut blocker.decision);
-    for decision in decisions.chain([&mut verdict.decision]) {
-        if *decision == Decision::Deny {
-            *decision = Decision::Audit;
-        }
-    }
-    verdict
-}
-
 /// The final verdict when there is no time for the reads that it still needs. A denial
 /// stays, and any other verdict becomes a denial.
 pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {

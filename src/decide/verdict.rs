@@ -249,6 +249,18 @@ impl Verdict {
     }
 }
 
+/// The verdict during a Pause, which denies nothing. A Pause turns policies to Audit, but
+/// denials of unreadable reviews come from no policy. Holds stay during a Pause.
+pub fn decide_paused(mut verdict: Verdict) -> Verdict {
+    let decisions = verdict.blockers.iter_mut().map(|blocker| &mut blocker.decision);
+    for decision in decisions.chain([&mut verdict.decision]) {
+        if *decision == Decision::Deny {
+            *decision = Decision::Audit;
+        }
+    }
+    verdict
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -70,7 +70,7 @@ pub(super) struct DeletedObjects {
 const MAX_REMEMBERED: usize = 131_072;
 
 /// The limit of remembered owners of one object, and the longest name of an owner.
-const MAX_OWNERS: usize = 8;
+const MAX_REMEMBERED_OWNERS: usize = 8;
 const MAX_NAME_BYTES: usize = 253;
 
 /// The limits of past owners, in total and in one namespace. Editors of a namespace can
@@ -105,7 +105,8 @@ impl DeletedObject {
         deleted: Option<i64>,
     ) -> Self {
         let count = owners.len();
-        let owners: Box<[_]> = owners.filter_map(RememberedOwner::new).take(MAX_OWNERS).collect();
+        let owners: Box<[_]> =
+            owners.filter_map(RememberedOwner::new).take(MAX_REMEMBERED_OWNERS).collect();
         let had_more_owners = owners.len() < count;
         Self { had_more_owners, owners, owners_version: 0, past_owners: Vec::new(), deleted }
     }
@@ -203,7 +204,7 @@ impl DeletedObjects {
         let of_object = self.past_owners(id).len();
         let in_namespace =
             self.past_count_by_namespace.get(&namespace).copied().unwrap_or_default();
-        if of_object + past.len() > MAX_OWNERS
+        if of_object + past.len() > MAX_REMEMBERED_OWNERS
             || in_namespace + past.len() > MAX_PAST_OWNERS_IN_NAMESPACE
             || self.past_count + past.len() > MAX_PAST_OWNERS
         {
@@ -281,14 +282,14 @@ mod tests {
             (deleted.owners.len(), deleted.had_more_owners)
         };
         let names = |count| vec!["a".to_owned(); count];
-        assert_eq!(remembered(&names(MAX_OWNERS)), (MAX_OWNERS, false));
-        assert_eq!(remembered(&names(1_000)), (MAX_OWNERS, true));
+        assert_eq!(remembered(&names(MAX_REMEMBERED_OWNERS)), (MAX_REMEMBERED_OWNERS, false));
+        assert_eq!(remembered(&names(1_000)), (MAX_REMEMBERED_OWNERS, true));
         assert_eq!(remembered(&["a".repeat(1 << 20)]), (0, true));
 
         let mut deleted_objects = DeletedObjects::default();
-        let max_objects = MAX_REMEMBERED / (1 + MAX_OWNERS);
+        let max_objects = MAX_REMEMBERED / (1 + MAX_REMEMBERED_OWNERS);
         for number in 0..2 * max_objects {
-            let owners = [owner(kind, "a", uid(0)); MAX_OWNERS];
+            let owners = [owner(kind, "a", uid(0)); MAX_REMEMBERED_OWNERS];
             deleted_objects.remember(uid(number), DeletedObject::new(owners.into_iter(), None));
         }
         assert!(

@@ -32,13 +32,6 @@ pub enum EdgeQualifier {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelationId(pub u16);
 
-/// The limit of references of one object: names, selectors, and the label requirements of
-/// selectors. An EndpointSlice, the largest known case, has 1,000 endpoints with two
-/// references each. belay assumes that an object with more references may use every
-/// object that its kind can use
-/// ([`Graph::describe_unreadable`](super::Graph::describe_unreadable)).
-pub const MAX_REFERENCES: usize = 4_000;
-
 /// The edges of one object, as relations read them from JSON.
 #[derive(Debug, Default, PartialEq)]
 pub struct Edges {
@@ -46,7 +39,7 @@ pub struct Edges {
     pub uses: Vec<UnresolvedUse>,
     /// The edges to all objects that match, including objects created later.
     pub selector_edges: Vec<SelectorEdge>,
-    /// Whether the object has more than [`MAX_REFERENCES`]. Then no edge is read.
+    /// Whether the object has more than [`MAX_REFERENCES`](crate::objects::MAX_REFERENCES). Then no edge is read.
     pub too_many: bool,
 }
 

@@ -37,8 +37,8 @@ mod waves;
 pub use coverage::Incomplete;
 pub use deleted_objects::{DeletedObject, PastOwner, RememberedOwner};
 pub use edges::{
-    EdgeQualifier, Edges, MAX_REFERENCES, OwnerEdge, RelationId, Requirement, Selector,
-    SelectorEdge, Strength, UnresolvedUse, UseEdge,
+    EdgeQualifier, Edges, OwnerEdge, RelationId, Requirement, Selector, SelectorEdge, Strength,
+    UnresolvedUse, UseEdge,
 };
 pub use fates::{
     Certainty, DeletionOutcome, DeletionRequest, Fate, Fates, Propagation, RefusesDelete, fates,

@@ -343,7 +343,7 @@ impl<'a> UseSearch<'a> {
         let is_enabled = |exception| self.exceptions.contains(&exception);
         if (is_enabled(UserException::DeletedTogether)
             && !owners.has_unknown
-            && group.certainly_deletes(node))
+            && group.certainly_gets_delete(node))
             || (is_enabled(UserException::TerminatingOwner)
                 && held.has_terminating_owner(self.owner_reader, node))
             || (is_enabled(UserException::Newcomer) && held.is_newcomer(owners))

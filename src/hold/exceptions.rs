@@ -80,7 +80,7 @@ impl ReleaseGroup {
 
     /// Whether a user certainly receives a DELETE because the members are deleted. A finalizer
     /// may delay the removal of the user.
-    pub(super) fn certainly_deletes(&self, user: Node<'_>) -> bool {
+    pub(super) fn certainly_gets_delete(&self, user: Node<'_>) -> bool {
         // The release of the members does not cause the deletion of a member.
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {

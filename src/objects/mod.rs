@@ -58,7 +58,7 @@ pub use text::Text;
 pub(crate) use text_enum::text_enum;
 pub use turns::{first_in_turns, in_turns};
 pub use uid::Uid;
-pub use unreadable::{Flaw, Unreadable};
+pub use unreadable::{Flaw, MAX_REFERENCES, Unreadable};
 pub use value_reader::{ValueParts, read_parts};
 
 /// The reporter of belay's Events.

@@ -26,9 +26,15 @@ pub enum Flaw {
         /// The column, from 1.
         column: usize,
     },
-    /// It has more references than the graph stores of one object.
+    /// It has more references than [`MAX_REFERENCES`].
     TooManyReferences,
 }
+
+/// The limit of references of one object: names, selectors, and the label requirements of
+/// selectors. An EndpointSlice, the largest known case, has 1,000 endpoints with two
+/// references each. belay assumes that an object with more references may use every
+/// object that its kind can use.
+pub const MAX_REFERENCES: usize = 4_000;
 
 /// The longest stored name. Kubernetes allows 253 characters.
 const MAX_NAME_BYTES: usize = 1024;
@@ -77,14 +83,11 @@ impl Unreadable {
 
     /// The object and the reason, as a clause.
     pub fn describe(&self) -> String {
-        let why = match self.flaw {
-            Flaw::Malformed { .. } => "can't be read",
-            Flaw::TooManyReferences => "has too many references",
-        };
+        let flaw = self.flaw;
         match &self.name {
-            Some((namespace, name)) if namespace.is_empty() => format!("{name} {why}"),
-            Some((namespace, name)) => format!("{namespace}/{name} {why}"),
-            None => format!("one of them {why}"),
+            Some((namespace, name)) if namespace.is_empty() => format!("{name} {flaw}"),
+            Some((namespace, name)) => format!("{namespace}/{name} {flaw}"),
+            None => format!("one of them {flaw}"),
         }
     }
 
@@ -94,13 +97,21 @@ impl Unreadable {
     }
 }
 
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed { .. } => f.write_str("can't be read"),
+            Self::TooManyReferences => write!(f, "has more than {MAX_REFERENCES} references"),
+        }
+    }
+}
+
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it {}", self.flaw)?;
         match self.flaw {
-            Flaw::Malformed { line, column } => {
-                write!(f, "it can't be read (line {line}, column {column})")
-            }
-            Flaw::TooManyReferences => f.write_str("it has too many references"),
+            Flaw::Malformed { line, column } => write!(f, " (line {line}, column {column})"),
+            Flaw::TooManyReferences => Ok(()),
         }
     }
 }

@@ -7,8 +7,8 @@ use super::fields::Fields;
 use super::path::{Path, Step, for_each};
 use super::reading::{EdgeReader, ORDINALS};
 use super::rule::{ReferenceRule, ReferenceTarget};
-use crate::graph::{Edges, MAX_REFERENCES, ObjectPhase};
-use crate::objects::{Kinds, PROTECT_LABEL, split_api_version};
+use crate::graph::{Edges, ObjectPhase};
+use crate::objects::{Kinds, MAX_REFERENCES, PROTECT_LABEL, split_api_version};
 
 /// The limit of values that belay reads of one object. It is twice what references usually
 /// take: an endpoint of an EndpointSlice has eight values for two references.

@@ -309,7 +309,7 @@ enum FieldsRead {
     Nothing,
     /// All fields that relations read.
     All(Value),
-    /// The fields contain more than [`MAX_REFERENCES`](crate::graph::MAX_REFERENCES)
+    /// The fields contain more than [`MAX_REFERENCES`](crate::objects::MAX_REFERENCES)
     /// references.
     TooMany,
 }

@@ -111,23 +111,23 @@ async fn answer(
 ) -> Result<(Vec<u8>, Reserved), HttpRejection> {
     require_json(request)?;
     let limits = &shared.limits;
-    let deadline = parse_timeout(request.query_string())?
+    let limit = parse_timeout(request.query_string())?
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
-    let deadline_time = Instant::now() + deadline;
-    let body = body::read(request, payload, memory, deadline).await?;
+    let deadline = Instant::now() + limit;
+    let body = body::read(request, payload, memory, limit).await?;
     if let Some(connection) = Connection::from_request(request) {
         connection.set_waiting();
     }
     let labelled = request.path().ends_with(LABELLED);
-    let parameters = ReviewParameters { phase, labelled, deadline: deadline_time, is_late: false };
+    let parameters = ReviewParameters { phase, labelled, deadline, is_late: false };
     if body.bytes.len() <= LARGE_BYTES {
         return Ok((
             decide_review(parameters, &body.bytes, shared, memory, None).await?,
             body.memory,
         ));
     }
-    // Wait only for a part of the deadline, because the time of the API server is already running.
-    let turn = memory.turn(deadline / 4).await;
+    // Wait only for a part of the limit, because the time of the API server is already running.
+    let turn = memory.turn(limit / 4).await;
     // Without a turn, answer now without the objects: a late answer would let the request pass
     // if the failurePolicy is Ignore.
     let parameters = ReviewParameters { is_late: turn.is_none(), ..parameters };

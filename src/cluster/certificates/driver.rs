@@ -53,9 +53,9 @@ pub struct Driver<'a> {
     /// The CA certificates in both webhook configurations, and since when.
     trusted: (BTreeSet<CaCertificate>, Instant),
     /// belay creates no certificate before this time.
-    rested: Instant,
+    rest_until: Instant,
     /// The last logged reason for waiting.
-    said: Option<Waiting>,
+    logged_wait: Option<Waiting>,
 }
 
 impl<'a> Driver<'a> {
@@ -81,8 +81,8 @@ impl<'a> Driver<'a> {
             known: false,
             tried: Default::default(),
             trusted: (BTreeSet::new(), Instant::now()),
-            rested: Instant::now(),
-            said: None,
+            rest_until: Instant::now(),
+            logged_wait: None,
         }
     }
 
@@ -113,8 +113,8 @@ impl<'a> Driver<'a> {
 
     fn wait(&mut self, waiting: Waiting, now: i64) -> Duration {
         let kind = std::mem::discriminant(&waiting);
-        let is_news = self.said.as_ref().map(std::mem::discriminant) != Some(kind);
-        self.said = Some(waiting);
+        let is_news = self.logged_wait.as_ref().map(std::mem::discriminant) != Some(kind);
+        self.logged_wait = Some(waiting);
         if waiting == Waiting::Permission && is_news {
             tracing::error!(
                 secret = self.name,
@@ -206,7 +206,7 @@ impl Follower for Driver<'_> {
 
     async fn step(&mut self, leads: bool) -> Result<Duration, ApiError> {
         if !leads || !self.known {
-            self.said = None;
+            self.logged_wait = None;
             return Ok(IDLE);
         }
         let content = self.content();
@@ -224,15 +224,15 @@ impl Follower for Driver<'_> {
         }
         match step {
             Step::Wait(waiting) => Ok(self.wait(waiting, now)),
-            Step::Make | Step::Stage if Instant::now() < self.rested => {
-                Ok(self.rested.saturating_duration_since(Instant::now()))
+            Step::Make | Step::Stage if Instant::now() < self.rest_until => {
+                Ok(self.rest_until.saturating_duration_since(Instant::now()))
             }
             Step::Make | Step::Stage | Step::Promote | Step::Drop => {
-                self.said = None;
+                self.logged_wait = None;
                 let secret = self.after(&step, &content)?;
                 secret::write(&self.secrets, &secret).await?;
                 if matches!(step, Step::Make | Step::Stage) {
-                    self.rested = Instant::now() + self.own.timing.rest;
+                    self.rest_until = Instant::now() + self.own.timing.rest;
                 }
                 tracing::info!(secret = self.name, done = ?step, "certificate rotation");
                 Ok(self.own.timing.echo)

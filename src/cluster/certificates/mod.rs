@@ -31,7 +31,7 @@ use crate::certs::Serving;
 /// The time limit of one request.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The time limit of the last request at shutdown.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LAST_REQUEST_LIMIT: Duration = Duration::from_secs(2);
 
 /// Updates `serving` and `signals.bundle`, and the Secret while this replica is the
 /// leader, until belay shuts down. If certificates come from another source, only the

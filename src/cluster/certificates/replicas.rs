@@ -106,7 +106,7 @@ impl Replicas {
     /// This replica no longer serves.
     pub async fn leave(&self) {
         let (name, parameters) = (self.own_name(), DeleteParams::default());
-        match timeout(super::FAREWELL, self.leases.delete(&name, &parameters)).await {
+        match timeout(super::LAST_REQUEST_LIMIT, self.leases.delete(&name, &parameters)).await {
             Ok(Ok(_)) => {}
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
             // A replica counts as stopped after it has not reported for this long.

@@ -132,8 +132,8 @@ impl IncompleteReason {
         match why {
             Incomplete::Failed(ApiError::NotFound) => Self::NotInstalled,
             Incomplete::Failed(ApiError::Forbidden(_)) => Self::Forbidden,
-            Incomplete::Unread => Self::Reading,
-            Incomplete::Failed(_) | Incomplete::NotRead(_) => Self::Failed,
+            Incomplete::NotYetRead => Self::Reading,
+            Incomplete::Failed(_) | Incomplete::OtherReason(_) => Self::Failed,
         }
     }
 }

@@ -87,7 +87,7 @@ impl Watched {
                 let is_unread = |kind: &&KindId| {
                     !world.graph.is_complete(**kind)
                         && world.graph.kinds.is_served(**kind)
-                        && matches!(world.graph.why_incomplete(**kind), Incomplete::Unread)
+                        && matches!(world.graph.why_incomplete(**kind), Incomplete::NotYetRead)
                 };
                 let unread = needs.iter().any(|kind| is_unread(&kind));
                 let complete = needs.iter().copied().filter(|kind| world.graph.is_complete(*kind));

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::graph::{Graph, MAX_REFERENCES, Strength};
-use crate::objects::{Flaw, KindId, Kinds, Object};
+use crate::graph::{Graph, Strength};
+use crate::objects::{Flaw, KindId, Kinds, MAX_REFERENCES, Object};
 use crate::relations::{Catalogue, CustomRelation, CustomTo};
 
 /// Keys, many of which are in a path.

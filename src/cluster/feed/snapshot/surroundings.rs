@@ -172,7 +172,7 @@ impl Snapshot {
         match (is_complete, why.is_empty()) {
             (true, _) => world.graph.set_complete(kind, true),
             (false, true) => world.graph.set_incomplete(kind, "only one namespace was read"),
-            (false, false) => world.graph.set_incomplete(kind, Incomplete::NotRead(why.into())),
+            (false, false) => world.graph.set_incomplete(kind, Incomplete::OtherReason(why.into())),
         }
         read
     }
