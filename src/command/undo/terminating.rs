@@ -1,17 +1,19 @@
 //! The objects that are deleted with the target and still exist.
 //!
-//! These are the target, its Terminating dependents, and the Terminating claims of the Pods that
-//! are deleted with them or that the undo stops: without their Pods, these claims are deleted.
+//! These are the target, its Terminating dependents, the Terminating claims of the Pods that are
+//! deleted with them or that the undo stops (without their Pods, these claims are deleted), and the
+//! owners whose foreground deletion waits only for these objects.
 
 use std::collections::{HashMap, HashSet};
 
 use super::kinds::{is_recreated, is_workload};
+use super::manifest::PVC_PROTECTION;
 use super::read::UndoReader;
 use super::record::{LostObject, SavedObject, is_of_others};
 use super::workloads::{controller_of, workload_of};
 use crate::command::diagnosis::why_irreversible;
-use crate::graph::Node;
-use crate::objects::{CLAIMS, Uid};
+use crate::graph::{Node, OwnerEdge};
+use crate::objects::{CLAIMS, FOREGROUND, Uid};
 
 /// The objects that are deleted with the target and still exist, and their dependents. The content
 /// of a Namespace becomes Terminating later than the Namespace.
@@ -113,11 +115,12 @@ impl<'i> UndoReader<'i> {
                 next += 1;
                 self.add_dependents(owner, is_restored, &mut found);
             }
-            let used = used_claims(&claims, &found.seen);
-            if used.is_empty() {
+            let mut more = used_claims(&claims, &found.seen);
+            more.extend(self.waiting_owners(&found));
+            if more.is_empty() {
                 return found;
             }
-            used.into_iter().for_each(|claim| found.save(claim));
+            more.into_iter().for_each(|node| found.save(node));
         }
     }
 
@@ -149,6 +152,27 @@ impl<'i> UndoReader<'i> {
                 }
             }
         }
+    }
+
+    /// The owners whose foreground deletion waits only for the found objects: they are deleted with
+    /// them. Not those without namespace: a user of one namespace can make them wait.
+    fn waiting_owners(&self, found: &TerminatingObjects<'i>) -> Vec<Node<'i>> {
+        let owners = found.saved.iter().flat_map(|node| node.existing_owners());
+        let is_waiting = |owner: &Node<'i>| {
+            let finalizers: Vec<&str> = owner.finalizers().iter().collect();
+            owner.is_terminating()
+                && !found.seen.contains(&owner.uid())
+                && !owner.namespace().is_empty()
+                && finalizers.contains(&FOREGROUND)
+                && finalizers.iter().all(|name| [FOREGROUND, PVC_PROTECTION].contains(name))
+                && self.dependents(*owner).all(|dependent| {
+                    let owns = |edge: &OwnerEdge| edge.blocking && edge.uid == owner.uid();
+                    found.seen.contains(&dependent.uid())
+                        || !dependent.owner_edges().iter().any(owns)
+                })
+        };
+        let waiting = owners.filter(is_waiting);
+        waiting.filter(|owner| why_irreversible(owner.info()).is_none()).collect()
     }
 
     /// The dependents of an object that it can own. Any user can write its uid into a reference with
