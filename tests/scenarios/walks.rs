@@ -33,7 +33,7 @@ fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_i
         "- example.com/uncontrolled: its own controller, which belay does not know, removes it\n";
     assert!(why.stdout.contains(says), "{why:?}");
     // The output contains the command that removes it.
-    let (_, typed) = why.stdout.split_once("and its work is done: kubectl ").unwrap();
+    let (_, typed) = why.stdout.split_once("cleaned up its resources: kubectl ").unwrap();
     let (words, patch) = typed.lines().next().unwrap().split_once(" '").unwrap();
     let words: Vec<&str> = words.split(' ').chain([patch.trim_end_matches('\'')]).collect();
     zoe.kubectl(&words).success().unwrap();

@@ -143,6 +143,7 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         not_kept: HashMap::new(),
         search_error: None,
         changed: HashSet::new(),
+        is_unsaved: false,
         account_limit: OnceCell::new(),
     };
     if resume.is_none() {
@@ -188,7 +189,10 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     let typed = &record.target.typed;
     match outcome {
         UndoOutcome::Restored { not_restored } if not_restored.is_empty() => {
-            std::fs::remove_file(&path).map_err(CommandError::Output)?;
+            if let Err(error) = std::fs::remove_file(&path) {
+                let path = path.display();
+                progress(&format!("warning: delete {path}, which may contain Secrets: {error}"));
+            }
             report(UndoResult::Undone, format!("{typed} is restored")).print(output)
         }
         UndoOutcome::Restored { not_restored } => {
@@ -204,10 +208,14 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             );
             report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
         }
-        UndoOutcome::Taken => {
+        UndoOutcome::Taken { by_another_undo } => {
+            let next = match by_another_undo {
+                true => "another undo seems to have created it; compare it with the file",
+                false => "delete it if nothing needs it",
+            };
             let says = format!(
-                "another object has the name {typed} now, so nothing was restored{left}; next: delete \
-                 it if nothing needs it, and continue with {again}"
+                "another object has the name {typed} now, so nothing was restored{left}; next: {next}, \
+                 and continue with {again}"
             );
             report(UndoResult::NameTaken, says).print(output)
         }

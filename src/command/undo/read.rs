@@ -24,6 +24,9 @@ use crate::objects::{CLAIMS, ObjectRef, full_name, is_hold, split_api_version};
 /// that they are deleted nevertheless, and any tenant can make more of them.
 const MAX_OTHERS: usize = 16 << 20;
 
+/// Why a claim whose volume is lost is not restored.
+const LOST_VOLUME: &str = "its volume does not exist any longer, or belongs to another claim";
+
 /// Builds the record of the undo of one object, with this marker.
 pub async fn build_record(
     target: &Object,
@@ -31,10 +34,9 @@ pub async fn build_record(
     marker: &str,
     ignored_namespaces: &[String],
 ) -> Result<UndoRecord, CommandError> {
-    let options = cluster.kubectl_options();
-    let inspection = inspect(target, cluster).await?;
+    let inspection = inspect(target, cluster.clone()).await?;
     let reader = UndoReader::new(&inspection, target, ignored_namespaces)?;
-    reader.ok_or_else(|| just_deleted(target))?.record(marker, &options).await
+    reader.ok_or_else(|| just_deleted(target))?.record(marker, &cluster).await
 }
 
 /// Reads what the file does not contain yet: new objects, dependents that have changed, and dependents
@@ -98,14 +100,20 @@ impl<'i> UndoReader<'i> {
         Ok(node.map(|target| Self { caller, inspection, target, object, ignored_namespaces }))
     }
 
-    /// `options`: kubectl options for the command to suggest.
-    async fn record(&self, marker: &str, options: &str) -> Result<UndoRecord, CommandError> {
+    async fn record(
+        &self,
+        marker: &str,
+        cluster: &ClusterArguments,
+    ) -> Result<UndoRecord, CommandError> {
         let target = self.object;
         self.refuse_irreversible(target)?;
         self.require_complete()?;
-        let cluster = ClusterIdentity::read(self.inspection).await;
-        let cluster = cluster.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
+        let identity = ClusterIdentity::read(self.inspection).await;
+        let identity = identity.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
         let mut found = self.find(marker, &[]).await?;
+        if found.lost.iter().any(|lost| lost.object == *target && lost.why == LOST_VOLUME) {
+            return Err(irreversible(target, LOST_VOLUME));
+        }
         if found.objects.first().is_none_or(|first| first.object.uid != target.uid) {
             return Err(just_deleted(target));
         }
@@ -113,11 +121,14 @@ impl<'i> UndoReader<'i> {
         let (workloads, pods) = match target.namespace.is_empty() {
             // Those of a Namespace are saved themselves, and others belong to others.
             true => (Vec::new(), Vec::new()),
-            false => self.workloads(&found.objects, options).await?,
+            false => self.workloads(&found.objects, cluster).await?,
         };
+        self.save_other_claims(&workloads, marker, &mut found).await?;
         let of_templates = self.claims_of_templates(&found);
         let mut missing_claims: Vec<Object> =
             of_templates.iter().map(|(claim, _)| claim.clone()).collect();
+        let lost = found.lost.iter().map(|lost| &lost.object);
+        missing_claims.extend(lost.filter(|of| of.is_of(CLAIMS)).cloned());
         if self.is_namespace() {
             let missing = self.missing(&found);
             let (claims, others): (Vec<_>, Vec<_>) =
@@ -134,7 +145,7 @@ impl<'i> UndoReader<'i> {
         let mut nodes = recreated.filter_map(|saved| self.node(&saved.object));
         let is_held = nodes.any(|node| node.finalizers().iter().any(is_hold));
         let mut record = UndoRecord {
-            cluster,
+            cluster: identity,
             target: target.clone(),
             marker: marker.to_owned(),
             ignored_namespaces: self.ignored_namespaces.to_vec(),
@@ -152,12 +163,7 @@ impl<'i> UndoReader<'i> {
     }
 
     fn refuse_irreversible(&self, target: &Object) -> Result<(), CommandError> {
-        let refused = |why: String| {
-            Err(CommandError::Refused(format!(
-                "the deletion of {} can't be undone: {why}",
-                target.typed
-            )))
-        };
+        let refused = |why: String| Err(irreversible(target, &why));
         if !self.target.is_terminating() {
             return Err(CommandError::Refused(format!(
                 "{} is not Terminating, so there is nothing to undo",
@@ -271,14 +277,21 @@ impl<'i> UndoReader<'i> {
             if !stays && !self.is_deleted_with_target(&whole) {
                 continue;
             }
+            let has_volume =
+                ["Bound", "Lost"].iter().any(|phase| whole["status"]["phase"] == *phase);
             let (manifest, owners) =
                 manifest(whole, marker, dependent.map_or(&ids, |of| &of.owners));
             let (object, is_last) = (self.object(node), is_last(node.info()));
             let mut saved = SavedObject { object, manifest, owners, is_last, stays };
+            let volume = self.volume(&saved.object, &saved.manifest).await?;
+            if !stays && volume.is_none() && has_volume && saved.object.is_of(CLAIMS) {
+                found.lost.push(LostObject::new(&saved.object, LOST_VOLUME));
+                continue;
+            }
             let known = known.iter().find(|one| one.object.uid == saved.object.uid);
             saved.add_owners(known.map_or(&[], |known| &known.owners));
-            // It may become Terminating before it loses its owner.
-            found.volumes.extend(self.volume(&saved.object, &saved.manifest).await?);
+            // Also of a dependent: it may become Terminating before it loses its owner.
+            found.volumes.extend(volume);
             let is_final = dependent
                 .is_some_and(|of| of.is_recreated || why_irreversible(node.info()).is_some());
             let is_limited = stays || is_others(&saved.object);
@@ -370,6 +383,10 @@ impl<'i> UndoReader<'i> {
     pub(super) fn lost(&self, node: Node<'_>, why: &str) -> LostObject {
         LostObject::new(&self.object(node), why)
     }
+}
+
+fn irreversible(target: &Object, why: &str) -> CommandError {
+    CommandError::Refused(format!("the deletion of {} can't be undone: {why}", target.typed))
 }
 
 fn just_deleted(target: &Object) -> CommandError {

@@ -2,7 +2,7 @@
 //! command writes it before its first change, and continues from it after an interruption. It
 //! contains whole objects, also Secrets, so only its owner may read it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -36,8 +36,8 @@ pub struct UndoRecord {
     pub target: Object,
     /// The namespaces whose dependents of a cluster-scoped target are ignored.
     pub ignored_namespaces: Vec<String>,
-    /// The objects to create again in this order: a Namespace first, and workloads last. And their
-    /// dependents that stay.
+    /// The objects to create again in this order: a Namespace first, and workloads last. And the
+    /// objects that stay.
     pub objects: Vec<SavedObject>,
     /// The volumes of the saved claims.
     pub volumes: Vec<SavedVolume>,
@@ -54,7 +54,7 @@ pub struct UndoRecord {
     pub is_held: bool,
 }
 
-/// An object to create again, or a dependent of one that stays.
+/// An object to create again, or one that stays: a dependent, or another claim of a stopped workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedObject {
@@ -67,8 +67,8 @@ pub struct SavedObject {
     /// Whether it is created last, and only if all before it exist: a workload, a custom resource or
     /// a quota.
     pub is_last: bool,
-    /// Whether it is not Terminating: it loses these owner references meanwhile. It is created again
-    /// only if it is deleted nevertheless.
+    /// Whether it is not Terminating: it only loses these owner references meanwhile. It is created
+    /// again only if it is deleted nevertheless.
     pub stays: bool,
 }
 
@@ -132,7 +132,7 @@ impl UndoRecord {
 
     /// The dependents that stay.
     pub fn dependents(&self) -> impl Iterator<Item = &SavedObject> {
-        self.objects.iter().filter(|saved| saved.stays)
+        self.objects.iter().filter(|saved| saved.stays && !saved.owners.is_empty())
     }
 
     /// The uids of all objects that are deleted with the target.
@@ -194,6 +194,7 @@ impl UndoRecord {
     /// The record without what other users change all the time.
     pub fn without_manifests(&self) -> Self {
         let mut record = self.clone();
+        record.objects.retain(|saved| !self.is_of_others(&saved.object));
         for saved in &mut record.objects {
             saved.manifest = Value::Null;
         }
@@ -237,9 +238,14 @@ impl UndoRecord {
         path: &Path,
         publish: impl Fn(&Path) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        let text = serde_json::to_vec_pretty(&Document::new(KIND, self))?;
+        let text = serde_json::to_vec(&Document::new(KIND, self))?;
         if text.len() as u64 > MAX_DOCUMENT {
-            let why = format!("the objects have more than {} MiB", MAX_DOCUMENT >> 20);
+            let others = self.objects.iter().filter(|saved| self.is_of_others(&saved.object));
+            let options = others.map(|of| format!(" --ignore-namespace {}", of.object.namespace));
+            let options = Vec::from_iter(options.collect::<BTreeSet<_>>()).concat();
+            let next = if options.is_empty() { "" } else { "; next: add" };
+            let limit = MAX_DOCUMENT >> 20;
+            let why = format!("the objects have more than {limit} MiB{next}{options}");
             return Err(std::io::Error::other(why));
         }
         let mut draft = path.as_os_str().to_owned();

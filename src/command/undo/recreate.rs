@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::manifest::{
-    ACCOUNT_NAME, RESTORED_BY, is_token_secret, owners, without_allocated, without_token,
+    ACCOUNT_NAME, RESTORED_BY, RESTORED_FROM, is_token_secret, owners, without_allocated,
+    without_token,
 };
 use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
 use super::restore::{POLL, Undo, UndoOutcome, failed};
@@ -22,6 +23,10 @@ const SHORT_WAIT: Duration = Duration::from_secs(10);
 
 /// Why an object is not restored whose deletion has not ended.
 const STILL_EXISTS: &str = "it still exists; next: wait for its deletion";
+
+/// Why an object is not restored whose name others use.
+const TAKEN: &str = "another object has its name; next: compare it with the file; if nothing needs \
+                     it, stop its users and delete it";
 
 /// What is restored so far.
 #[derive(Default)]
@@ -56,14 +61,17 @@ impl Undo<'_> {
         &mut self,
         waiter: &Waiter,
     ) -> Result<UndoOutcome, CommandError> {
-        if self.is_taken(&self.record.target).await? {
-            return Ok(UndoOutcome::Taken);
+        let target = &self.record.target;
+        if let Some(other) = self.other(target).await? {
+            // Other users know the uid too, so this is no proof.
+            let restored = &other["metadata"]["annotations"][RESTORED_FROM];
+            return Ok(UndoOutcome::Taken { by_another_undo: *restored == target.uid.as_str() });
         }
         let mut restored = Restored::default();
         self.find_losses(&mut restored).await?;
         let late = self.restore_objects(&mut restored, |saved| !saved.is_last).await?;
         if restored.is_taken {
-            return Ok(UndoOutcome::Taken);
+            return Ok(UndoOutcome::Taken { by_another_undo: false });
         }
         let (claims, mut late): (Vec<_>, Vec<_>) =
             late.into_iter().partition(|object| self.is_own_claim(object));
@@ -165,7 +173,7 @@ impl Undo<'_> {
                     restored.is_taken = true;
                     break;
                 }
-                Ok(Restoration::Taken) => "another object has its name".to_owned(),
+                Ok(Restoration::Taken) => TAKEN.to_owned(),
                 Err(error) if object.uid == self.record.target.uid => return Err(error),
                 Err(error) => error.to_string(),
             };
@@ -252,7 +260,7 @@ impl Undo<'_> {
     ) -> Result<(), CommandError> {
         let SavedVolume { name, reclaim_policy, .. } = volume;
         let Some(uid) = restored.uids.get(&claim.uid) else {
-            if reclaim_policy != "Retain" {
+            if reclaim_policy != "Retain" && self.read_volume(volume).await?.is_some() {
                 progress(&format!("volume {name} keeps the reclaim policy Retain"));
             }
             return Ok(());
@@ -290,20 +298,37 @@ impl Undo<'_> {
                 Err(why) => return Err(failed("create", object, &why)),
             }
         }
-        let metadata = &current.unwrap_or_default()["metadata"];
+        let current = current.unwrap_or_default();
+        let metadata = &current["metadata"];
         let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
         let is_terminating = metadata["deletionTimestamp"].is_string();
         let is_own = metadata["annotations"][RESTORED_BY] == self.record.marker.as_str();
         match uid == object.uid {
             true if is_terminating => Ok(Restoration::Late),
             true => Ok(Restoration::Exists(uid)),
-            false if is_own && is_terminating => {
-                Err(CommandError::Refused(format!("{} is deleted again", object.typed)))
-            }
+            false if is_own && is_terminating => Err(self.deleted_again(object).await),
             false if is_own => Ok(Restoration::Exists(uid)),
+            false if !is_terminating && self.has_its_volume(object, &current).await? => {
+                Ok(Restoration::Exists(uid))
+            }
             false if *stays => Ok(Restoration::Left),
             false => Ok(Restoration::Taken),
         }
+    }
+
+    /// The error about a restored object that users have deleted since. The data of a claim is kept.
+    async fn deleted_again(&self, object: &Object) -> CommandError {
+        let mut volumes = self.record.volumes.iter();
+        if let Some(volume) = volumes.find(|volume| volume.claim_uid == object.uid)
+            && let Err(error) = self.set_reclaim_policy(volume, "Retain", None).await
+        {
+            return error;
+        }
+        let (typed, options) = (&object.typed, self.cluster.options());
+        CommandError::Refused(format!(
+            "{typed} was deleted again after it was restored; undo this deletion first, with kubectl \
+             belay undo {typed}{options}"
+        ))
     }
 
     async fn create(&self, object: &Object, manifest: &Value) -> Result<Value, ApiError> {

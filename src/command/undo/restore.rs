@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, annotate, manifest};
 use super::read::build_record;
 use super::record::{LostObject, SavedObject, UndoRecord, all_typed};
+use super::workloads::refuse_lost_claims;
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
@@ -49,6 +50,8 @@ pub struct Undo<'u> {
     pub search_error: Option<String>,
     /// The uids of the objects that have changed since they were saved.
     pub changed: HashSet<String>,
+    /// Whether the file lacks saved states, because it could not be written.
+    pub is_unsaved: bool,
     /// When no ServiceAccount is awaited any longer.
     pub account_limit: OnceCell<Instant>,
 }
@@ -58,7 +61,7 @@ pub enum UndoOutcome {
     /// Everything was restored but these objects, each with the reason.
     Restored { not_restored: Vec<LostObject> },
     /// Another object has the name of the target.
-    Taken,
+    Taken { by_another_undo: bool },
     /// These old objects still existed at the end of the time limit.
     TimedOut { remaining: Vec<Object> },
 }
@@ -135,13 +138,14 @@ impl Undo<'_> {
         Ok(read.filter(|read| read["metadata"]["uid"] == object.uid.as_str()))
     }
 
-    /// Whether another user's object has the name.
-    pub(super) async fn is_taken(&self, object: &Object) -> Result<bool, CommandError> {
-        let read = self.read(object).await?;
-        Ok(read.is_some_and(|read| {
-            read["metadata"]["annotations"][RESTORED_BY] != self.record.marker.as_str()
-                && read["metadata"]["uid"] != object.uid.as_str()
-        }))
+    /// The object that others have created under the name, unless it has the volume of the old claim.
+    pub(super) async fn other(&self, object: &Object) -> Result<Option<Value>, CommandError> {
+        let Some(read) = self.read(object).await? else { return Ok(None) };
+        let metadata = &read["metadata"];
+        let is_other = metadata["annotations"][RESTORED_BY] != self.record.marker.as_str()
+            && metadata["uid"] != object.uid.as_str()
+            && !self.has_its_volume(object, &read).await?;
+        Ok(is_other.then_some(read))
     }
 
     /// Saves again the objects that have changed, in their last state. Some controllers write all the
@@ -175,28 +179,35 @@ impl Undo<'_> {
                 }
             }
         }
-        if is_changed { self.record.replace(self.path) } else { Ok(()) }
+        if is_changed || self.is_unsaved {
+            self.is_unsaved = true;
+            self.record.replace(self.path)?;
+            self.is_unsaved = false;
+        }
+        Ok(())
     }
 
     pub(super) async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
+        // Users may have created it again, with another uid.
         let Some(object) = self.read(workload).await? else { return Ok(()) };
-        if object["metadata"]["uid"] != workload.uid.as_str() {
-            return Ok(());
-        }
         let now = object["spec"]["replicas"].as_i64().unwrap_or(1);
         let mut patch = match replicas {
             0 if now == 0 => return Ok(()),
-            0 => annotate(&object, OLD_REPLICAS, Some(&now.to_string())),
+            0 => {
+                refuse_lost_claims(workload, &object, &self.cluster)?;
+                annotate(&object, OLD_REPLICAS, Some(&now.to_string()))
+            }
             _ => annotate(&object, OLD_REPLICAS, None),
         };
         // A workload that a user has scaled since is left alone.
+        if patch.is_empty() {
+            return Ok(());
+        }
         let is_scaled = replicas == 0 || now == 0;
         if is_scaled {
             patch.push(operations::replace(&["spec", "replicas"], replicas));
-        } else if patch.is_empty() {
-            return Ok(());
         }
-        patch.insert(0, operations::test(&["metadata", "uid"], workload.uid.as_str()));
+        patch.insert(0, operations::test(&["metadata", "uid"], object["metadata"]["uid"].clone()));
         self.patch(workload, patch).await?;
         if is_scaled {
             progress(&format!("scaled {} to {replicas}", workload.typed));
@@ -248,8 +259,15 @@ impl Undo<'_> {
             // A watch may have failed, for example if the server of its kind ran in the Namespace.
             let _elapsed = timeout(SEARCH_INTERVAL, waiting).await;
         }
-        self.save_changes(waiter)?;
+        self.save_last_states(waiter);
         Ok(remaining)
+    }
+
+    /// Saves the last states. Without them in the file, this run still restores them.
+    fn save_last_states(&mut self, waiter: &Waiter) {
+        if let Err(error) = self.save_changes(waiter) {
+            progress(&format!("warning: {error}; an interruption now would lose the last changes"));
+        }
     }
 
     /// Waits for these objects, and saves their last states. Returns what still exists at the end of the
@@ -265,7 +283,7 @@ impl Undo<'_> {
         self.watch(waiter, objects).await?;
         progress(&format!("waiting for the deletion of {}", all_typed(objects)));
         let remaining = waiter.wait(self.awaited(objects), &mut Vec::new()).await;
-        self.save_changes(waiter)?;
+        self.save_last_states(waiter);
         Ok(remaining)
     }
 

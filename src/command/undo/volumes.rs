@@ -1,5 +1,7 @@
 //! The volumes of the saved claims. They keep their data until the new claims are bound to them.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -11,6 +13,9 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
 use crate::objects::{CLAIMS, operations};
+
+/// The time limit of the wait until a claim of others is bound to a reserved volume.
+const BINDING_LIMIT: Duration = Duration::from_secs(10);
 
 /// The path of the reclaim policy of a volume.
 const RECLAIM_POLICY: &[&str] = &["spec", "persistentVolumeReclaimPolicy"];
@@ -91,10 +96,10 @@ impl Undo<'_> {
         let noted = match claim_uid {
             None if is_set => Vec::new(),
             None => annotate(&current, OLD_RECLAIM_POLICY, now.as_str()),
-            // A later undo would restore this value.
             Some(_) => annotate(&current, OLD_RECLAIM_POLICY, None),
         };
-        if is_set && noted.is_empty() {
+        // Without the annotation, the undo has not changed the policy, or others have decided since.
+        if noted.is_empty() && (is_set || claim_uid.is_some()) {
             return Ok(());
         }
         let bound = claim_uid.map(|uid| operations::test(&["spec", "claimRef", "uid"], uid));
@@ -155,10 +160,48 @@ impl Undo<'_> {
             // It is reserved already.
             None => return Ok(()),
         };
-        patch.push(operations::replace(RECLAIM_POLICY, "Retain"));
+        let now = &current["spec"]["persistentVolumeReclaimPolicy"];
+        if *now != "Retain" {
+            patch.push(operations::replace(RECLAIM_POLICY, "Retain"));
+            patch.extend(annotate(&current, OLD_RECLAIM_POLICY, now.as_str()));
+        }
         self.patch(&object, patch).await?;
         progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
         Ok(())
+    }
+
+    pub(super) async fn read_volume(
+        &self,
+        volume: &SavedVolume,
+    ) -> Result<Option<Value>, CommandError> {
+        self.read(&volume_object(&volume.name)).await
+    }
+
+    /// Whether a claim that others have created is bound to the volume of the old claim: another undo,
+    /// or the controller of a StatefulSet, was faster. If that volume is deleted, users have to create
+    /// the claim.
+    pub(super) async fn has_its_volume(
+        &self,
+        object: &Object,
+        claim: &Value,
+    ) -> Result<bool, CommandError> {
+        let mut volumes = self.record.volumes.iter();
+        let volume = volumes.find(|volume| volume.claim_uid == object.uid);
+        let Some(volume) = volume else { return Ok(false) };
+        let uid = &claim["metadata"]["uid"];
+        let limit = self.deadline.min(Instant::now() + BINDING_LIMIT);
+        loop {
+            let Some(current) = self.read_volume(volume).await? else { return Ok(true) };
+            let claim_ref = &current["spec"]["claimRef"];
+            // The volume is reserved for the name, and the claim is not bound yet.
+            let is_reserved = claim_ref["uid"].is_null()
+                && claim_ref["name"] == object.name.as_str()
+                && claim_ref["namespace"] == object.namespace.as_str();
+            if claim_ref["uid"] == *uid || !is_reserved || Instant::now() >= limit {
+                return Ok(claim_ref["uid"] == *uid);
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     pub(super) async fn wait_until_bound(&self, claim: &Object) -> Result<(), CommandError> {

@@ -1,13 +1,18 @@
 //! The workloads that an undo stops.
 
+use std::collections::HashSet;
+
+use serde_json::Value;
+
 use super::kinds::is_scalable;
-use super::manifest::OLD_REPLICAS;
-use super::read::UndoReader;
+use super::manifest::{OLD_REPLICAS, manifest};
+use super::read::{Found, UndoReader};
 use super::record::{SavedObject, StoppedWorkload};
 use crate::command::CommandError;
 use crate::command::document::Object;
+use crate::command::place::ClusterArguments;
 use crate::graph::{Node, ObjectPhase};
-use crate::objects::CLAIMS;
+use crate::objects::{CLAIMS, STATEFUL_SETS};
 
 impl UndoReader<'_> {
     /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods
@@ -15,7 +20,7 @@ impl UndoReader<'_> {
     pub(super) async fn workloads(
         &self,
         objects: &[SavedObject],
-        options: &str,
+        cluster: &ClusterArguments,
     ) -> Result<(Vec<StoppedWorkload>, Vec<Object>), CommandError> {
         let graph = &self.inspection.graph;
         let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::<Node<'_>>::new());
@@ -52,16 +57,7 @@ impl UndoReader<'_> {
         let mut stopped = Vec::new();
         for workload in workloads {
             let Some(whole) = self.whole(workload).await? else { continue };
-            let retention = &whole["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"];
-            if retention == "Delete" {
-                let typed = self.object(workload).typed;
-                return Err(CommandError::Refused(format!(
-                    "the undo must scale {typed} to 0, which would delete its claims (whenScaled); \
-                     nothing was changed; next: kubectl patch {typed} --type=merge -p \
-                     '{{\"spec\":{{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\
-                     \"Retain\"}}}}}}'{options}, and run the command again"
-                )));
-            }
+            refuse_lost_claims(&self.object(workload), &whole, cluster)?;
             let old = whole["metadata"]["annotations"][OLD_REPLICAS].as_str();
             let replicas = match whole["spec"]["replicas"].as_i64().unwrap_or(1) {
                 // An interrupted undo has stopped it.
@@ -74,6 +70,47 @@ impl UndoReader<'_> {
         }
         Ok((stopped, pods))
     }
+
+    /// Saves the other claims of these workloads, and their volumes. If others set `whenScaled: Delete`
+    /// meanwhile, the StatefulSet controller deletes these claims.
+    pub(super) async fn save_other_claims(
+        &self,
+        workloads: &[StoppedWorkload],
+        marker: &str,
+        found: &mut Found,
+    ) -> Result<(), CommandError> {
+        let graph = &self.inspection.graph;
+        let sets = workloads.iter().filter(|one| one.object.is_of(STATEFUL_SETS));
+        let sets: Vec<Node<'_>> = sets.filter_map(|one| self.node(&one.object)).collect();
+        let namespace = self.target.namespace_node().into_iter();
+        let objects = namespace.flat_map(|namespace| graph.objects_in_namespace(namespace));
+        for claim in objects.filter_map(|id| graph.get(id)) {
+            let is_used = || {
+                graph.users(claim.id()).any(|user| {
+                    let user = workload_of(user.node);
+                    sets.iter().any(|set| set.id() == user.id())
+                })
+            };
+            if claim.info().group_resource() != CLAIMS || claim.is_terminating() || !is_used() {
+                continue;
+            }
+            let object = self.object(claim);
+            if found.objects.iter().any(|saved| saved.object.uid == object.uid) {
+                continue;
+            }
+            let Some(whole) = self.whole(claim).await? else { continue };
+            let (manifest, owners) = manifest(whole, marker, &HashSet::new());
+            found.volumes.extend(self.volume(&object, &manifest).await?);
+            found.objects.push(SavedObject {
+                object,
+                manifest,
+                owners,
+                is_last: false,
+                stays: true,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// The topmost workload that controls a Pod, or the Pod.
@@ -85,4 +122,22 @@ pub(super) fn workload_of(pod: Node<'_>) -> Node<'_> {
 /// write any other object into owner references.
 pub(super) fn controller_of(node: Node<'_>) -> Node<'_> {
     node.controller().filter(|owner| is_scalable(owner.info())).unwrap_or(node)
+}
+
+/// Refuses to scale down a workload whose claims would be deleted.
+pub(super) fn refuse_lost_claims(
+    workload: &Object,
+    whole: &Value,
+    cluster: &ClusterArguments,
+) -> Result<(), CommandError> {
+    if whole["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] != "Delete" {
+        return Ok(());
+    }
+    let (typed, options) = (&workload.typed, cluster.kubectl_options());
+    Err(CommandError::Refused(format!(
+        "the undo must scale {typed} to 0, which would delete its claims (whenScaled); {typed} was not \
+         changed; next: kubectl patch {typed} --type=merge -p '{{\"spec\":\
+         {{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\"Retain\"}}}}}}'{options}, run the \
+         command again, and set Delete again after it"
+    )))
 }

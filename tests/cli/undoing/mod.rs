@@ -4,6 +4,7 @@ mod claims;
 mod dependents;
 mod foreign;
 mod losses;
+mod meanwhile;
 mod namespaces;
 mod random;
 mod refusals;

@@ -79,7 +79,7 @@ fn restore_namespace(ns: &str, kill: Kill) {
     assert_ne!(read(plane, &ns, "svc/api")["spec"]["clusterIP"], address);
     // Its controller would have created the claim.
     let written = std::fs::read_to_string(&copy).unwrap();
-    let place = |name: &str| written.find(&format!("\"typed\": \"{name} -n {ns}\"")).unwrap();
+    let place = |name: &str| written.find(&format!("\"typed\":\"{name} -n {ns}\"")).unwrap();
     assert!(place("persistentvolumeclaims/data") < place("statefulsets.apps/web"));
     // The controller of the finalizer has to remove it again, and the limit refuses each change.
     plane.api().delete(&["limitrange/limits"], &ns).unwrap().success().unwrap();

@@ -249,8 +249,9 @@ fn undo(plane: &ControlPlane, ns: &str, target: &str, random: &mut Random) -> (b
         }
         child.stdout.take().unwrap().read_to_string(&mut all).unwrap();
         let is_undone = child.wait().unwrap().success();
-        if lines_left != Some(0) || is_undone || is_begun && !Path::new(&file).exists() {
-            return (is_undone, all);
+        let is_finished = all.contains("saved ") && !Path::new(&file).exists();
+        if lines_left != Some(0) || is_undone || is_finished {
+            return (is_undone || is_finished, all);
         }
         lines_left = None;
         all.push_str("--- killed\n");

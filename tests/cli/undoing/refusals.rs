@@ -102,7 +102,7 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     std::fs::write(&path, record).unwrap();
     delete(plane, &ns, "cm/settings");
     let again = belay(plane, &resume);
-    assert!(again.code == 1 && again.stderr.contains("is deleted again"), "{again:?}");
+    assert!(again.code == 1 && again.stderr.contains("was deleted again"), "{again:?}");
 }
 
 #[test]

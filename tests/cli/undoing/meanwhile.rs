@@ -1,0 +1,179 @@
+//! What others do while an undo runs or is interrupted: no data is lost.
+
+use serde_json::{Value, json};
+
+use super::losses::{claims, delete_claims, file_in, have_their_volumes, start_two_replicas};
+use super::*;
+
+/// Sets what happens to the claims of `web` when it is scaled down.
+fn when_scaled(plane: &ControlPlane, ns: &str, policy: &str) {
+    let retention = json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": policy}});
+    plane.api().patch("sts/web", ns, &json!({"spec": retention})).unwrap().success().unwrap();
+}
+
+#[test]
+fn the_other_claims_of_a_workload_that_others_let_delete_them_are_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-scaled").unwrap();
+    start_two_replicas(plane, &ns);
+    let other = bound(plane, &ns, "pvc/data-web-1")["spec"]["volumeName"].clone();
+    let mut claims = delete_claims(plane, &ns, &["data-web-0"]);
+    claims.push(("pvc/data-web-1".to_owned(), other));
+    for pod in ["pod/web-0", "pod/web-1"] {
+        keep(plane, &ns, pod);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    when_scaled(plane, &ns, "Delete");
+    // The controller makes the Pod that ends the owner of its claim.
+    let claim = ("pvc/data-web-1", &*ns);
+    let owners = ".metadata.ownerReferences";
+    plane.api().wait_field(claim, LIMIT, owners, |owners| owners.contains("Pod")).unwrap();
+    free(plane, &ns, "pod/web-1");
+    plane.api().wait_gone(("pvc/data-web-1", &ns), LIMIT).unwrap();
+    free(plane, &ns, "pod/web-0");
+    assert!(undo.wait().unwrap().success());
+    have_their_volumes(plane, &ns, &claims);
+    wait_until_running(plane, &ns, 2);
+}
+
+#[test]
+fn a_continued_undo_scales_down_no_workload_that_would_delete_its_claims() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-rescaled").unwrap();
+    start_two_replicas(plane, &ns);
+    let claims = delete_claims(plane, &ns, &["data-web-0"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", &file];
+    assert!(lost_answer::is_killed(plane, &undo, 1));
+    when_scaled(plane, &ns, "Delete");
+    let resume = ["undo", "--resume", &file, "--yes"];
+    let refused = belay(plane, &resume);
+    assert!(refused.code == 1 && refused.stderr.contains("(whenScaled)"), "{refused:?}");
+    assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 2);
+    when_scaled(plane, &ns, "Retain");
+    assert_eq!(belay(plane, &resume).code, 0);
+    have_their_volumes(plane, &ns, &claims);
+}
+
+#[test]
+fn two_undos_of_one_object_restore_it_once() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-twice").unwrap();
+    start_two_replicas(plane, &ns);
+    let claims = delete_claims(plane, &ns, &["data-web-0", "data-web-1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let other = format!("{file}.other");
+    keep(plane, &ns, "pod/web-0");
+    let undo = |file| ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", file];
+    let (mut first, _first) = begin(plane, &undo(&file), "waiting for the deletion");
+    let (mut second, _second) = begin(plane, &undo(&other), "waiting for the deletion");
+    free(plane, &ns, "pod/web-0");
+    for (undo, file) in [(&mut first, &file), (&mut second, &other)] {
+        if !undo.wait().unwrap().success() {
+            let resumed = belay(plane, &["undo", "--resume", file, "--yes"]);
+            assert_eq!(resumed.code, 0, "{resumed:?}");
+        }
+    }
+    have_their_volumes(plane, &ns, &claims);
+    wait_until_running(plane, &ns, 2);
+}
+
+#[test]
+fn a_claim_that_is_deleted_again_keeps_its_volume() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-again").unwrap();
+    claims(plane, &ns, &["data"]);
+    keep(plane, &ns, "pvc/data");
+    let claims = delete_claims(plane, &ns, &["data"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let record = std::fs::read(&file).unwrap();
+    free(plane, &ns, "pvc/data");
+    assert!(undo.wait().unwrap().success());
+    have_their_volumes(plane, &ns, &claims);
+    // An interruption could have left the file.
+    std::fs::write(&file, record).unwrap();
+    delete(plane, &ns, "pvc/data");
+    let again = belay(plane, &["undo", "--resume", &file, "--yes"]);
+    let next = format!("with kubectl belay undo persistentvolumeclaims/data -n {ns}");
+    assert!(again.code == 1 && again.stderr.contains(&next), "{again:?}");
+    let volume = format!("pv/{}", text(&claims[0].1));
+    let policy = ".spec.persistentVolumeReclaimPolicy";
+    assert_eq!(plane.api().field(&volume, "", policy).unwrap(), "Retain");
+    let (mut undo, _progress) = begin(
+        plane,
+        &["undo", "pvc/data", "-n", &ns, "--yes", "--out", &format!("{file}.new")],
+        "waiting for the deletion",
+    );
+    free(plane, &ns, "pvc/data");
+    assert!(undo.wait().unwrap().success());
+    have_their_volumes(plane, &ns, &claims);
+    free(plane, &ns, "pvc/data");
+}
+
+#[test]
+fn the_last_state_is_restored_if_the_file_can_not_be_written() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-full").unwrap();
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept.with(json!({"data": {"mode": "old"}}))).unwrap();
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let file = place.join("undo.json").display().to_string();
+    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    std::fs::rename(&place, folder.path().join("elsewhere")).unwrap();
+    let change = json!({"data": {"mode": "new"}});
+    plane.api().patch("cm/settings", &ns, &change).unwrap().success().unwrap();
+    free(plane, &ns, "cm/settings");
+    assert!(undo.wait().unwrap().success());
+    assert_eq!(read(plane, &ns, "cm/settings")["data"]["mode"], "new");
+    free(plane, &ns, "cm/settings");
+}
+
+#[test]
+fn a_claim_without_its_volume_can_not_be_restored() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-lost").unwrap();
+    claims(plane, &ns, &["data"]);
+    keep(plane, &ns, "pvc/data");
+    let claim = bound(plane, &ns, "pvc/data");
+    let volume = format!("pv/{}", text(&claim["spec"]["volumeName"]));
+    plane.api().delete(&[&volume], "").unwrap().success().unwrap();
+    free(plane, "", &volume);
+    plane.api().wait_gone((&volume, ""), LIMIT).unwrap();
+    delete(plane, &ns, "pvc/data");
+    let refused = belay(plane, &["undo", "pvc/data", "-n", &ns, "--yes"]);
+    let why = "can't be undone: its volume does not exist any longer";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    free(plane, &ns, "pvc/data");
+}
+
+#[test]
+fn a_workload_that_others_have_started_again_is_left_alone() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-decided").unwrap();
+    start_two_replicas(plane, &ns);
+    let claims = delete_claims(plane, &ns, &["data-web-0"]);
+    keep(plane, &ns, "pod/web-0");
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", &file];
+    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    // An administrator decides that it stays stopped.
+    let decided = json!({"metadata": {"annotations": {"belay.dev/undo-replicas": null}}});
+    plane.api().patch("sts/web", &ns, &decided).unwrap().success().unwrap();
+    free(plane, &ns, "pod/web-0");
+    assert!(undo.wait().unwrap().success());
+    have_their_volumes(plane, &ns, &claims);
+    assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 0);
+}
