@@ -20,7 +20,7 @@ fn every_attack_names_tests_that_exist() {
     let below = |folder: &str| text_below(&top().join(folder));
     let (attacks, scenarios) = (below("tests/scenarios/attacks"), below("tests/scenarios"));
     let (unit, serve, cli) = (below("src"), below("tests/serve"), below("tests/cli"));
-    let e2e = below("tests/e2e");
+    let (e2e, install) = (below("tests/e2e"), below("tests/install"));
     let tables = below("src/decide/tables");
     let (mut missing, mut count) = (Vec::new(), 0);
     for row in rows {
@@ -33,6 +33,7 @@ fn every_attack_names_tests_that_exist() {
                 Some(("serve", name)) => has_test(&serve, name),
                 Some(("e2e", name)) => has_test(&e2e, name),
                 Some(("cli", name)) => has_test(&cli, name),
+                Some(("install", name)) => has_test(&install, name),
                 Some(("table", row)) => tables.contains(row.trim_end_matches('…')),
                 _ => has_test(&attacks, test),
             };

@@ -305,3 +305,22 @@ fn release_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
     let gone = json!({"time": "2020-01-01T00:00:00Z", "activity": {"policies": {}}}).to_string();
     plane.apply(&journal.with(json!({"data": {"journal.json": gone}}))).unwrap();
 }
+
+#[test]
+fn h162_another_service_account_can_not_use_up_the_requests_of_belay() {
+    let plane = crate::plane();
+    let chart = Chart::install(&plane, program(), &[]).unwrap();
+    chart.wait_for(2).unwrap();
+    let level = format!("prioritylevelconfigurations/{RELEASE}");
+    let level = plane.api().field(&level, "", ".metadata.uid").unwrap();
+    let account = format!("--as=system:serviceaccount:{RELEASE}:{RELEASE}");
+    // The API server classifies an impersonated user like the user itself, a moment after the level exists.
+    eventually("requests in belay's priority level", LIMIT, || {
+        let read = plane.kubectl(&["get", "--raw", "/api", "-v=8", &account])?;
+        match read.stderr.contains(&level) {
+            true => Ok(()),
+            false => Err(read.stderr.into()),
+        }
+    })
+    .unwrap();
+}

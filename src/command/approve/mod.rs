@@ -315,8 +315,8 @@ impl<'a> Request<'a> {
         let mut lines = vec![first, second];
         lines.extend(unread.map(|why| {
             format!(
-                "the policies cannot be read, so it is unknown whether they require more \
-                 approvals: {why}"
+                "the policies cannot be read, so it is unknown whether they require more approvals or \
+                 a shorter duration: {why}"
             )
         }));
         lines.extend(effect.sentences);

@@ -18,7 +18,7 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::graph::Node;
-use crate::objects::{CLAIMS, ObjectRef, full_name, is_hold, split_api_version};
+use crate::objects::{CLAIMS, CRDS, Kinds, ObjectRef, full_name, is_hold, split_api_version};
 
 /// The limit of the manifests of objects that stay or that belong to others. They are saved in case
 /// that they are deleted nevertheless, and any tenant can make more of them.
@@ -107,6 +107,7 @@ impl<'i> UndoReader<'i> {
     ) -> Result<UndoRecord, CommandError> {
         let target = self.object;
         self.refuse_irreversible(target)?;
+        self.refuse_without_definition(target).await?;
         self.require_complete()?;
         let identity = ClusterIdentity::read(self.inspection).await;
         let identity = identity.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
@@ -195,6 +196,29 @@ impl<'i> UndoReader<'i> {
             return refused(format!("its controller {controller} creates it again"));
         }
         Ok(())
+    }
+
+    /// Refuses to undo the deletion of a custom resource that the API server would not create again.
+    async fn refuse_without_definition(&self, target: &Object) -> Result<(), CommandError> {
+        let kinds = &self.inspection.graph.kinds;
+        let Some(kind) = kinds.find_resource(CRDS.0, CRDS.1) else { return Ok(()) };
+        if Kinds::is_built_in(&target.group, &target.resource) {
+            return Ok(());
+        }
+        let name = full_name(&target.group, &target.resource);
+        // A user who may not read it learns it from the API server.
+        let read = self.caller.object(kinds.info(kind), "", &name).await;
+        let is_terminating = |crd: &Value| crd["metadata"]["deletionTimestamp"].is_string();
+        match read.is_ok_and(|read| read.as_ref().is_some_and(is_terminating)) {
+            false => Ok(()),
+            true => Err(irreversible(
+                target,
+                &format!(
+                    "CustomResourceDefinition {name} is Terminating; next: save the manifest, let this \
+                     deletion end, and create both again"
+                ),
+            )),
+        }
     }
 
     /// Refuses to continue without all objects that the undo must save or detach.

@@ -18,7 +18,7 @@ use crate::command::diagnosis::{
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
-use crate::objects::{CRDS, FOREGROUND, list_at, without_controls};
+use crate::objects::{CRDS, FOREGROUND, ObjectRef, list_at, without_controls};
 
 /// The time in which the namespace controller may not have written its first report.
 const JUST_BEGUN: SignedDuration = SignedDuration::from_secs(15);
@@ -47,9 +47,17 @@ pub struct Terminating {
     pub unread: Vec<FailedRead>,
     #[serde(skip)]
     arguments: String,
-    /// Whether `undo` can create it again.
+    /// The object whose deletion `undo` can undo: this one, or its Namespace.
     #[serde(skip)]
-    can_be_undone: bool,
+    to_undo: Option<String>,
+}
+
+/// The Namespace of an object, if it is Terminating.
+fn terminating_namespace(snapshot: &Snapshot, object: &ObjectRef) -> Option<String> {
+    let world = snapshot.context.world.read();
+    let namespace = ObjectRef::new(("", "namespaces"), "", &object.namespace);
+    let node = world.graph.object_by_ref(&namespace).filter(|node| node.is_terminating())?;
+    Some(node.object_ref().arguments())
 }
 
 impl Terminating {
@@ -82,7 +90,11 @@ impl Terminating {
             Hold { state: hold.clone(), installed: true, no_leader, ..Hold::default() };
         let (causes, unread) = causes(target, snapshot, &known_hold).await;
         let arguments = object_ref.arguments();
-        let can_be_undone = !finalizers.is_empty() && why_irreversible(&target.info).is_none();
+        let is_reversible = !finalizers.is_empty() && why_irreversible(&target.info).is_none();
+        let to_undo = is_reversible.then(|| match terminating_namespace(snapshot, object_ref) {
+            Some(namespace) => namespace,
+            None => arguments.clone(),
+        });
         Some(Self {
             since,
             finalizers,
@@ -92,7 +104,7 @@ impl Terminating {
             settles,
             unread,
             arguments,
-            can_be_undone,
+            to_undo,
         })
     }
 
@@ -151,8 +163,7 @@ impl Terminating {
             };
             let _ = writeln!(text, "{hold}{when}");
         }
-        if self.can_be_undone {
-            let arguments = &self.arguments;
+        if let Some(arguments) = &self.to_undo {
             let _ = writeln!(text, "if the deletion is a mistake: kubectl belay undo {arguments}");
         }
         let is_evidence =
@@ -276,7 +287,7 @@ mod tests {
         let foreign = "its controller does not seem to exist";
         let pvc = "kubernetes.io/pvc-protection";
         let mut terminating = Terminating {
-            can_be_undone: false,
+            to_undo: None,
             since: "2026-01-01T00:00:00Z".to_owned(),
             unread: Vec::new(),
             finalizers: vec![finalizer("x.dev/y"), finalizer(pvc), finalizer(HOLD)],

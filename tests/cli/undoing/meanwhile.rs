@@ -1,6 +1,6 @@
 //! What others do while an undo runs or is interrupted: no data is lost.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::losses::{claims, delete_claims, file_in, have_their_volumes, start_two_replicas};
 use super::*;

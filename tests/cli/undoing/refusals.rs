@@ -229,3 +229,33 @@ fn an_undo_that_may_not_read_an_owner_does_not_begin() {
     assert!(!Path::new(&path).exists());
     free(plane, &ns, "cm/settings");
 }
+
+#[test]
+fn a_custom_resource_whose_definition_is_terminating_is_not_undone() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-crd").unwrap();
+    plane.define_kind("undo-crd.example.com", "Book", "books").unwrap();
+    let book = object("undo-crd.example.com/v1", "Book", "main").with_namespace(&ns);
+    plane.apply(&book.with_finalizers(&["undo.test/kept"])).unwrap();
+    let name = "books.undo-crd.example.com/main";
+    plane.api().delete(&["crd/books.undo-crd.example.com"], "").unwrap().success().unwrap();
+    super::namespaces::wait_until_terminating(plane, &ns, &[name]);
+    let refused = belay(plane, &["undo", name, "-n", &ns, "--yes"]);
+    let why = "CustomResourceDefinition books.undo-crd.example.com is Terminating";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+    free(plane, &ns, name);
+}
+
+#[test]
+fn of_an_object_in_a_terminating_namespace_why_names_the_undo_of_the_namespace() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-inside").unwrap();
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    delete(plane, "", &format!("ns/{ns}"));
+    super::namespaces::wait_until_terminating(plane, &ns, &["cm/settings"]);
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]).stdout;
+    let next = format!("if the deletion is a mistake: kubectl belay undo namespaces/{ns}\n");
+    assert!(why.contains(&next), "{why}");
+    free(plane, &ns, "cm/settings");
+}
