@@ -162,8 +162,8 @@ pub fn unknown_policies_text(session: &UserSession, snapshot: &Snapshot) -> Stri
                  --from FILE,POLICIES"
             }
             false => {
-                "belay is not installed: the API server does not serve its kinds; next: belay \
-                 admin crds | kubectl apply -f -, and try again"
+                "belay is not installed: the API server does not serve its kinds; next: kubectl \
+                 belay admin crds | kubectl apply -f -, and try again"
             }
         };
         return next.to_owned();

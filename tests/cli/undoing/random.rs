@@ -177,7 +177,7 @@ fn delete_some(plane: &ControlPlane, ns: &str, random: &mut Random) -> Vec<Strin
 /// Deletes the namespace, of which only what has a finalizer stays.
 fn delete_namespace(plane: &ControlPlane, ns: &str) -> Vec<String> {
     let namespace = format!("ns/{ns}");
-    delete(plane, "", &namespace);
+    plane.api().delete(&[&namespace], "").unwrap().success().unwrap();
     eventually("the deletion of the content", LIMIT, || {
         let content = content(plane, ns)?;
         let kept = |object: &Value| is_terminating(object) && has_finalizer(object, KEPT);
