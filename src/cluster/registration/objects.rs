@@ -146,7 +146,7 @@ mod tests {
         let labelled = policy("secrets", json!({"objectSelector": labels, "names": ["*-data"]}));
         let names = "(name == 'db' || name.startsWith('x-'))";
         let alone = format!("K == '/secrets' && (({names}))");
-        assert_eq!(tests(&[named.clone()], &[]), Some(alone.clone()));
+        assert_eq!(tests(std::slice::from_ref(&named), &[]), Some(alone.clone()));
         let tier = "?labels[?'x.dev/tier']";
         let labels = format!(
             "(?labels[?'app'].hasValue() && ?labels[?'app'].value() in ['a'] && \
@@ -176,7 +176,7 @@ mod tests {
         }
         let names: Vec<String> = (0..300).map(|number| format!("{number:0>30}")).collect();
         let few = policy("pods", json!({"names": names[..100]}));
-        assert!(tests(&[few.clone()], &[]).is_some());
+        assert!(tests(std::slice::from_ref(&few), &[]).is_some());
         let more = policy("pods", json!({"names": names[100..250]}));
         assert_eq!(tests(&[few, more], &[]), None);
     }
