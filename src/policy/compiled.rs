@@ -309,12 +309,9 @@ impl Policy {
         self.targets.iter().flat_map(Matcher::kinds)
     }
 
-    /// The kinds that its targets name, with the namespaces of each target
-    /// ([`Matcher::namespaces`]).
-    pub fn namespaces_by_kind(&self) -> impl Iterator<Item = ((&str, &str), Option<&[String]>)> {
-        self.targets
-            .iter()
-            .flat_map(|target| target.kinds().map(|kind| (kind, target.namespaces())))
+    /// Its targets, each with the kinds that it names.
+    pub fn targets_by_kind(&self) -> impl Iterator<Item = ((&str, &str), &Matcher)> {
+        self.targets.iter().flat_map(|target| target.kinds().map(move |kind| (kind, target)))
     }
 
     /// Whether its targets name this kind.

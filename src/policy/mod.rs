@@ -33,4 +33,4 @@ pub use identities::{Identities, Requester, account as service_account, exempt_n
 pub use policy_set::{AppliedPolicy, PolicySet};
 pub use relation::compile as compile_relation;
 pub use rules::Rules;
-pub use selectors::{LabelRequirements, MatchResult, Matcher, NAME_LABEL, UserMatcher};
+pub use selectors::{Glob, LabelRequirements, MatchResult, Matcher, NAME_LABEL, UserMatcher};

@@ -47,6 +47,11 @@ impl LabelRequirements {
         self.0.is_empty()
     }
 
+    /// Its requirements. Labels must satisfy all of them.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.0
+    }
+
     /// The names of the Namespaces that can match, if the selector has a requirement on
     /// their names.
     fn names(&self) -> Option<&[String]> {
@@ -111,6 +116,7 @@ pub enum MatchResult {
 pub struct Glob(Box<str>);
 
 impl Glob {
+    /// Parses a pattern.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
@@ -128,8 +134,14 @@ impl Glob {
         text.ends_with(last)
     }
 
-    fn literal(&self) -> Option<&str> {
+    /// The only text that matches; `None` if several match.
+    pub fn literal(&self) -> Option<&str> {
         (!self.0.contains('*')).then_some(&*self.0)
+    }
+
+    /// The beginning of all texts that match.
+    pub fn prefix(&self) -> &str {
+        self.0.split('*').next().unwrap_or_default()
     }
 }
 
@@ -179,6 +191,16 @@ impl Matcher {
     /// The only namespaces of the namespaced objects that can match; `None`: any namespace.
     pub fn namespaces(&self) -> Option<&[String]> {
         self.namespace_labels.names()
+    }
+
+    /// The names of the objects, of which one must match; empty for any name.
+    pub fn names(&self) -> &[Glob] {
+        &self.names
+    }
+
+    /// The labels that an object must have.
+    pub fn labels(&self) -> &LabelRequirements {
+        &self.labels
     }
 
     /// Whether an object matches.

@@ -5,6 +5,7 @@
 mod conditions;
 mod helm;
 mod rights;
+mod selected;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

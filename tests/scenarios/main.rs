@@ -36,6 +36,7 @@ mod people;
 mod prunes;
 mod registration;
 mod releasing;
+mod reviews;
 mod rollout;
 mod rotation;
 mod rounds;

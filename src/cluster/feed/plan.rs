@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::context::Settings;
 use crate::cluster::world::World;
+use crate::graph::Incomplete;
 use crate::objects::{CRDS, KindId, PROTECT_LABEL};
 use crate::policy::{Policy, PolicySource};
 use crate::relations::OWNED;
@@ -47,6 +48,30 @@ pub fn labelled(world: &World, settings: &Settings) -> BTreeSet<KindId> {
     let kinds = &world.graph.kinds;
     let labelled = settings.labelled.iter();
     labelled.filter_map(|(group, resource)| kinds.find_resource(group, resource)).collect()
+}
+
+/// The kinds that policies name or whose labelled objects are watched.
+pub fn protected(world: &World, labelled: &[(String, String)]) -> BTreeSet<KindId> {
+    let kinds = &world.graph.kinds;
+    let labelled = labelled.iter().filter_map(|(g, resource)| kinds.find_resource(g, resource));
+    policies(world).flat_map(|policy| targets(world, policy)).chain(labelled).collect()
+}
+
+/// Whether belay knows all kinds that own protected objects: it has read the protected kinds and
+/// the kinds of their owners, as far as it can, and `protected_owners` is up to date.
+pub fn knows_owners(world: &World, labelled: &[(String, String)]) -> bool {
+    let is_read = |kind: KindId| {
+        let is_watchable = world.served.get(&kind).is_some_and(|served| served.watch);
+        let has_failed = || matches!(world.graph.why_incomplete(kind), Incomplete::Failed(_));
+        !is_watchable || world.watched.contains(&kind) || has_failed()
+    };
+    protected(world, labelled).into_iter().all(|kind| {
+        let owners = world.owner_kinds_of([kind]);
+        let is_known = |owner: &KindId| {
+            world.protected_owner_kinds.contains(&(kind, *owner)) && is_read(*owner)
+        };
+        is_read(kind) && owners.iter().all(is_known)
+    })
 }
 
 /// The policies that people have written.

@@ -1,6 +1,6 @@
 //! Starts and stops watches according to the plan.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
@@ -128,9 +128,7 @@ impl Watches {
                 (kind, target, want)
             };
             let wanted = plan(&world, settings).into_iter().map(target).collect();
-            let targets = plan::policies(&world).flat_map(|policy| plan::targets(&world, policy));
-            let labelled = plan::labelled(&world, settings);
-            let protected: BTreeSet<KindId> = targets.chain(labelled).collect();
+            let protected = plan::protected(&world, &settings.labelled);
             let owners_of = |kind: KindId| {
                 world.owner_kinds_of([kind]).into_iter().map(move |owner| (kind, owner))
             };

@@ -32,6 +32,9 @@ use crate::telemetry::Condition;
 /// The interval between two equal Events. The API server deletes Events after an hour.
 const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
 
+/// How often belay computes the rules again while it does not know the owners of protected objects.
+const OWNERS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The number of writes, each after a read, before belay waits.
 const MAX_ATTEMPTS: usize = 3;
 
@@ -159,6 +162,8 @@ impl Driver {
             }
             self.report(paths_now.as_ref());
             let retry_at = self.retry_at(*leading.borrow());
+            let owners_at = self.owners_unknown().then(|| Instant::now() + OWNERS_INTERVAL);
+            let retry_at = retry_at.into_iter().chain(owners_at).min();
             tokio::select! {
                 event = events_receiver.recv() => match event {
                     Some((index, event)) => self.apply(index, event),
@@ -175,7 +180,8 @@ impl Driver {
 
     /// Computes the wanted content. While the CRD of policies is missing, the last content stays.
     fn compute_wanted(&mut self, generation: u64) {
-        if self.wanted.as_ref().is_some_and(|wanted| wanted.generation == generation) {
+        let is_same = self.wanted.as_ref().is_some_and(|wanted| wanted.generation == generation);
+        if is_same && !self.owners_unknown() {
             return;
         }
         let world = self.context.world.read();
@@ -188,6 +194,10 @@ impl Driver {
         let same = self.wanted.take().map(|wanted| wanted.rules).filter(|old| **old == rules);
         let rules = same.unwrap_or_else(|| Arc::new(rules));
         self.wanted = Some(WantedRules { generation, rules, account });
+    }
+
+    fn owners_unknown(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| wanted.rules.owners_unknown)
     }
 
     fn compare_with_installed(&mut self) {

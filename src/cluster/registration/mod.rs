@@ -28,6 +28,7 @@ mod follow;
 mod kind_set;
 pub mod manifests;
 mod namespaces;
+mod objects;
 mod observed;
 mod owner;
 mod patch;

@@ -1,4 +1,5 @@
-//! The condition that limits the requests about a kind to the namespaces that policies name.
+//! The part of the match condition that limits the requests about a kind to the namespaces that
+//! policies name.
 //!
 //! If every policy for a kind names its namespaces, the API server does not ask belay about objects
 //! of the kind in other namespaces, and does not depend on belay there. This is safe, because
@@ -6,14 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::admissionregistration::v1::MatchCondition;
-
 use super::kind_set::{KindSet, NAMESPACES};
 use crate::objects::CRDS;
 use crate::policy::Policy;
 
-/// The name of the condition.
+/// The name of the condition. The guides for GitOps tools contain it.
 pub(super) const NAME: &str = "namespaces-of-policies";
+
+/// The kind of the object in CEL.
+pub(super) const KIND: &str = "request.resource.group + '/' + request.resource.resource";
 
 /// The limit of namespaces in the condition, because the API server evaluates it for each request.
 /// Beyond it, the API server asks about all namespaces.
@@ -21,10 +23,10 @@ const MAX_NAMESPACES: usize = 200;
 
 /// Kinds that the condition never limits: Namespaces, because the API server sends their name as the
 /// namespace and belay judges the content of all; CRDs, because requests about them have no namespace.
-const UNLIMITED: [(&str, &str); 2] = [NAMESPACES, CRDS];
+pub(super) const UNLIMITED: [(&str, &str); 2] = [NAMESPACES, CRDS];
 
 /// A kind, as group and plural name.
-type Kind<'p> = (&'p str, &'p str);
+pub(super) type Kind<'p> = (&'p str, &'p str);
 
 /// A protected kind and a kind that owns its objects.
 pub(super) type OwnerPair<'p> = (Kind<'p>, Kind<'p>);
@@ -41,8 +43,8 @@ impl<'p> NamespaceLimits<'p> {
     pub(super) fn new(policies: impl Iterator<Item = &'p Policy>) -> Self {
         let mut unlimited = KindSet::from_names(UNLIMITED);
         let mut limited: BTreeMap<Kind<'p>, BTreeSet<&str>> = BTreeMap::new();
-        for (kind, namespaces) in policies.flat_map(Policy::namespaces_by_kind) {
-            match namespaces {
+        for (kind, target) in policies.flat_map(Policy::targets_by_kind) {
+            match target.namespaces() {
                 // The condition contains kinds without wildcards.
                 Some(names) if is_plain(kind.0) && is_plain(kind.1) => {
                     let names = names.iter().map(String::as_str);
@@ -89,14 +91,31 @@ impl<'p> NamespaceLimits<'p> {
         self
     }
 
+    /// Adds the namespaces in which `fromOrphaning` protects owners of a limited kind. belay denies
+    /// that a dependent loses such an owner, also a dependent that no policy protects. `None`: any
+    /// namespace.
+    #[must_use]
+    pub(super) fn with_guarded(mut self, owned: &[(Kind<'p>, Option<&'p [String]>)]) -> Self {
+        for (dependent, namespaces) in owned {
+            match (namespaces, self.0.get_mut(dependent)) {
+                (Some(names), Some(own)) => {
+                    own.extend(names.iter().map(String::as_str).filter(|name| is_plain(name)));
+                }
+                (None, _) => drop(self.0.remove(dependent)),
+                (Some(_), None) => {}
+            }
+        }
+        self
+    }
+
     /// The limits of the owners alone.
     pub(super) fn of_owners(owners: OwnerNamespaces<'p>) -> Self {
         let limited = owners.into_iter().filter(|(kind, _)| !UNLIMITED.contains(kind));
         Self(limited.filter_map(|(kind, names)| Some((kind, names?))).collect())
     }
 
-    /// The condition; `None` if it would limit nothing.
-    pub(super) fn condition(&self) -> Option<MatchCondition> {
+    /// The part of the condition; `None` if it would limit nothing.
+    pub(super) fn expression(&self) -> Option<String> {
         let kinds = self.0.keys().map(|(group, resource)| format!("{group}/{resource}"));
         let kinds: Vec<String> = kinds.collect();
         let objects = self.0.iter().flat_map(|((group, resource), names)| {
@@ -107,25 +126,23 @@ impl<'p> NamespaceLimits<'p> {
             return None;
         }
         // Requests about cluster-scoped objects have no namespace.
-        let kind = "request.resource.group + '/' + request.resource.resource";
-        let expression = format!(
-            "!has(request.namespace) || !({kind} in {}) || ({kind} + '/' + request.namespace) in {}",
+        Some(format!(
+            "!has(request.namespace) || !({KIND} in {}) || ({KIND} + '/' + request.namespace) in {}",
             list(&kinds),
             list(&objects),
-        );
-        Some(MatchCondition { name: NAME.to_owned(), expression })
+        ))
     }
 }
 
 /// A list in CEL.
-fn list(texts: &[String]) -> String {
+pub(super) fn list(texts: &[String]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| format!("'{text}'")).collect();
     format!("[{}]", quoted.join(", "))
 }
 
 /// Whether a name has only the characters of the names of kinds and Namespaces. CEL does not
 /// interpret them.
-fn is_plain(name: &str) -> bool {
+pub(super) fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))
 }
 
@@ -154,7 +171,7 @@ mod tests {
         let labelled = [(String::new(), "secrets".to_owned())];
         let limits = NamespaceLimits::new(policies.iter());
         let owners = limits.owner_namespaces(owners, &labelled);
-        let expression = limits.with_owners(&owners).condition()?.expression;
+        let expression = limits.with_owners(&owners).expression()?;
         let (_, objects) = expression.rsplit_once(" in [").unwrap();
         Some(objects.trim_end_matches(']').to_owned())
     }
@@ -192,7 +209,7 @@ mod tests {
         assert_eq!(limited(&policies, &[(pods, sets)]).as_deref(), Some(both));
         let limits = NamespaceLimits::new(policies.iter());
         let owners = limits.owner_namespaces(&[(pods, sets), (sets, ("apps", "deployments"))], &[]);
-        let expression = NamespaceLimits::of_owners(owners).condition().unwrap().expression;
+        let expression = NamespaceLimits::of_owners(owners).expression().unwrap();
         assert!(expression.ends_with("['apps/deployments/db', 'apps/replicasets/shop']"));
         // Objects of these kinds are protected in every namespace.
         for dependent in [("", "configmaps"), ("", "secrets")] {

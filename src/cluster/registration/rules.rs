@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::kind_set::{KindName, KindSet, NAMESPACES};
-use super::namespaces::{NamespaceLimits, OwnerPair};
+use super::namespaces::{Kind, NAME, NamespaceLimits, OwnerPair};
+use super::objects::ObjectLimits;
 use crate::cluster::World;
 use crate::cluster::feed::plan;
 use crate::decide::is_hold_unsafe_on_kind;
@@ -21,8 +22,11 @@ use crate::policy::{NAME_LABEL, Policy};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {
     rules: BTreeMap<&'static str, Vec<RuleWithOperations>>,
-    /// The conditions that limit the rules of a webhook to some namespaces.
+    /// The conditions that limit the rules of a webhook to some namespaces and objects.
     conditions: BTreeMap<&'static str, MatchCondition>,
+    /// Whether belay does not know yet which kinds own protected objects. Then nothing limits the
+    /// rules that need these kinds.
+    pub owners_unknown: bool,
 }
 
 impl Rules {
@@ -30,7 +34,7 @@ impl Rules {
         self.rules.get(webhook).map_or(&[], Vec::as_slice)
     }
 
-    /// The condition that limits the rules of a webhook to some namespaces.
+    /// The condition that limits the rules of a webhook to some namespaces and objects.
     pub fn condition(&self, webhook: &str) -> Option<&MatchCondition> {
         self.conditions.get(webhook)
     }
@@ -99,21 +103,69 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     every("label-update.belay.dev", "UPDATE", "/*");
     rules.rules.retain(|_, rules| !rules.is_empty());
 
-    let mut limit = |webhook, limits: NamespaceLimits<'_>| {
-        if let Some(condition) = limits.condition().filter(|_| rules.rules.contains_key(webhook)) {
-            rules.conditions.insert(webhook, condition);
+    rules.owners_unknown = !plan::knows_owners(world, labelled);
+    add_conditions(&mut rules, world, &owners, labelled, [&holds, &reads]);
+    rules
+}
+
+/// Adds the conditions that limit the rules to some namespaces and objects.
+fn add_conditions(
+    rules: &mut Rules,
+    world: &World,
+    owners: &[OwnerPair<'_>],
+    labelled: &[(String, String)],
+    [holds, reads]: [&dyn Fn(&Policy) -> bool; 2],
+) {
+    let policies = || plan::policies(world);
+    let Rules { rules, conditions, owners_unknown } = rules;
+    let mut limit = |webhook, parts: [Option<String>; 2]| {
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if rules.contains_key(webhook) && !parts.is_empty() {
+            let expression = match parts.as_slice() {
+                [one] => one.clone(),
+                parts => format!("({})", parts.join(") && (")),
+            };
+            conditions.insert(webhook, MatchCondition { name: NAME.to_owned(), expression });
         }
     };
-    limit("hold.belay.dev", NamespaceLimits::new(policies().filter(|policy| holds(policy))));
-    limit("annotate.belay.dev", NamespaceLimits::new(policies().filter(|policy| reads(policy))));
+    let of_hold = NamespaceLimits::new(policies().filter(|policy| holds(policy)));
+    limit("hold.belay.dev", [of_hold.expression(), None]);
+    let readers = || policies().filter(|policy| reads(policy));
+    let parts =
+        [NamespaceLimits::new(readers()).expression(), ObjectLimits::new(readers()).expression()];
+    limit("annotate.belay.dev", parts);
+    if *owners_unknown {
+        return;
+    }
     // The deletion of an owner cascades to protected objects.
     let limits = NamespaceLimits::new(policies());
-    let owner_namespaces = limits.owner_namespaces(&owners, labelled);
+    let owner_namespaces = limits.owner_namespaces(owners, labelled);
     let limits = limits.with_owners(&owner_namespaces);
-    limit("delete.belay.dev", limits.clone());
-    limit("update.belay.dev", limits);
-    limit("cascade.belay.dev", NamespaceLimits::of_owners(owner_namespaces));
-    rules
+    let objects = ObjectLimits::new(policies()).without_owners(owners);
+    limit("delete.belay.dev", [limits.expression(), objects.expression()]);
+    let guarded = guarded_dependents(world, owners);
+    let objects = objects.without(guarded.iter().map(|(kind, _)| *kind));
+    let limits = limits.with_guarded(&guarded);
+    limit("update.belay.dev", [limits.expression(), objects.expression()]);
+    limit("cascade.belay.dev", [NamespaceLimits::of_owners(owner_namespaces).expression(), None]);
+}
+
+/// The kinds whose owners `fromOrphaning` protects, each with the namespaces of the policy; `None`:
+/// any namespace.
+fn guarded_dependents<'w>(
+    world: &'w World,
+    owners: &[OwnerPair<'w>],
+) -> Vec<(Kind<'w>, Option<&'w [String]>)> {
+    let guards = || plan::policies(world).filter(|policy| policy.modes.from_orphaning);
+    let dependents = owners.iter().flat_map(|(dependent, owner)| {
+        let targets = guards().flat_map(Policy::targets_by_kind);
+        let targets = targets.filter(|(_, target)| target.names_kind(owner.0, owner.1));
+        // Every namespace selector matches a cluster-scoped owner.
+        let owner = (owner.0.to_owned(), owner.1.to_owned());
+        let namespaced = is_namespaced(&world.graph.kinds, &owner);
+        targets.map(move |(_, target)| (*dependent, target.namespaces().filter(|_| namespaced)))
+    });
+    dependents.collect()
 }
 
 /// The protected kinds, each with a kind that owns its objects.

@@ -11,21 +11,28 @@ use serde_json::{Value, json};
 
 use super::{Installed, account, address, plane, policy, until};
 
+/// For tests whose requests no webhook of another test may match.
+pub(super) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Objects of a kind, in a namespace.
-fn objects(client: &Client, namespace: &str, of: (&str, &str, &str)) -> Api<DynamicObject> {
+pub(super) fn objects(
+    client: &Client,
+    namespace: &str,
+    of: (&str, &str, &str),
+) -> Api<DynamicObject> {
     let (group, version, kind) = of;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-async fn create(api: &Api<DynamicObject>, object: Value) {
+pub(super) async fn create(api: &Api<DynamicObject>, object: Value) {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
 /// The webhook that was called, if a request was refused because of one.
 #[track_caller]
-fn asked<T>(result: kube::Result<T>) -> Option<String> {
+pub(super) fn asked<T>(result: kube::Result<T>) -> Option<String> {
     match result {
         Ok(_) => None,
         Err(kube::Error::Api(status)) => {
@@ -40,7 +47,7 @@ fn asked<T>(result: kube::Result<T>) -> Option<String> {
 }
 
 /// The webhook that is called when an object is patched.
-async fn patched(api: &Api<DynamicObject>, name: &str, patch: Value) -> Option<String> {
+pub(super) async fn patched(api: &Api<DynamicObject>, name: &str, patch: Value) -> Option<String> {
     asked(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
 }
 
@@ -70,6 +77,7 @@ fn shortest_annotations(total: usize) -> BTreeMap<String, &'static str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_asks_only_about_what_matters() {
+    let _alone = ALONE.lock().await;
     let client = plane().client().await.unwrap();
     let ns = plane().namespace("conditions").unwrap();
     let config_maps = objects(&client, &ns, ("", "v1", "ConfigMap"));

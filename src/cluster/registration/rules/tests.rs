@@ -225,3 +225,92 @@ fn equal_policies_in_any_order_give_equal_rules() {
     let one = rules(&world(&[a.clone(), b.clone(), b.clone()]), &[]);
     assert_eq!(one, rules(&world(&[b, a]), &[]));
 }
+
+/// Two policies for Pods in `db` and ReplicaSets in `shop`, and the kinds that own Pods.
+fn owning_world(protect: Value) -> World {
+    let target = |group: &str, resource: &str, namespace: &str| {
+        let name = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+        json!({"apiGroups": [group], "resources": [resource], "names": ["x"],
+            "namespaceSelector": name})
+    };
+    let mut world = world(&[
+        json!({"targets": [target("", "pods", "db")], "protect": {"always": {}}}),
+        json!({"targets": [target("apps", "replicasets", "shop")], "protect": protect}),
+    ]);
+    let kinds = &world.graph.kinds;
+    let [pod, set] = [("", "Pod"), ("apps", "ReplicaSet")].map(|(g, k)| kinds.find(g, k).unwrap());
+    world.owner_kinds.insert((pod, set), tokio::time::Instant::now());
+    world.protected_owner_kinds.insert((pod, set));
+    world
+}
+
+/// The condition of a webhook.
+fn condition(world: &World, webhook: &str) -> Option<String> {
+    rules(world, &[]).condition(webhook).map(|condition| condition.expression.clone())
+}
+
+#[test]
+fn deletes_are_limited_to_the_namespaces_and_names_of_policies_and_of_what_they_own() {
+    let world = owning_world(json!({"always": {}}));
+    let delete = condition(&world, "delete.belay.dev").unwrap();
+    for part in ["'/pods/db', 'apps/replicasets/db', 'apps/replicasets/shop'", "== 'x'"] {
+        assert!(delete.contains(part), "{delete}");
+    }
+    // The owner is not limited to its name.
+    assert!(!delete.contains("== 'apps/replicasets'"), "{delete}");
+    assert_eq!(condition(&world, "update.belay.dev"), Some(delete));
+    // A webhook that runs later may add labels, or the API server the name.
+    let hold = condition(&world, "hold.belay.dev").unwrap();
+    assert!(hold.contains("'apps/replicasets/shop'") && !hold.contains("== 'x'"), "{hold}");
+}
+
+#[test]
+fn dependents_of_an_owner_that_may_not_be_orphaned_are_asked_about_in_its_namespaces() {
+    let mut world = owning_world(json!({"fromOrphaning": {}}));
+    let update = condition(&world, "update.belay.dev").unwrap();
+    assert!(update.contains("'/pods/db', '/pods/shop', 'apps/replicasets/db'"), "{update}");
+    assert!(!update.contains("== '/pods'"), "{update}");
+    let delete = condition(&world, "delete.belay.dev").unwrap();
+    assert!(delete.contains("== '/pods'") && !delete.contains("/pods/shop"), "{delete}");
+    // A cluster-scoped owner is protected whatever the namespaces of its policy.
+    let node = world.graph.kinds.find("", "Node").unwrap();
+    let pod = world.graph.kinds.find("", "Pod").unwrap();
+    world.protected_owner_kinds = [(pod, node)].into();
+    world.owner_kinds = [((pod, node), tokio::time::Instant::now())].into_iter().collect();
+    let spec = json!({
+        "targets": [{"apiGroups": [""], "resources": ["nodes"], "namespaceSelector":
+            {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}],
+        "protect": {"fromOrphaning": {}},
+    });
+    let nodes = Policy::compile("n", &serde_json::from_value(spec).unwrap()).unwrap();
+    let others = world.policies.iter().skip(2).cloned();
+    world.policies = PolicySet::new(others.chain([nodes]).collect(), &world.catalogue);
+    let update = condition(&world, "update.belay.dev").unwrap();
+    assert!(!update.contains("/pods/db"), "{update}");
+}
+
+#[test]
+fn nothing_is_limited_while_the_owners_of_protected_objects_are_unknown() {
+    let mut world = owning_world(json!({"always": {}}));
+    let is_limited = |world: &World| condition(world, "delete.belay.dev").is_some();
+    assert!(is_limited(&world));
+    // A kind that no policy needs is of no interest.
+    let kinds = &world.graph.kinds;
+    let find = |(group, kind)| kinds.find(group, kind).unwrap();
+    let [pod, set, job] = [("", "Pod"), ("apps", "ReplicaSet"), ("batch", "Job")].map(find);
+    let served = crate::cluster::world::ServedVerbs { list: true, watch: true };
+    for kind in [pod, set, job] {
+        world.served.insert(kind, served);
+    }
+    assert!(!is_limited(&world), "no list was read");
+    world.watched.insert(pod);
+    assert!(!is_limited(&world), "ReplicaSets may have owners");
+    world.watched.insert(set);
+    assert!(is_limited(&world));
+    world.owner_kinds.insert((pod, job), tokio::time::Instant::now());
+    assert!(!is_limited(&world), "the rules do not contain Jobs yet");
+    world.protected_owner_kinds.insert((pod, job));
+    assert!(!is_limited(&world), "Jobs are unread");
+    world.graph.set_incomplete(job, crate::objects::ApiError::NotFound);
+    assert!(is_limited(&world), "belay can't read Jobs");
+}
