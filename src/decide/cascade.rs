@@ -93,11 +93,8 @@ pub(super) fn judge_hold<'a>(
     let mut judgement = Judgement::new(situation, review);
     let held = target.hold() != HoldAge::NotHeld;
     // A Pause releases no hold.
-    let applied = if held { situation.policies_ignoring_pause(target.facts) } else { Vec::new() };
-    let delays = |applied: &&AppliedPolicy<'_>| {
-        applied.action == Action::Deny && applied.policy.delays_release()
-    };
-    for applied in applied.iter().filter(delays) {
+    let applied = if held { situation.release_policies(target.facts) } else { Vec::new() };
+    for applied in &applied {
         let causes = match &applied.policy.modes.while_used {
             _ if applied.policy.requires_approval_to_release() => (vec![Cause::Always], 0),
             Some(in_use) => {

@@ -151,8 +151,9 @@ impl<'a> Judgement<'a> {
         for policy in policies.iter() {
             let ignored = evicts_pod && is_ignored(policy);
             if policy.binds(&self.review.user) && !ignored && which(policy) {
-                let action = if paused { Action::Audit } else { policy.strictest_action() };
-                let applied = AppliedPolicy { policy, action, certain: true };
+                let action = policy.strictest_action();
+                let applied = AppliedPolicy { policy, action, paused: false, certain: true };
+                let applied = if paused { applied.during_pause() } else { applied };
                 self.add_finding(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
             }
         }
@@ -242,7 +243,7 @@ impl<'a> Judgement<'a> {
         decision: Decision,
         (mut causes, more): (Vec<Cause>, usize),
     ) {
-        let AppliedPolicy { policy, certain, .. } = *applied;
+        let AppliedPolicy { policy, certain, paused, .. } = *applied;
         let reason = if certain { reason } else { Reason::Unknown };
         if !certain {
             let what = format!("the labels of Namespace {} are unknown", item.facts.namespace);
@@ -261,20 +262,17 @@ impl<'a> Judgement<'a> {
             causes,
             more,
             covered_by_content_approval: self.covered_by_content_approval,
-            held: decision != Decision::Deny && self.is_kept(policy, item),
+            paused,
+            held: self.is_kept(policy, item),
             retry: None,
         });
     }
 
     /// Whether the release of the hold of an object waits for this policy. A Pause releases no hold.
     fn is_kept(&self, policy: &Policy, item: &JudgedObject<'a>) -> bool {
-        let keeps = |applied: &AppliedPolicy<'_>| {
-            applied.policy.source == policy.source
-                && applied.action == Action::Deny
-                && applied.policy.delays_release()
-        };
+        let keeps = |applied: &AppliedPolicy<'_>| applied.policy.source == policy.source;
         item.hold() != HoldAge::NotHeld
-            && self.situation.policies_ignoring_pause(item.facts).iter().any(keeps)
+            && self.situation.release_policies(item.facts).iter().any(keeps)
     }
 
     /// Adds live reads that the findings of a policy for an object need. With action Warn or

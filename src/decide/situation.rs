@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::NextStep;
 use crate::graph::{Graph, Node, StepCounter};
 use crate::objects::{ApiError, KindId, ObjectRef, full_name};
+use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
 
 /// Everything that belay knows at the time of a decision.
@@ -110,6 +111,14 @@ impl<'a> Situation<'a> {
             return Vec::new();
         }
         self.policies.policies_ignoring_pause(self.namespace_labels(), facts)
+    }
+
+    /// The policies that delay the release of a held object. Policies with action Warn or Audit
+    /// do not delay it.
+    pub(crate) fn release_policies(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
+        let mut applied = self.policies_ignoring_pause(facts);
+        applied.retain(|applied| applied.action == Action::Deny && applied.policy.delays_release());
+        applied
     }
 
     /// The policies for which reports count an object as protected. Reports don't count the

@@ -228,10 +228,15 @@ impl Verdict {
     /// The first reason for which the hold keeps an object after the accepted DELETE, also during a
     /// Pause, which releases no holds.
     pub fn hold_blocker(&self) -> Option<&Blocker> {
-        self.blockers.iter().filter(|_| self.decision.passes() && !self.is_update).find(|blocker| {
-            let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
-            blocker.decision == Decision::Hold || (blocker.held && is_kept)
-        })
+        self.blockers.iter().find(|blocker| self.is_hold(blocker))
+    }
+
+    /// Whether this blocker is a reason for which the hold keeps an object after the accepted DELETE.
+    pub fn is_hold(&self, blocker: &Blocker) -> bool {
+        let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
+        self.decision.passes()
+            && !self.is_update
+            && (blocker.decision == Decision::Hold || (blocker.held && is_kept))
     }
 
     /// A volume or claim that the deletion of this object deletes as well.

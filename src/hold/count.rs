@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+pub use self::protection::longest_settle_seconds;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
-pub use self::protection::{longest_settle_seconds, release_policies};
 
 use self::keeper::Keeper;
 use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};

@@ -32,7 +32,7 @@ mod tests;
 
 pub use count::{
     MAX_READ_ROUNDS, PASS_STEPS, ReleaseReason, UnknownUse, UseCheck, check_use,
-    longest_settle_seconds, release_policies, without_hold,
+    longest_settle_seconds, without_hold,
 };
 pub use forecast::{HoldForecast, forecast};
 pub use patch::TOKEN;

@@ -59,6 +59,8 @@ pub struct AppliedPolicy<'p> {
     pub policy: &'p Policy,
     /// The action if the policy denies a request about this object.
     pub action: Action,
+    /// Whether a Pause has turned its action from Deny to Audit.
+    pub paused: bool,
     /// Whether it certainly applies: the labels of the object's Namespace are known, or no
     /// selector needs them.
     pub certain: bool,
@@ -68,6 +70,11 @@ impl AppliedPolicy<'_> {
     /// Whether the policy wants the hold on the object.
     pub fn wants_hold(&self) -> bool {
         self.action == Action::Deny && self.policy.places_hold()
+    }
+
+    /// The same policy during a Pause, which denies nothing.
+    pub fn during_pause(self) -> Self {
+        Self { action: Action::Audit, paused: self.action == Action::Deny, ..self }
     }
 }
 
@@ -133,7 +140,8 @@ impl PolicySet {
                 Some(MatchResult::Yes) => true,
             };
             let (action, is_action_certain) = policy.action_for(namespace_labels, facts);
-            applied.push(AppliedPolicy { policy, action, certain: certain && is_action_certain });
+            let certain = certain && is_action_certain;
+            applied.push(AppliedPolicy { policy, action, paused: false, certain });
         }
         applied
     }
@@ -171,7 +179,7 @@ impl PolicySet {
     ) -> Vec<AppliedPolicy<'p>> {
         let mut applied = self.policies_ignoring_pause(namespace_labels, facts);
         if self.is_paused(now) {
-            applied.iter_mut().for_each(|applied| applied.action = Action::Audit);
+            applied.iter_mut().for_each(|applied| *applied = applied.during_pause());
         }
         applied
     }

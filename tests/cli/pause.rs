@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::harness::install::print;
-use crate::harness::manifest::{Manifest as _, object};
+use crate::harness::manifest::{Manifest as _, bound_claim, object};
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
 use crate::terminal::answer;
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, program};
@@ -108,6 +108,15 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     policy::protect(&plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(&plane, &["create", "configmap", "settings", "-n", &ns]);
     kubectl(&plane, &["create", "configmap", "kept", "-n", &ns]);
+    kubectl(&plane, &["create", "configmap", "approved", "-n", &ns]);
+    let approve = ["approve", "configmap/approved", "-n", &ns, "--reason=INC-1"];
+    assert_eq!(belay(&plane, &approve).code, 0);
+    let namespaces = json!({"apiGroups": [""], "resources": ["namespaces"], "names": [ns]});
+    let content = json!({"targets": [namespaces], "protect": {"whileNotEmpty": {}}});
+    policy::apply(&plane, &format!("{ns}-content"), content);
+    let claims = bound_claim(&ns, "data", &ns);
+    claims.iter().for_each(|object| plane.apply(object).unwrap());
+    plane.api().wait_field(("pvc/data", &ns), LIMIT, ".status.phase", |p| p == "Bound").unwrap();
     // belay judges no object with such a name (H103).
     let long = "x".repeat(1_025);
     let role = object("rbac.authorization.k8s.io/v1", "Role", &long).with_protect_label("Always");
@@ -137,6 +146,24 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     let why = belay(&plane, &["why", "configmap/kept", "-n", &ns]).stdout;
     assert!(why.contains(", and then stays Terminating while:\n"), "{why}");
     assert!(why.contains("(always, action Deny, paused until 2"), "{why}");
+    // Only objects that the hold keeps are reasons to wait.
+    let namespace = format!("ns/{ns}");
+    let impact = belay(&plane, &["impact", &namespace]).stdout;
+    let waits: Vec<_> = impact.lines().filter(|line| line.starts_with("waits for ")).collect();
+    assert!(impact.contains("   ALLOWED, and held   policy ") && waits.len() > 1, "{impact}");
+    assert!(impact.contains("configmap \"kept\", which is protected"), "{impact}");
+    assert!(!impact.contains("which is bound"), "{impact}");
+    let why = belay(&plane, &["why", &namespace]).stdout;
+    let (_, bound) = why.split_once("which is bound").unwrap_or_else(|| panic!("{why}"));
+    assert_eq!(bound.lines().nth(1), Some("  belay only records this"), "{why}");
+    // An approval releases the hold also during a Pause.
+    let approved = ["configmap/approved", "-n", &ns];
+    let why = belay(&plane, &[&["why"], &approved[..]].concat()).stdout;
+    assert!(why.starts_with("configmap \"approved\" can be deleted now by "), "{why}");
+    let impact = belay(&plane, &[&["impact"], &approved[..]].concat()).stdout;
+    assert!(impact.contains(" ALLOWED\n") && !impact.contains("waits for"), "{impact}");
+    let deleted = plane.kubectl(&["delete", approved[0], "-n", &ns, "--timeout=60s"]).unwrap();
+    assert!(deleted.ok() && deleted.stderr.is_empty(), "{deleted:?}");
     let impact = belay(&plane, &["impact", "configmap/settings", "-n", &ns]);
     let warning = "\nwarning     paused until 2";
     assert!(impact.stdout.contains(warning) && impact.code == 0, "{impact:?}");
@@ -153,6 +180,10 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
         let would = belay(&plane, &["denials", "--would", "-n", &ns]).stdout;
         Ok(would.contains(&format!("roles.rbac.authorization.k8s.io {ns}/labelled")))
     });
+    // The deletion of the approved object was earlier, and belay would allow it.
+    let would = || belay(&plane, &["denials", "--would", "-n", &ns]).stdout;
+    becomes("the kept object", true, &|| Ok(would().contains(&format!("configmaps {ns}/kept"))));
+    assert!(!would().contains(&format!("configmaps {ns}/approved")), "{}", would());
     // Both replicas report the pause.
     becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 2.0));
     let told = |reason: &str| -> Result<bool> {

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
+use crate::broken::dead_webhook;
 use crate::harness::install::print;
 use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, object, pod};
 use crate::harness::{ControlPlane, Options, eventually};
@@ -232,4 +233,46 @@ fn no_command_promises_a_release_without_a_leader() {
          configmaps/settings -n {ns}\n"
     );
     assert!(approved.stdout.contains(&next), "{approved:?}");
+}
+
+#[test]
+fn no_command_advises_to_delete_the_webhooks_of_belay() {
+    let plane = plane();
+    let ns = plane.namespace("unled-webhooks").unwrap();
+    held(&ns);
+    // The Service of belay has no Pods.
+    let webhook = dead_webhook("own", &ns, "configmaps").to_string();
+    let own = webhook.replace("own.example.test", "update.belay.dev");
+    plane.apply(&own).unwrap();
+    let object = format!("configmaps/settings -n {ns}");
+    let refused = first(&causes(plane, &["-n", &ns], &object, "Refused"), "Refused");
+    let next = format!(
+        "belay does not answer: kubectl belay status; to release only this object: kubectl belay \
+         release {object}"
+    );
+    assert_eq!(refused["next"], next, "{refused}");
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]).stdout;
+    assert!(!why.contains("kubectl delete"), "{why}");
+    delete(plane, &["validatingwebhookconfiguration/own"]);
+}
+
+#[test]
+fn without_webhooks_a_held_object_stays_and_its_hold_is_named() {
+    let plane = plane();
+    let ns = plane.namespace("unregistered-held").unwrap();
+    let spec =
+        json!({"targets": [policy::target("", "configmaps", &ns)], "protect": {"always": {}}});
+    plane.apply(&deletion_policy(&ns, spec)).unwrap();
+    let object = config_map("settings").with_namespace(&ns).with_finalizers(&["belay.dev/hold"]);
+    plane.apply(&object).unwrap();
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
+    let hold = format!(
+        ", and then stays Terminating while:\n- configmap \"settings\" is protected; policy {ns} (Protected)\n  belay refuses nothing \
+         now, but its hold keeps the object\n"
+    );
+    assert!(why.stdout.contains(&hold) && why.code == 0, "{why:?}");
+    assert!(why.stdout.contains("\nthe webhook configurations of belay are missing"), "{why:?}");
+    let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]).stdout;
+    assert!(impact.contains(&format!("   ALLOWED, and held   policy {ns}\n")), "{impact}");
+    assert!(impact.contains("\nwaits for   configmap \"settings\" is protected; "), "{impact}");
 }

@@ -36,9 +36,7 @@ use super::context::Context;
 use super::live::Reader;
 use super::world::{ObjectKey, WaitingObject, World};
 use crate::decide::{ObjectSource, Situation};
-use crate::hold::{
-    ReleaseEnd, ReleaseReason, WaitReason, longest_settle_seconds, release_policies,
-};
+use crate::hold::{ReleaseEnd, ReleaseReason, WaitReason, longest_settle_seconds};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
@@ -314,7 +312,7 @@ pub fn settle(world: &World, (kind, namespace, name): &ObjectKey) -> Duration {
     let World { graph, policies, .. } = world;
     // The policies that delay a release depend on neither time nor live reads.
     let situation = Situation::new(graph, policies, ObjectSource::Files, 0);
-    let delaying = release_policies(&situation, ObjectFacts::of_node(node));
+    let delaying = situation.release_policies(ObjectFacts::of_node(node));
     let seconds = longest_settle_seconds(&delaying);
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }

@@ -12,7 +12,7 @@ use crate::command::diagnosis::HoldState;
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::session::UserSession;
 use crate::command::webhooks::{MISSING, Webhooks};
-use crate::decide::{HOLD_WARNING, Verdict};
+use crate::decide::{HOLD_WARNING, Verdict, decide_paused};
 use crate::objects::{KindInfo, ObjectRef, text_at, without_controls};
 
 /// The number of concurrent DELETEs, also as dry runs.
@@ -97,6 +97,7 @@ impl DeleteAnswer {
         let known_verdict = local.as_ref().filter(|verdict| !verdict.is_unknown());
         let passes = known_verdict.map(|verdict| verdict.decision.passes());
         let denied = known_verdict.filter(|_| passes == Some(false)).cloned();
+        let kept = denied.as_ref().and_then(kept_without_denial);
         let mut answer = Self::from_verdict(target, local);
         match server {
             None => {}
@@ -104,6 +105,10 @@ impl DeleteAnswer {
                 answer
                     .warnings
                     .extend((is_policy && webhooks.are_missing()).then(|| MISSING.to_owned()));
+            }
+            Some(ServerAnswer::Accepts(_)) if webhooks.are_missing() && kept.is_some() => {
+                answer = Self::from_verdict(target, kept);
+                answer.warnings.push(MISSING.to_owned());
             }
             Some(ServerAnswer::Accepts(warnings)) => {
                 let held = warnings.iter().find_map(|warning| warning.split_once(HOLD_WARNING));
@@ -139,11 +144,7 @@ impl DeleteAnswer {
     }
 
     fn from_verdict(target: &ObjectRef, verdict: Option<Verdict>) -> Self {
-        let reported = match &verdict {
-            Some(verdict) if verdict.hold_blocker().is_some() => ReportedVerdict::Hold,
-            Some(verdict) if !verdict.is_unknown() => verdict.decision.into(),
-            _ => ReportedVerdict::Unknown,
-        };
+        let reported = verdict.as_ref().map_or(ReportedVerdict::Unknown, ReportedVerdict::new);
         Self {
             verdict: verdict.unwrap_or_else(|| Verdict::allow(target.clone())),
             reported,
@@ -166,6 +167,15 @@ impl DeleteAnswer {
         use ReportedVerdict::{Allow, Audit, Warn};
         self.refused.is_none() && matches!(self.reported, Allow | Audit | Warn)
     }
+}
+
+/// The verdict on a denied DELETE if belay denies nothing: the reasons for which the hold keeps an
+/// object. `None` if it keeps none.
+fn kept_without_denial(denied: &Verdict) -> Option<Verdict> {
+    let accepted = decide_paused(denied.clone());
+    let holds = accepted.blockers.iter().filter(|blocker| accepted.is_hold(blocker));
+    let blockers: Vec<_> = holds.cloned().collect();
+    (!blockers.is_empty()).then(|| Verdict { blockers, ..accepted })
 }
 
 #[cfg(test)]

@@ -7,18 +7,45 @@ use crate::cluster::terminating::{
     Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
 use crate::objects::{
-    EVENT_REPORTER, FOREGROUND, ObjectRef, WOULD_DENY_EVENT, clear_name, more as count_more,
+    EVENT_REPORTER, FOREGROUND, ObjectRef, WOULD_DENY_EVENT, clear_name, is_hold,
+    more as count_more,
 };
 
 /// The maximum number of webhooks that a finding names.
 const MAX_NAMED: usize = 5;
 
+/// The next step if belay does not answer. belay never advises to delete its own webhook
+/// configurations, because then it protects nothing.
+const SILENT_BELAY: &str = "belay does not answer: kubectl belay status";
+
+/// Whether a webhook with this name is belay's own.
+fn is_of_belay(name: &str) -> bool {
+    name.ends_with(".belay.dev")
+}
+
+/// The next step about a webhook that does not answer and that must be asked before a finalizer
+/// of this object is removed.
+fn repair_webhook(webhook: &Webhook, found: &TerminatingObject, finalizers: &[&str]) -> String {
+    if !is_of_belay(&webhook.name) {
+        let configuration = &webhook.configuration;
+        return format!("repair it; or, if it is no longer needed: kubectl delete {configuration}");
+    }
+    // belay's webhooks allow this command to remove the hold, also while they do not answer.
+    match finalizers.iter().any(|finalizer| is_hold(finalizer)) {
+        true => {
+            let object = found.object_ref.arguments();
+            format!("{SILENT_BELAY}; to release only this object: kubectl belay release {object}")
+        }
+        false => SILENT_BELAY.to_owned(),
+    }
+}
+
 /// The next step about the webhook that a refusal names; `None` if it names no existing webhook.
 pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     let name = webhook_name(message)?;
-    if name.ends_with(".belay.dev") {
+    if is_of_belay(name) {
         let next = match is_unanswered(message) {
-            true => "belay does not answer: kubectl belay status",
+            true => SILENT_BELAY,
             false => "belay denies this: kubectl belay denials lists the reasons",
         };
         return Some(next.to_owned());
@@ -87,10 +114,7 @@ pub fn refusals(
              answer",
             webhook.name
         );
-        let next = format!(
-            "repair it; or, if it is no longer needed: kubectl delete {}",
-            webhook.configuration
-        );
+        let next = repair_webhook(webhook, found, finalizers);
         let why = webhook.problem.iter().map(|problem| problem.why.clone());
         let conditions = webhook.has_conditions.then(|| CONDITIONS.to_owned());
         let finding = Finding::new(Cause::Refused, says, next);
@@ -126,7 +150,7 @@ pub fn webhooks_that_may_refuse(
     // belay writes an Event when it refuses a request. A webhook with failurePolicy Ignore
     // that is not running refuses nothing.
     let asked = asked.filter(|webhook| {
-        !webhook.name.ends_with(".belay.dev") && (webhook.required || webhook.problem.is_none())
+        !is_of_belay(&webhook.name) && (webhook.required || webhook.problem.is_none())
     });
     let mut asked: Vec<&Webhook> = asked.collect();
     // Webhooks behind a Service come last, because belay can check whether they answer.

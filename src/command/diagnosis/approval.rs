@@ -4,7 +4,6 @@
 use crate::cluster::{Snapshot, World};
 use crate::command::target::situation;
 use crate::decide::{JudgedObject, RequiredApprovals, required_approvals};
-use crate::hold::release_policies;
 use crate::objects::{ApiError, ObjectRef, full_name, in_namespace};
 use crate::policy::api::GROUP;
 use crate::policy::{ObjectFacts, Policy};
@@ -33,7 +32,7 @@ pub fn unread_approvals(snapshot: &Snapshot) -> Option<ApiError> {
 /// The policies for which belay holds an object.
 pub fn holding_policies<'w>(world: &'w World, object: &ObjectRef) -> Vec<&'w Policy> {
     let Some(node) = world.graph.object_by_ref(object) else { return Vec::new() };
-    let applied = release_policies(&situation(world), ObjectFacts::of_node(node));
+    let applied = situation(world).release_policies(ObjectFacts::of_node(node));
     applied.iter().map(|applied| applied.policy).collect()
 }
 

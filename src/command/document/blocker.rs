@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Object, ReportedVerdict, policy_name};
-use crate::decide::{Blocker, policy_names};
+use crate::decide::{Blocker, Verdict, policy_names};
 use crate::objects::Kinds;
 
 /// A blocker, or a reason to warn or to record.
@@ -24,11 +24,14 @@ pub struct BlockerReport {
     /// The policies as text.
     #[serde(skip)]
     pub by: String,
+    /// Whether belay's hold keeps the object after the accepted DELETE.
+    #[serde(skip)]
+    pub is_hold: bool,
 }
 
 impl BlockerReport {
-    /// The report of a blocker with its message.
-    pub fn new(blocker: &Blocker, says: String, kinds: &Kinds) -> Self {
+    /// The report of a blocker of a verdict with its message.
+    pub fn new(verdict: &Verdict, blocker: &Blocker, says: String, kinds: &Kinds) -> Self {
         Self {
             verdict: blocker.decision.into(),
             reason: blocker.reason.as_str(),
@@ -36,6 +39,7 @@ impl BlockerReport {
             says,
             policies: blocker.policies.iter().map(policy_name).collect(),
             by: policy_names(blocker),
+            is_hold: verdict.is_hold(blocker),
         }
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::decide::Decision;
+use crate::decide::{Decision, Verdict};
 
 /// The verdict on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +37,15 @@ impl From<Decision> for ReportedVerdict {
 }
 
 impl ReportedVerdict {
+    /// The report of a verdict. During a Pause, the hold of an object remains.
+    pub fn new(verdict: &Verdict) -> Self {
+        match verdict.hold_blocker() {
+            Some(_) => Self::Hold,
+            None if verdict.is_unknown() => Self::Unknown,
+            None => verdict.decision.into(),
+        }
+    }
+
     /// The text for users.
     pub fn text(self) -> &'static str {
         match self {

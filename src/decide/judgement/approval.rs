@@ -9,6 +9,7 @@ use crate::decide::existence::Existence;
 use crate::decide::item::JudgedObject;
 use crate::decide::{Decision, Operation, Overrides, Reason, RevokedRecord, Situation};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
+use crate::policy::Policy;
 
 impl<'a> Judgement<'a> {
     /// Whether a live read finds the target. belay records no exemption for an object
@@ -65,7 +66,9 @@ impl<'a> Judgement<'a> {
         for decision in [Decision::Deny, Decision::Hold] {
             let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
             for (index, finding) in self.findings.iter().enumerate() {
-                if finding.decision == decision {
+                // A Pause turns denials to records.
+                let is_paused = decision == Decision::Deny && finding.paused;
+                if finding.decision == decision || is_paused {
                     by_object.entry(finding.item.uid()).or_default().push(index);
                 }
             }
@@ -102,12 +105,29 @@ impl<'a> Judgement<'a> {
                 !(is_removable && approved.contains(&finding.item.uid()))
             });
         }
+        self.remove_approved_holds();
         overrides.approvals.sort_unstable();
         overrides.approvals.dedup();
         self.ineffective_approvals.sort_unstable();
         self.ineffective_approvals.dedup();
         self.ineffective_approvals.truncate(MAX_INEFFECTIVE);
     }
+
+    /// The hold of an object keeps nothing if the release of the object is approved. Other policies
+    /// may still report the object.
+    fn remove_approved_holds(&mut self) {
+        for finding in self.findings.iter_mut().filter(|finding| finding.held) {
+            finding.held = !is_release_approved(&self.situation, &finding.item);
+        }
+    }
+}
+
+/// Whether enough people have approved the release of the hold of an object. Exemption records
+/// do not release it.
+fn is_release_approved<'a>(situation: &Situation<'a>, item: &JudgedObject<'a>) -> bool {
+    let applied = situation.release_policies(item.facts);
+    let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
+    sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_some()
 }
 
 /// The exemption records that name an object.

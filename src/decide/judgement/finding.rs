@@ -17,6 +17,8 @@ pub struct Finding<'a> {
     pub more: usize,
     /// Whether an approval of the target with scope Content covers the object.
     pub covered_by_content_approval: bool,
+    /// Whether the policy would deny the request without a Pause.
+    pub paused: bool,
     /// Whether the hold keeps the object for this policy, also during a Pause.
     pub held: bool,
     /// After how many seconds belay allows the same request and holds the object.

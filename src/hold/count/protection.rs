@@ -3,7 +3,6 @@
 use super::ReleaseReason;
 use crate::decide::{ExemptionRecords, JudgedObject, Situation, sufficient_approvals};
 use crate::graph::Node;
-use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
 
 /// What protects an object.
@@ -26,24 +25,13 @@ pub struct WhileUsed<'p> {
     pub settle_seconds: i64,
 }
 
-/// The policies that delay the release of a held object. Policies with action Warn or Audit
-/// do not delay it.
-pub fn release_policies<'p>(
-    situation: &Situation<'p>,
-    facts: ObjectFacts<'_>,
-) -> Vec<AppliedPolicy<'p>> {
-    let mut applied = situation.policies_ignoring_pause(facts);
-    applied.retain(|applied| applied.action == Action::Deny && applied.policy.delays_release());
-    applied
-}
-
 /// The longest `settleSeconds` of these policies.
 pub fn longest_settle_seconds(applied: &[AppliedPolicy<'_>]) -> i64 {
     applied.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default()
 }
 
 pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'p> {
-    let applied = release_policies(situation, ObjectFacts::of_node(node));
+    let applied = situation.release_policies(ObjectFacts::of_node(node));
     if applied.is_empty() {
         return Protection::None(ReleaseReason::Unprotected);
     }

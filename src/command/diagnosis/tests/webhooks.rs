@@ -3,6 +3,7 @@
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 use super::*;
+use crate::objects::HOLD;
 
 /// A webhook behind a Service, which is called for every ConfigMap.
 fn webhook(name: &str) -> Webhook {
@@ -163,6 +164,16 @@ fn a_refusal_is_reported_before_its_consequences() {
             assert_eq!(all[0].evidence, shown);
             let next = "kubectl delete validatingwebhookconfiguration/guard";
             assert!(all[0].next.ends_with(next), "{}", all[0].next);
+            // Without its webhooks, belay protects nothing.
+            evidence.webhooks[0].name = "update.belay.dev".to_owned();
+            let next = "belay does not answer: kubectl belay status";
+            let silent = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
+            assert_eq!(silent[0].next, next);
+            let held = settings(HOLD, "db-operator");
+            let silent = find_causes(&held, &Survey::default(), &evidence, &Hold::default());
+            let release = "kubectl belay release configmaps/settings -n shop";
+            let next = format!("{next}; to release only this object: {release}");
+            assert_eq!(silent[0].next, next);
         }
     }
     let said = "Failed to delete all resource types, 1 remaining: admission webhook \"x\" denied \

@@ -117,11 +117,7 @@ impl Impact {
         }
         let targets: Vec<Object> =
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
-        let reported = verdict.map(|verdict| match verdict.is_unknown() {
-            true => ReportedVerdict::Unknown,
-            false => verdict.decision.into(),
-        });
-        let reported = report_verdict(inspection, reported);
+        let reported = report_verdict(inspection, verdict.map(ReportedVerdict::new));
         let (next_step, approve) = match (verdict, reported) {
             (Some(verdict), _) if verdict.decision == Decision::Deny => {
                 let (next_step, approve) = remedies(verdict);
@@ -131,7 +127,8 @@ impl Impact {
         };
         let blockers = verdict.into_iter().flat_map(|verdict| {
             let report = |blocker| {
-                BlockerReport::new(blocker, blocker_text(verdict, blocker, &targets), &graph.kinds)
+                let says = blocker_text(verdict, blocker, &targets);
+                BlockerReport::new(verdict, blocker, says, &graph.kinds)
             };
             verdict.blockers.iter().map(report).collect::<Vec<_>>()
         });
@@ -190,10 +187,14 @@ impl Impact {
         self.not_read.extend(answer.unanswered);
     }
 
-    /// The blockers with the strictest verdict, which decide the verdict on the DELETE.
+    /// The blockers that decide the verdict on the DELETE: those with the strictest verdict, or
+    /// those that keep an object Terminating.
     pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
         let strictest = self.blockers.first().map(|blocker| blocker.verdict);
-        self.blockers.iter().filter(move |blocker| Some(blocker.verdict) == strictest)
+        self.blockers.iter().filter(move |blocker| match self.verdict {
+            ReportedVerdict::Hold => blocker.is_hold,
+            _ => Some(blocker.verdict) == strictest,
+        })
     }
 
     /// The namespace that texts omit from names: the namespace of the first target.
@@ -252,6 +253,7 @@ fn forbidden_namespace(object: Object) -> BlockerReport {
         object,
         policies: Vec::new(),
         by: String::new(),
+        is_hold: false,
     }
 }
 

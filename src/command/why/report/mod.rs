@@ -335,6 +335,7 @@ impl ExplainedBlocker {
         let covered = blocker.object_to_approve(&verdict.target);
         Self {
             blocker: BlockerReport::new(
+                verdict,
                 blocker,
                 sentence(&verdict.target, blocker),
                 &world.graph.kinds,

@@ -66,6 +66,7 @@ fn blocker(says: &str) -> ExplainedBlocker {
             says: says.to_owned(),
             policies: vec!["policy p".to_owned()],
             by: "policy p".to_owned(),
+            is_hold: false,
         },
         causes: Vec::new(),
         more: 0,

@@ -38,21 +38,22 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         }
         (None, _) => writeln!(text, "{named} can be deleted now{by}; notes:"),
     };
-    for says in report.refused_otherwise.iter().chain(&report.warnings) {
+    // Missing webhooks are no reason for which an object stays Terminating.
+    let is_held = report.verdict == ReportedVerdict::Hold;
+    let warnings = report.warnings.iter().filter(|warning| !(is_held && *warning == MISSING));
+    for says in report.refused_otherwise.iter().chain(warnings) {
         let _ = writeln!(text, "- {says}");
     }
     let mut shown_approvals = BTreeSet::new();
     for explained in &report.blockers {
-        let BlockerReport { says, by, reason, verdict, object, .. } = &explained.blocker;
+        let BlockerReport { says, by, reason, verdict, object, is_hold, .. } = &explained.blocker;
         let _ = writeln!(text, "- {says}; {by} ({reason})");
         // A verdict contains only the first users.
         if explained.more > 0 && *reason == Reason::InUse.as_str() {
             let _ = writeln!(text, "  all users: kubectl belay used-by {}", object.typed);
         }
         match verdict {
-            ReportedVerdict::Audit | ReportedVerdict::Warn
-                if report.verdict == ReportedVerdict::Hold =>
-            {
+            ReportedVerdict::Audit | ReportedVerdict::Warn if *is_hold => {
                 text.push_str("  belay refuses nothing now, but its hold keeps the object\n");
                 continue;
             }
@@ -127,7 +128,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     if report.lacks_webhooks {
         // A warning may report it already.
-        if !report.warnings.iter().any(|warning| warning == MISSING) {
+        if is_held || !report.warnings.iter().any(|warning| warning == MISSING) {
             let _ = writeln!(text, "{MISSING}");
         }
     } else if report.leader.state == LeaderState::NoLeader {
