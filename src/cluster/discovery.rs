@@ -62,6 +62,7 @@ impl Discovery {
                         info: Kinds::custom(&name, &number, &kind, &plural, namespaced),
                         singular: resource.singular_resource.unwrap_or_default(),
                         short: resource.short_names,
+                        categories: resource.categories,
                     },
                     served: ServedVerbs { list: can("list"), watch: can("list") && can("watch") },
                 });

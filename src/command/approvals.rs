@@ -9,15 +9,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::CommandError;
-use super::document::{List, Object};
+use super::document::{FailedRead, List, Object};
 use super::duration::format_age;
 use super::place::{ClusterArguments, ListScopeArguments};
 use super::report::{ListArguments, Report, View};
 use super::screen::{Field, Tone};
 use super::session::UserSession;
-use super::target::situation;
+use super::target::{SILENT, situation};
 use crate::cluster::Snapshot;
-use crate::objects::{Kinds, ObjectRef};
+use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 use crate::policy::api::{Action, DeletionApproval, Scope};
 use crate::policy::{Approval, ObjectFacts, Policy};
 
@@ -47,37 +47,66 @@ pub async fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError
     let compiled: Vec<_> = all.iter().filter_map(Approval::compile).collect();
     let mut items = select_approvals(all, scope.namespace.as_deref(), output.all, now);
     // A user who may read only approvals still sees when they expire.
-    if let Ok(snapshot) = session.read_rules().await {
-        let (in_force, snapshot) = (items.iter_mut().filter(|item| item.in_force), &snapshot);
+    let snapshot = session.read_rules().await;
+    let mut not_read = Vec::new();
+    if let Err(error) = &snapshot {
+        let why = error.to_string();
+        not_read.push(FailedRead { resource: "the objects of the approvals".to_owned(), why });
+    }
+    if let Ok(snapshot) = &snapshot {
+        let in_force = items.iter_mut().filter(|item| item.in_force);
         let checks = in_force.filter_map(|item| {
             let approval = compiled.iter().find(|approval| approval.name == item.name)?;
-            Some(async move { item.uncounted = why_ineffective(snapshot, approval).await })
+            Some(async move {
+                let read = why_ineffective(snapshot, approval).await;
+                item.is_read = read.is_ok();
+                read.map(|why| item.uncounted = why).err()
+            })
         });
-        stream::iter(checks).buffer_unordered(MAX_CONCURRENT).collect::<()>().await;
+        let failed: Vec<_> = stream::iter(checks).buffered(MAX_CONCURRENT).collect().await;
+        for read in failed.into_iter().flatten() {
+            if !not_read.contains(&read) {
+                not_read.push(read);
+            }
+        }
     }
-    List { items, not_read: Vec::new() }.print(output)
+    List { items, not_read }.print(output)
 }
 
-/// Why an approval does not count for a policy of its object; `None` if it counts, or if the
-/// object could not be read.
-async fn why_ineffective(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
+/// Why an approval does not count for a policy of its object; `None` if it counts.
+async fn why_ineffective(
+    snapshot: &Snapshot,
+    approval: &Approval,
+) -> Result<Option<String>, FailedRead> {
     let ObjectRef { group, resource, namespace, name, .. } = &approval.target;
-    let kind = snapshot.context.world.read().graph.kinds.find_resource(group, resource)?;
-    snapshot.look_up_namespace(namespace).await.ok()?;
-    snapshot.look_up(kind, namespace, name).await.ok()?;
+    let unread = |why: String| FailedRead { resource: full_name(group, resource), why };
+    let kind = snapshot.context.world.read().graph.kinds.find_resource(group, resource);
+    let kind = kind.ok_or_else(|| match snapshot.stale.contains(group) {
+        true => unread(SILENT.to_owned()),
+        false => unread("its kind is not served".to_owned()),
+    })?;
+    let failed = |error: ApiError| unread(error.reason_for_user());
+    snapshot.look_up(kind, namespace, name).await.map_err(failed)?;
+    // The labels of the Namespace select policies.
+    let namespace_read = snapshot.look_up_namespace(namespace).await;
     let world = snapshot.context.world.read();
     let node = world.graph.object_by_ref(&approval.target);
     let Some(node) = node.filter(|node| node.uid() == approval.target_uid) else {
-        return Some("is for an object that is deleted".to_owned());
+        return Ok(Some("is for an object that is deleted".to_owned()));
     };
     // belay records an exemption only for policies that allow it.
     if !approval.exempts.is_empty() {
-        return None;
+        return Ok(None);
     }
+    namespace_read.map_err(|error| FailedRead {
+        resource: "namespaces".to_owned(),
+        why: error.reason_for_user(),
+    })?;
     let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);
-    Policy::reason_not_counted(approval, policies).map(|(policy, why)| why.explain(&policy.source))
+    let reason = Policy::reason_not_counted(approval, policies);
+    Ok(reason.map(|(policy, why)| why.explain(&policy.source)))
 }
 
 /// One approval.
@@ -107,6 +136,9 @@ pub struct ApprovalReport {
     uncounted: Option<String>,
     /// The policies that exempted the subject, if belay recorded an exemption.
     exempts: Vec<String>,
+    /// Whether the object could be read.
+    #[serde(skip)]
+    is_read: bool,
     #[serde(skip)]
     expires: Timestamp,
     /// The seconds until the expiry; negative if it is in the past.
@@ -130,6 +162,7 @@ impl ApprovalReport {
             in_force: now < expires,
             uncounted: metadata.deletion_timestamp.map(|_| "is being deleted".to_owned()),
             exempts: spec.exempts,
+            is_read: true,
             expires,
             remaining_seconds: expires.as_second().saturating_sub(now.as_second()),
         }
@@ -154,6 +187,10 @@ impl ApprovalReport {
     fn state(&self) -> Field {
         match (&self.uncounted, self.in_force) {
             (Some(why), _) => Field::toned(Tone::Doubtful, format!("no: it {why}")),
+            (None, true) if !self.is_read => Field::toned(
+                Tone::Doubtful,
+                format!("{} left (object not read)", format_age(self.remaining_seconds)),
+            ),
             (None, true) => {
                 Field::toned(Tone::Good, format!("{} left", format_age(self.remaining_seconds)))
             }
@@ -198,9 +235,15 @@ impl Report for List<ApprovalReport> {
         }
         let heading = ["OBJECT", "APPROVED BY", "VALID", "SCOPE"];
         let heading = view.columns(heading, ["NAME", "UNTIL", "UID"], "REASON");
-        view.table(&heading, (&self.items, MAX_APPROVALS, "approvals"), |table, item| {
-            table.row(item.row(view))
-        })
+        let table =
+            view.table(&heading, (&self.items, MAX_APPROVALS, "approvals"), |table, item| {
+                table.row(item.row(view))
+            });
+        table + &view.not_read(&self.not_read)
+    }
+
+    fn unread(&self) -> &[FailedRead] {
+        &self.not_read
     }
 
     fn names(&self) -> Option<String> {

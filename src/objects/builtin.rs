@@ -69,6 +69,21 @@ pub const BUILT_IN: &[Row] = &[
     ("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", false),
 ];
 
+/// The kinds of the category `all`, by group and plural name.
+#[rustfmt::skip]
+pub const IN_ALL: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "replicationcontrollers"),
+    ("", "services"),
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("autoscaling", "horizontalpodautoscalers"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+];
+
 /// The short names that Kubernetes gives its kinds: group, resource, names.
 #[rustfmt::skip]
 pub const SHORT: &[(&str, &str, &str)] = &[

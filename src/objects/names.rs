@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::builtin::{BUILT_IN, SHORT};
+use super::builtin::{BUILT_IN, IN_ALL, SHORT};
 use super::kinds::{KindInfo, Kinds, full_name};
 
 /// One version of a served kind, with its names.
@@ -14,6 +14,8 @@ pub struct ServedKind {
     pub singular: String,
     /// Short names.
     pub short: Vec<String>,
+    /// The categories, such as `all`.
+    pub categories: Vec<String>,
 }
 
 /// The names of all kinds, in the order of preferred groups and versions. As in kubectl,
@@ -64,10 +66,13 @@ impl KindNames {
                 .filter(|(group, resource, _)| (group, resource) == (&info.group, &info.resource));
             let short: Vec<String> =
                 built_in.chain(custom.flat_map(|(.., short)| short.clone())).collect();
+            let is_in_all = IN_ALL.contains(&info.group_resource());
+            let categories: Vec<String> = is_in_all.then(|| "all".to_owned()).into_iter().collect();
             info.versions.iter().map(move |version| ServedKind {
                 info: KindInfo { versions: vec![version.clone()], ..info.clone() },
                 singular: String::new(),
                 short: short.clone(),
+                categories: categories.clone(),
             })
         });
         Self::new(served.collect())
@@ -86,6 +91,17 @@ impl KindNames {
             }
         }
         best.map(|(_, info)| info)
+    }
+
+    /// The kinds of a category, as kubectl finds them; empty if it is not a category.
+    pub fn of_category(&self, word: &str) -> Vec<&KindInfo> {
+        let mut seen = HashSet::new();
+        let members = self.served.iter().filter(|served| {
+            let is_member = served.categories.iter().any(|category| category == word);
+            // The first version of a kind is the preferred one.
+            is_member && seen.insert(served.info.group_resource())
+        });
+        members.map(|served| &served.info).collect()
     }
 
     /// A kind by group and kind, as in an object.
@@ -229,6 +245,13 @@ mod tests {
         }
         let pod = names.of_object("", "Pod").map(KindInfo::full_name);
         assert_eq!(pod.as_deref(), Some("pods"));
+    }
+
+    #[test]
+    fn a_category_has_its_kinds_without_an_api_server_as_well() {
+        let names = KindNames::of_kinds(&Kinds::default(), &[]);
+        let members = |word: &str| names.of_category(word).len();
+        assert_eq!((members("all"), members("pods"), members("All")), (IN_ALL.len(), 0, 0));
     }
 
     #[test]

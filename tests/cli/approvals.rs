@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::harness::eventually;
 use crate::harness::manifest::approval;
-use crate::{belay, belay_as, json, kubectl, policy, world};
+use crate::harness::rbac::{rule, user};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 #[test]
 fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
@@ -100,4 +102,25 @@ fn usernames_do_not_control_the_terminal() {
     let said = json(&belay(plane, &["approvals", "-n", &ns, "-o", "json"]));
     assert_eq!(said["items"][0]["approver"], "eve\x1b[2J", "{said}");
     assert_eq!(said["items"][0]["reason"], "agreed\x1b[2J", "{said}");
+}
+
+#[test]
+fn an_object_that_could_not_be_read_is_reported() {
+    let plane = &world().plane;
+    let ns = plane.namespace("approvals-unread").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    assert_eq!(belay(plane, &["approve", "cm/settings", "-n", &ns, "--reason=agreed"]).code, 0);
+    let nina = format!("nina-{ns}");
+    plane.grant(&nina, None, &[rule("belay.dev", "*", "get, list")], &[user(&nina)]).unwrap();
+    let list = ["approvals", "-n", &ns, "--as", &nina];
+    let said = eventually("the rights", LIMIT, || {
+        let said = belay(plane, &list);
+        if said.code == 0 { Ok(said) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
+    assert!(said.stdout.contains("m left (object not read)"), "{said:?}");
+    assert!(said.stdout.contains("not read: configmaps: forbidden for you"), "{said:?}");
+    let json = json(&belay(plane, &[&list[..], &["-o", "json"]].concat()));
+    assert_eq!(json["notRead"][0]["resource"], "configmaps", "{json:#}");
 }

@@ -34,7 +34,8 @@ pub struct SearchArguments {
 #[derive(Debug, Clone, Default, Args)]
 pub struct ObjectSelection {
     /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a
-    /// plural, singular or short name of a kind, with its group if the name is ambiguous
+    /// plural, singular or short name of a kind, with its group if the name is ambiguous. Without a
+    /// name, it may be a category, such as all
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 
@@ -223,17 +224,25 @@ impl TargetQuery {
     ) -> Result<Vec<ResolvedTarget>, CommandError> {
         let mut resolved = Vec::new();
         for ObjectArgument { kind, name } in &self.wanted {
-            let info = names
-                .find(kind)
-                .ok_or_else(|| CommandError::Remote(unserved(names, kind, prefix)))?;
-            let namespace = match (info.namespaced, self.all_namespaces) {
-                (true, true) => None,
-                (true, false) => Some(default_namespace.to_owned()),
-                (false, _) => Some(String::new()),
+            // As in kubectl, a category precedes a kind with its name.
+            let category = if name.is_none() { names.of_category(kind) } else { Vec::new() };
+            let infos = match category.is_empty() {
+                true => names.find(kind).into_iter().collect(),
+                false => category,
             };
-            let (info, name) = (info.clone(), name.clone());
-            let may_be_missing = self.may_be_missing;
-            resolved.push(ResolvedTarget { info, namespace, name, may_be_missing });
+            if infos.is_empty() {
+                return Err(CommandError::Remote(unserved(names, kind, prefix)));
+            }
+            resolved.extend(infos.into_iter().map(|info| ResolvedTarget {
+                info: info.clone(),
+                namespace: match (info.namespaced, self.all_namespaces) {
+                    (true, true) => None,
+                    (true, false) => Some(default_namespace.to_owned()),
+                    (false, _) => Some(String::new()),
+                },
+                name: name.clone(),
+                may_be_missing: self.may_be_missing,
+            }));
         }
         let listed = self.manifest_targets(names, default_namespace);
         for Manifest { group, kind, namespace, name, .. } in &listed {
