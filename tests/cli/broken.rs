@@ -124,6 +124,11 @@ fn an_api_without_a_server_keeps_every_namespace() {
     let broken = ("apiservice/v1.gone.example.test", "");
     let path = ".status.conditions[?(@.type==\"Available\")].status";
     plane.api().wait_field(broken, LIMIT, path, |status| status == "False").unwrap();
+    let impact = json(&belay(plane, &["impact", &format!("ns/{ns}"), "-o", "json"]));
+    let predicted = &impact["objects"][0];
+    let until = "until the API server of gone.example.test answers";
+    assert_eq!((&predicted["object"]["name"], &predicted["outcome"]), (&json!(ns), &json!("Held")));
+    assert!(predicted["note"].as_str().unwrap().starts_with(until), "{impact:#}");
     delete(plane, &["namespace", &ns]);
     let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "BrokenApi");
     let said = all.iter().find(|one| one["cause"] == "BrokenApi").unwrap().to_string();

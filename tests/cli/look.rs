@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::manifest::{Manifest as _, config_map, pod, workload};
+use crate::harness::manifest::{Manifest as _, config_map, object, pod, workload};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
@@ -197,4 +197,82 @@ fn what_a_delete_of_several_objects_deletes_without_an_approval_is_reported() {
     plane.api().wait_gone(("cm/plain", &ns), LIMIT).unwrap();
     let alone = json(&belay(plane, &["impact", "cm/gold", "-n", &ns, "-o", "json"]));
     assert!(alone["accepted"].is_null(), "{alone}");
+}
+
+#[test]
+fn protected_content_of_a_kind_that_belay_does_not_watch_stays() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-unwatched").unwrap();
+    plane.define_kind("unwatched.example.com", "Thing", "things").unwrap();
+    let gold = object("unwatched.example.com/v1", "Thing", "gold").with_namespace(&ns);
+    plane.apply(&gold.with_protect_label("Always")).unwrap();
+    plane.apply(&config_map("plain").with_namespace(&ns)).unwrap();
+    let target = format!("ns/{ns}");
+    let impact = json(&belay(plane, &["impact", &target, "-o", "json"]));
+    assert_ne!(impact["verdict"], "Deny", "{impact:#}");
+    let outcome = |name: &str| {
+        let mut objects = impact["objects"].as_array().unwrap().iter();
+        let object = objects.find(|one| one["object"]["name"] == name).unwrap();
+        (object["outcome"].as_str().unwrap(), object["note"].as_str().unwrap_or_default())
+    };
+    let denied = "belay denies its deletion until it is approved";
+    assert_eq!(outcome("gold"), ("Denied", denied), "{impact:#}");
+    let until = format!("until belay allows the deletion of thing/gold -n {ns}");
+    assert_eq!(outcome(&ns), ("Held", until.as_str()), "{impact:#}");
+    assert_eq!(outcome("plain").0, "Deleted", "{impact:#}");
+    let why = belay(plane, &["why", &target]);
+    let says = "and then stays Terminating:\n- belay denies the deletion of thing/gold";
+    assert!(why.code == 0 && why.stdout.contains(says), "{why:?}");
+
+    kubectl(plane, &["delete", &target, "--wait=false"]);
+    plane.api().wait_gone(("configmap/plain", &ns), LIMIT).unwrap();
+    let thing = plane.api().get("things.unwatched.example.com/gold", &ns).unwrap().unwrap();
+    assert!(thing["metadata"]["deletionTimestamp"].is_null(), "{thing}");
+    assert!(plane.api().get(&target, "").unwrap().is_some());
+}
+
+#[test]
+fn a_category_means_what_it_means_to_kubectl() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-category").unwrap();
+    plane.apply(&config_map("plain").with_namespace(&ns)).unwrap();
+    plane.apply(&pod("web").with_namespace(&ns)).unwrap();
+    kubectl(plane, &["create", "service", "clusterip", "web", "--tcp=80", "-n", &ns]);
+    let all = kubectl(plane, &["get", "all", "-n", &ns, "-o", "name"]);
+    let mut expected: Vec<String> = all.lines().map(|line| format!("{line} -n {ns}")).collect();
+    let impact = json(&belay(plane, &["impact", "all", "--all", "-n", &ns, "-o", "json"]));
+    let targets = impact["targets"].as_array().unwrap().iter();
+    let mut targets: Vec<String> = targets
+        .map(|one| {
+            let (kind, name) = (one["kind"].as_str().unwrap(), one["name"].as_str().unwrap());
+            format!("{}/{name} -n {ns}", kind.to_lowercase())
+        })
+        .collect();
+    expected.sort();
+    targets.sort();
+    assert_eq!(targets, expected, "{impact:#}");
+    let delete = ["delete", "all", "--all", "-n", &ns, "--yes", "--dry-run=server"];
+    assert_eq!(belay(plane, &delete).code, 0);
+}
+
+#[test]
+fn the_endpoints_of_a_service_are_deleted_with_it() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-endpoints").unwrap();
+    kubectl(plane, &["create", "service", "clusterip", "web", "--tcp=80", "-n", &ns]);
+    plane
+        .api()
+        .wait(("endpoints/web", &ns), LIMIT, |found| {
+            found.map(drop).ok_or_else(|| "no Endpoints".into())
+        })
+        .unwrap();
+    let impact = json(&belay(plane, &["impact", "svc/web", "-n", &ns, "-o", "json"]));
+    let mut objects = impact["objects"].as_array().unwrap().iter();
+    let endpoints = objects.find(|one| one["object"]["kind"] == "Endpoints").unwrap();
+    assert_eq!(
+        (&endpoints["outcome"], &endpoints["via"]["edge"]),
+        (&json!("Deleted"), &json!("name"))
+    );
+    kubectl(plane, &["delete", "svc/web", "-n", &ns]);
+    plane.api().wait_gone(("endpoints/web", &ns), LIMIT).unwrap();
 }

@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::developer::{developer, settings_in_use, why};
 use crate::harness::eventually;
 use crate::harness::kubectl::{Output, run};
-use crate::harness::manifest::{Manifest as _, config_map};
+use crate::harness::manifest::{Manifest as _, claim, config_map, pod, workload};
 use crate::harness::rbac::{rule, user};
-use crate::{LIMIT, belay, belay_as, policy, world};
+use crate::{LIMIT, belay, belay_as, policy, terminal, world};
 
 /// The lines about failed reads.
 fn unread(said: &Output) -> Vec<&str> {
@@ -123,4 +123,72 @@ fn commands_read_the_namespace_where_the_cluster_is_forbidden() {
     let events = "not read: events: forbidden for you in namespace default; name another namespace \
                   with -n";
     assert_eq!(unread(&elsewhere), [policies, events]);
+}
+
+/// A user with these rights in the whole cluster.
+fn little(ns: &str, group: &str, resources: &str) -> String {
+    let plane = &world().plane;
+    let name = format!("nina-{ns}");
+    let rules = [rule(group, resources, "get, list, delete")];
+    plane.grant(&name, None, &rules, &[user(&name)]).unwrap();
+    name
+}
+
+#[test]
+fn deleted_content_that_could_not_be_read_is_reported() {
+    let plane = &world().plane;
+    let ns = plane.namespace("unread-content").unwrap();
+    let nina = little(&ns, "", "namespaces");
+    plane.apply(&claim("data").with_namespace(&ns)).unwrap();
+    let target = format!("ns/{ns}");
+    let impact = ["impact", &target, "--as", &nina];
+    let said = eventually("the rights", LIMIT, || {
+        let said = belay(plane, &impact);
+        if said.code == 0 { Ok(said) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
+    let text = said.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        format!(
+            "deleted 1+ Namespace 1 1 of them perhaps or more: content of namespace/{ns} could"
+        ),
+        format!("destroyed? ? unknown: the claims of namespace/{ns} could not be read (forbidden"),
+        "its content is deleted as well and could not be read (".to_owned(),
+    ] {
+        assert!(text.contains(&part), "{part}: {said:?}");
+    }
+    let json = crate::json(&belay(plane, &[&impact[..], &["-o", "json"]].concat()));
+    let unread = &json["unreadContent"][0];
+    assert_eq!((&unread["of"]["name"], &unread["what"]), (&json!(ns), &json!("content")), "{json}");
+    assert_eq!(unread["claimsNotRead"], "forbidden for you", "{json:#}");
+
+    let dry = belay(plane, &["delete", &target, "--as", &nina, "--yes", "--dry-run=server"]);
+    assert!(dry.stdout.contains("It may destroy data for good: the claims of"), "{dry:?}");
+    // A person must type the name, as for data that is certainly destroyed.
+    let (shown, code) = terminal::answer(plane, &format!("delete {target} --as {nina}"), "yes\n");
+    assert!(code == 1 && shown.contains(&format!("Type {ns} to continue")), "{code} {shown}");
+    // An administrator reads all of it.
+    let json = crate::json(&belay(plane, &["impact", &target, "-o", "json"]));
+    assert_eq!(json["unreadContent"], json!([]), "{json:#}");
+}
+
+#[test]
+fn dependents_that_could_not_be_read_are_reported() {
+    let plane = &world().plane;
+    let ns = plane.namespace("unread-dependents").unwrap();
+    let nina = little(&ns, "apps", "deployments");
+    plane.apply(&workload("Deployment", "web", &pod("web")).with_namespace(&ns)).unwrap();
+    let impact = |more: &[&str]| {
+        let impact = ["impact", "deploy/web", "-n", &ns, "--as", &nina, "-o", "json"];
+        let said = belay(plane, &[&impact[..], more].concat());
+        if said.code == 0 { Ok(crate::json(&said)) } else { Err(format!("{said:?}").into()) }
+    };
+    let json = eventually("the rights", LIMIT, || impact(&[])).unwrap();
+    let unread = &json["unreadContent"][0];
+    assert_eq!(unread["what"], "dependents", "{json:#}");
+    assert_eq!(unread["kinds"], json!(["replicasets.apps"]), "{json:#}");
+    assert_eq!(unread["claimsNotRead"], json!(null), "{json:#}");
+    // With orphan, they stay.
+    let json = impact(&["--cascade=orphan"]).unwrap();
+    assert_eq!(json["unreadContent"], json!([]), "{json:#}");
 }

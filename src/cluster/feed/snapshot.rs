@@ -2,6 +2,7 @@
 //! it. It uses the code of the feed, so that a command and the replicas reach the same verdict
 //! if they may read the same objects.
 
+mod labelled;
 mod surroundings;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -28,6 +28,7 @@ use self::report::DeleteResult;
 use self::run::Run;
 use self::state::{DeletionState, Selection};
 use super::confirm::{self, ConfirmArguments};
+use super::document::Object;
 use super::duration::parse_duration;
 use super::files::stdin_once;
 use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
@@ -93,6 +94,9 @@ pub struct DeleteArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
 }
+
+/// The result of a dry run without a refusal.
+const ACCEPTED: &str = "the API server accepts the DELETE of each object in this order";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DryRun {
@@ -179,7 +183,10 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         let (result, says) = match preflight.unknown.is_empty() {
             true => (
                 DeleteResult::WouldDelete,
-                "the API server accepts the DELETE of each object in this order".to_owned(),
+                match state.impact.unread_claims() {
+                    None => ACCEPTED.to_owned(),
+                    Some((of, _)) => format!("{ACCEPTED}. {}", unread_data(of)),
+                },
             ),
             false => {
                 let unknown = preflight.unknown.join("; ");
@@ -237,14 +244,29 @@ fn ask(state: &DeletionState) -> Result<(), CommandError> {
     let count = counted(plan.objects().count(), "object");
     let effect = format!("This deletes {count} in {}.", plan.cluster.server);
     let volumes: Vec<_> = plan.destroyed.iter().filter(|lost| lost.what == "Volume").collect();
-    let Some(first) = volumes.first() else { return confirm::ask(&effect) };
+    let unread = state.impact.unread_claims();
+    let (data, by) = match (volumes.as_slice(), unread) {
+        ([], None) => return confirm::ask(&effect),
+        ([], Some((of, _))) => (unread_data(of), &of.name),
+        ([first], _) => {
+            (format!("It destroys the data on volume {} for good.", first.name), &first.by.name)
+        }
+        ([first, ..], _) => {
+            let count = volumes.len();
+            (format!("It destroys the data on {count} volumes for good."), &first.by.name)
+        }
+    };
+    let more = unread.filter(|_| !volumes.is_empty());
+    let more = more.map_or_else(String::new, |(of, _)| format!(" {}", unread_data(of)));
     let name = match plan.targets.as_slice() {
         [target] => &target.name,
-        _ => &first.by.name,
+        _ => by,
     };
-    let data = match volumes.len() {
-        1 => format!("It destroys the data on volume {} for good.", first.name),
-        count => format!("It destroys the data on {count} volumes for good."),
-    };
-    confirm::ask_for(&format!("{effect} {data}"), name)
+    confirm::ask_for(&format!("{effect} {data}{more}"), name)
+}
+
+/// The text about claims that could not be read.
+fn unread_data(of: &Object) -> String {
+    let of = of.label("");
+    format!("It may destroy data for good: the claims of {of} could not be read.")
 }

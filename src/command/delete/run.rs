@@ -24,6 +24,8 @@ pub struct Run {
     selection: Selection,
     plan: DeletionPlan,
     first: Option<DeletionState>,
+    /// As in [`Impact`](crate::command::inspect::Impact).
+    denies_content: bool,
     waiter: Waiter,
     /// The uids of the objects with an accepted DELETE.
     sent: HashSet<String>,
@@ -64,6 +66,7 @@ impl Run {
         Self {
             selection: Selection { query, ..selection },
             plan,
+            denies_content: state.impact.denies_content,
             first: Some(state),
             waiter,
             sent: HashSet::new(),
@@ -77,7 +80,7 @@ impl Run {
         loop {
             let state = match self.first.take() {
                 Some(state) => state,
-                None => DeletionState::read_again(&self.selection).await?,
+                None => DeletionState::read_again(&self.selection, self.denies_content).await?,
             };
             let changes = self.plan.changes(&state.inspection, &state.plan);
             if !changes.is_empty() {

@@ -53,9 +53,13 @@ impl DeletionState {
     }
 
     /// Reads the cluster before a later wave. The API server then decides about each DELETE.
-    pub async fn read_again(selection: &Selection) -> Result<Self, CommandError> {
+    /// `denies_content`: as in the first impact.
+    pub async fn read_again(
+        selection: &Selection,
+        denies_content: bool,
+    ) -> Result<Self, CommandError> {
         let inspection = inspect(selection).await?;
-        let impact = Impact::new(&inspection, None, selection.cascade.into(), None);
+        let impact = Impact::new(&inspection, None, selection.cascade.into(), None, denies_content);
         Self::new(inspection, impact, None, selection.cascade).await
     }
 

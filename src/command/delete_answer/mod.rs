@@ -48,6 +48,8 @@ pub struct DeleteAnswer {
     pub held_until: Option<String>,
     /// Why the answer of the API server is unknown.
     pub unanswered: Option<FailedRead>,
+    /// Whether the API server accepts what a policy denies, and the webhooks exist.
+    pub is_unwatched: bool,
 }
 
 /// What the hold on a Terminating object waits for. If the user may not read all of it, belay's
@@ -127,6 +129,7 @@ impl DeleteAnswer {
                     _ => None,
                 };
                 answer.warnings.extend(why.map(str::to_owned));
+                answer.is_unwatched = passes == Some(false) && !webhooks.are_missing();
             }
             Some(ServerAnswer::Denies(denial)) => match denied {
                 None => answer = Self::from_denial(target, *denial),
@@ -154,6 +157,7 @@ impl DeleteAnswer {
             warnings: Vec::new(),
             held_until: None,
             unanswered: None,
+            is_unwatched: false,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::command::place::Installation;
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::{self, SILENT};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Node, NodeId};
 use crate::objects::{ApiError, KindId, KindInfo, KindNames, Uid, is_namespace};
 use crate::policy::PolicySet;
 
@@ -56,6 +56,23 @@ pub struct Inspection {
 }
 
 impl Inspection {
+    /// Whether all objects of a kind in a namespace were read; empty: in the whole cluster.
+    pub fn has_read(&self, kind: KindId, namespace: &str) -> bool {
+        let is_read = || self.complete_in_namespace.contains(&(kind, namespace.to_owned()));
+        self.graph.is_complete(kind) || is_read()
+    }
+
+    /// The API groups whose server does not answer, if the object is a Namespace. Without the
+    /// discovery of all kinds, the namespace controller does not remove the last finalizer.
+    pub fn groups_blocking(&self, node: Node<'_>) -> Vec<&str> {
+        let info = node.info();
+        let is_blocked = is_namespace(&info.group, &info.resource);
+        let mut groups: Vec<&str> = self.stale.iter().map(String::as_str).collect();
+        groups.retain(|_| is_blocked);
+        groups.sort_unstable();
+        groups
+    }
+
     /// The targets that the API server never deletes.
     pub fn forbidden_targets(&self) -> Vec<NodeId> {
         self.targets.iter().copied().filter(|id| self.is_forbidden(*id)).collect()

@@ -141,8 +141,7 @@ fn read_result(inspection: &Inspection, read: &LiveRead) -> Result<(), ApiError>
             let Some(kind) = graph.kinds.find_resource(group, resource) else {
                 return unserved_result(inspection, group);
             };
-            let is_read = || inspection.complete_in_namespace.contains(&(kind, namespace.clone()));
-            match graph.is_complete(kind) || is_read() {
+            match inspection.has_read(kind, namespace) {
                 true => Ok(()),
                 false => Err(ApiError::Other(graph.why_incomplete(kind).to_string())),
             }

@@ -1,6 +1,7 @@
 //! `belay why`: explains what blocks the deletion of an object by the current user.
 
 mod approvers;
+mod content;
 mod manager;
 mod rbac;
 mod report;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 pub use self::approvers::{Approvers, NeededApproval, needed_approvals};
+use self::content::NamespaceStay;
 pub use self::rbac::RbacReader;
 use self::report::SharedReads;
 pub use self::report::WhyReport;
@@ -67,7 +69,13 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
         let complete = snapshot.unread().is_empty();
         let answer =
             DeleteAnswer::merge(&target.object_ref, local?, complete, server, &shared.webhooks);
-        reports.push(WhyReport::new(target, &snapshot, answer, &mut shared).await);
+        let is_asked = !session.asks_files() && target.terminating_since().is_none();
+        let stay = match is_asked && answer.deletes() && !shared.webhooks.are_missing() {
+            true => NamespaceStay::read(target, &snapshot).await,
+            false => NamespaceStay::default(),
+        };
+        let report = WhyReport::new(target, &snapshot, answer, &mut shared).await;
+        reports.push(report.with_stay(stay));
     }
     let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| FailedRead {
         resource: typed,

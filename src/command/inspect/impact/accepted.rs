@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::answer::MAX_ASKED;
 use super::destroyed::{Destroyed, destroyed};
-use super::outcome::ImpactOutcomes;
+use super::outcome::{Admission, ImpactOutcomes};
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::graph::{NodeId, Propagation};
@@ -27,7 +27,7 @@ pub struct AcceptedPart {
 
 impl AcceptedPart {
     pub fn new(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Self {
-        let outcomes = ImpactOutcomes::new(inspection, targets, cascade, &[], None);
+        let outcomes = ImpactOutcomes::new(inspection, targets, cascade, &Admission::default());
         Self {
             targets: targets.iter().map(|id| Object::at(&inspection.graph, *id)).collect(),
             destroyed: destroyed(inspection, &outcomes),

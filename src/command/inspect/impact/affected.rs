@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::destroyed::Destroyed;
 use super::nodes::{StrandedVolume, stranded_volumes};
 use super::outcome::{BrokenUser, ImpactOutcomes};
+use super::unread::{CONTENT, UnreadContent};
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
@@ -30,6 +31,8 @@ pub struct Summary {
     /// Objects that stay Terminating for another reason.
     #[serde(skip)]
     pub waiting: Count,
+    /// Objects that stay, because belay denies their deletion by a controller of Kubernetes.
+    pub denied: Count,
     /// Objects that lose an object they use, counted by topmost owner.
     pub broken: Count,
     /// Volumes that no remaining Node can use.
@@ -62,7 +65,7 @@ impl Count {
 pub struct AffectedObject {
     /// The object.
     pub object: Object,
-    /// `Deleted`, `Held`, `Orphaned`, `Broken` or `Stranded`.
+    /// `Deleted`, `Held`, `Denied`, `Orphaned`, `Broken` or `Stranded`.
     pub outcome: &'static str,
     /// Whether the outcome does not depend on timing.
     pub certain: bool,
@@ -96,7 +99,7 @@ pub struct AffectedObject {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EdgeReport {
-    /// `owner`, `content` or `use`.
+    /// `owner`, `content`, `use`, or `name` for the Endpoints of a Service.
     pub edge: &'static str,
     /// The other object.
     pub of: Object,
@@ -105,7 +108,7 @@ pub struct EdgeReport {
 }
 
 impl AffectedObject {
-    /// An object that the deletion does not delete.
+    /// An object to which the plan sends no DELETE and for which it does not wait.
     fn remaining(
         object: Object,
         outcome: &'static str,
@@ -134,14 +137,17 @@ impl AffectedObject {
 pub(super) fn affected_objects(
     inspection: &Inspection,
     outcomes: &ImpactOutcomes<'_>,
-    destroyed: &[Destroyed],
+    (destroyed, unread): (&[Destroyed], &[UnreadContent]),
     summary: &mut Summary,
 ) -> Vec<AffectedObject> {
     let graph = &inspection.graph;
     let mut objects = Vec::new();
     for (id, fate) in outcomes.all() {
         let Some(node) = graph.get(id) else { continue };
-        let certain = fate.certainty == Certainty::Certain;
+        let unread = unread.iter().find(|unread| unread.id == id);
+        // The unread content may stay, and its container with it.
+        let is_complete = unread.is_none_or(|unread| unread.what != CONTENT);
+        let certain = fate.certainty == Certainty::Certain && is_complete;
         let held_by_belay = outcomes.is_held_by_belay(id);
         let parent = parent(inspection, outcomes, id);
         let is_freed = outcomes.is_freed(id);
@@ -171,17 +177,10 @@ pub(super) fn affected_objects(
         };
         count.add(label::kind_label(node), certain);
         notes.extend(label_warning(node.labels().get(PROTECT_LABEL)));
+        notes.extend(unread.map(UnreadContent::text));
         notes.extend(destroyed.iter().filter(|d| d.id == Some(id)).map(Destroyed::text));
         notes.retain(|note| !note.is_empty());
-        let via = parent.map(|(parent, edge)| EdgeReport {
-            edge,
-            of: Object::at(graph, parent),
-            field_path: match edge {
-                "owner" => "metadata.ownerReferences".to_owned(),
-                "use" => "spec.nodeName".to_owned(),
-                _ => "metadata.namespace".to_owned(),
-            },
-        });
+        let via = parent.map(|(parent, edge)| edge_report(inspection, parent, edge));
         objects.push(AffectedObject {
             object: Object::at(graph, id),
             outcome,
@@ -197,6 +196,65 @@ pub(super) fn affected_objects(
         });
     }
     objects
+}
+
+/// The Endpoints of deleted Services. The endpoints controller deletes them without an owner
+/// reference.
+pub(super) fn endpoints(
+    inspection: &Inspection,
+    outcomes: &ImpactOutcomes<'_>,
+    summary: &mut Summary,
+) -> Vec<AffectedObject> {
+    let graph = &inspection.graph;
+    let kinds = graph.kinds.find("", "Service").zip(graph.kinds.find("", "Endpoints"));
+    let Some((services, endpoints)) = kinds else { return Vec::new() };
+    let mut objects = Vec::new();
+    for (id, fate) in outcomes.all() {
+        let is_service = graph.get(id).filter(|node| node.kind() == services);
+        let deleted = is_service.filter(|_| fate.outcome == DeletionOutcome::Deleted);
+        let found = deleted
+            .and_then(|service| graph.object(endpoints, service.namespace(), service.name()));
+        let Some(node) = found.filter(|node| outcomes.get(node.id()).is_none()) else { continue };
+        let certain = fate.certainty == Certainty::Certain;
+        summary.deleted.add(label::kind_label(node), certain);
+        let field_path = "metadata.name".to_owned();
+        let via = EdgeReport { edge: "name", of: Object::at(graph, id), field_path };
+        let note = "the endpoints controller deletes it".to_owned();
+        let object = Object::at(graph, node.id());
+        objects.push(AffectedObject::remaining(object, "Deleted", certain, via, id, note));
+    }
+    objects
+}
+
+/// The objects that stay, because belay denies their deletion by a controller of Kubernetes.
+pub(super) fn denied_objects(
+    inspection: &Inspection,
+    outcomes: &ImpactOutcomes<'_>,
+    summary: &mut Summary,
+) -> Vec<AffectedObject> {
+    let graph = &inspection.graph;
+    let mut objects = Vec::new();
+    for (id, reason) in outcomes.denied() {
+        let Some((node, (parent, edge))) = graph.get(id).zip(parent(inspection, outcomes, id))
+        else {
+            continue;
+        };
+        summary.denied.add(label::kind_label(node), true);
+        let via = edge_report(inspection, parent, edge);
+        let object = Object::at(graph, id);
+        objects.push(AffectedObject::remaining(object, "Denied", true, via, parent, reason));
+    }
+    objects
+}
+
+fn edge_report(inspection: &Inspection, parent: NodeId, edge: &'static str) -> EdgeReport {
+    let field_path = match edge {
+        "owner" => "metadata.ownerReferences",
+        "use" => "spec.nodeName",
+        _ => "metadata.namespace",
+    };
+    let of = Object::at(&inspection.graph, parent);
+    EdgeReport { edge, of, field_path: field_path.to_owned() }
 }
 
 /// The objects that lose an object they use.

@@ -30,17 +30,22 @@ pub struct Deletion<'s> {
 pub type HoldUsers = HashMap<NodeId, Vec<NodeId>>;
 
 impl<'s> Deletion<'s> {
-    /// The deletion of these targets if belay removes the holds of the objects `released`.
+    /// The deletion of these targets if belay removes the holds of the objects `released`. belay
+    /// denies the DELETE of the other objects in `denied`.
     pub fn new(
         inspection: &'s Inspection,
         targets: &[(NodeId, Propagation)],
+        denied: &BTreeSet<NodeId>,
         released: &BTreeSet<NodeId>,
     ) -> Self {
+        let refuses =
+            |node: Node<'_>| denied.contains(&node.id()) && !released.contains(&node.id());
         let short_lived: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain([BALANCER]).collect();
-        let released: Vec<NodeId> = released.iter().copied().collect();
+        let removed: Vec<NodeId> = released.iter().copied().collect();
         let request = DeletionRequest {
+            refuses: &refuses,
             short_lived_finalizers: &short_lived,
-            released: &released,
+            released: &removed,
             ..DeletionRequest::new(targets)
         };
         let fates = fates(&inspection.graph, &request);
@@ -51,20 +56,21 @@ impl<'s> Deletion<'s> {
         deletion
     }
 
-    /// The deletion if belay releases each of these holds unless a user of its object remains.
+    /// The deletion if belay releases each of these holds unless a user of its object remains. belay
+    /// allows the DELETE of an object in `denied` under the same conditions.
     /// `certain`: whether a user whose deletion is uncertain remains.
     ///
     /// This starts with the release of all holds and then keeps the holds with remaining users,
     /// so belay releases objects that use each other together.
     pub fn with_releases(
         inspection: &'s Inspection,
-        targets: &[(NodeId, Propagation)],
+        (targets, denied): (&[(NodeId, Propagation)], &BTreeSet<NodeId>),
         users: &HoldUsers,
         mut released: BTreeSet<NodeId>,
         certain: bool,
     ) -> Self {
         loop {
-            let deletion = Self::new(inspection, targets, &released);
+            let deletion = Self::new(inspection, targets, denied, &released);
             let mut remaining_holds: BTreeSet<NodeId> = BTreeSet::new();
             loop {
                 let stays = |user: &NodeId| {
@@ -91,8 +97,11 @@ impl<'s> Deletion<'s> {
     /// The fate of an object; `None` if it does not change.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
         let fate = self.fates.get(id)?;
-        let outcome =
-            if self.waits.contains_key(&id) { DeletionOutcome::Terminating } else { fate.outcome };
+        let is_blocked = |node| !self.inspection.groups_blocking(node).is_empty();
+        let waits = self.waits.contains_key(&id)
+            || fate.outcome == DeletionOutcome::Deleted
+                && self.inspection.graph.get(id).is_some_and(is_blocked);
+        let outcome = if waits { DeletionOutcome::Terminating } else { fate.outcome };
         Some(Fate { outcome, ..fate })
     }
 

@@ -14,6 +14,7 @@ mod picture;
 mod plan;
 mod report;
 mod text;
+mod unread;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -130,11 +131,17 @@ pub async fn assess(
     let targets = inspection.deletable_targets();
     let mut verdict = verdict(inspection, &targets, cascade.into()).await;
     let asked = ask_server(inspection, &targets, verdict.as_ref(), cascade).await;
+    let is_denied = |verdict: &Verdict| verdict.decision == Decision::Deny && !verdict.is_unknown();
+    // An approval that could not be read may allow the DELETE of the content.
+    let denies_content = inspection.rules_not_read.is_empty()
+        && verdict.as_ref().is_some_and(is_denied)
+        && asked.as_ref().is_some_and(|asked| asked.answer.is_unwatched);
     if let Some(asked) = &asked {
         verdict = Some(asked.answer.verdict.clone());
     }
     let held_until = asked.as_ref().and_then(|asked| asked.answer.held_until.as_deref());
-    let mut impact = Impact::new(inspection, verdict.as_ref(), cascade.into(), held_until);
+    let mut impact =
+        Impact::new(inspection, verdict.as_ref(), cascade.into(), held_until, denies_content);
     let mut predecessors = Predecessors::new();
     if let Some(asked) = asked {
         let TargetAnswers { answer, predecessors: denied, accepted } = asked;

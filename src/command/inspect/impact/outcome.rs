@@ -12,7 +12,7 @@ use crate::command::why::NeededApproval;
 use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
 use crate::graph::{Certainty, DeletionOutcome, Fate, Graph, Node, NodeId, Propagation};
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{NumberMap, STORAGE_CLASSES, and_more, is_hold};
+use crate::objects::{NumberMap, PROTECT_LABEL, STORAGE_CLASSES, and_more, is_hold};
 
 /// The maximum number of objects that a note names.
 const MAX_NAMED: usize = 2;
@@ -26,6 +26,8 @@ pub struct ImpactOutcomes<'s> {
     certain: Deletion<'s>,
     /// What the release of each hold waits for.
     holds: HashMap<NodeId, HoldForecast>,
+    /// The objects without a hold whose own DELETE belay denies, also if a controller deletes them.
+    denied: BTreeSet<NodeId>,
     /// The Pods on deleted Nodes, each with its Node.
     on_nodes: NumberMap<NodeId, NodeId>,
     /// The Terminating objects whose last use this deletion ends.
@@ -33,6 +35,18 @@ pub struct ImpactOutcomes<'s> {
     /// The objects that are deleted also without this deletion, because they, their owners or
     /// their containers are Terminating.
     unrelated: BTreeSet<NodeId>,
+}
+
+/// What belay's admission does with a deletion.
+#[derive(Default)]
+pub struct Admission<'a> {
+    /// The approvals that the deletion needs, and will get.
+    pub approvals: &'a [NeededApproval],
+    /// A held target, and until when it stays by belay's warning.
+    pub held: Option<(NodeId, &'a str)>,
+    /// Whether belay accepts the deletion although it reaches protected objects, because belay does
+    /// not watch their kinds. It denies their own DELETE.
+    pub denies_content: bool,
 }
 
 /// An object that loses something it needs.
@@ -53,14 +67,13 @@ pub struct BrokenUser {
 
 impl<'s> ImpactOutcomes<'s> {
     /// The outcomes if the targets are deleted with this propagation policy, with these approvals.
-    /// `held`: a held target, and until when it stays by belay's warning.
     pub fn new(
         inspection: &'s Inspection,
         targets: &[NodeId],
         cascade: Propagation,
-        approvals: &[NeededApproval],
-        held: Option<(NodeId, &str)>,
+        admission: &Admission<'_>,
     ) -> Self {
+        let Admission { approvals, held, denies_content } = *admission;
         let graph = &inspection.graph;
         let targets = targets.iter().filter_map(|id| graph.get(*id));
         let targets = targets.map(|node| (node.id(), Propagation::effective(node, Some(cascade))));
@@ -71,8 +84,20 @@ impl<'s> ImpactOutcomes<'s> {
         terminating.retain(|(id, _)| targets.iter().all(|(target, _)| target != id));
         let all = [&targets[..], &terminating].concat();
         // All finalizers may be removed, so this reaches every object.
-        let reached = Deletion::new(inspection, &all, &BTreeSet::new());
-        let mut holds = forecasts(inspection, &reached);
+        let none = BTreeSet::new();
+        let reached = Deletion::new(inspection, &all, &none, &none);
+        let mut holds = forecasts(inspection, &reached, |node| node.is_held());
+        let is_protected = |node: &Node<'_>| {
+            let is_target = targets.iter().any(|(target, _)| *target == node.id());
+            let label = node.labels().get(PROTECT_LABEL);
+            !node.is_held() && !node.is_terminating() && !is_target && label.is_some()
+        };
+        let denied = match denies_content {
+            true => forecasts(inspection, &reached, is_protected),
+            false => HashMap::new(),
+        };
+        holds.extend(denied.iter().map(|(id, forecast)| (*id, forecast.clone())));
+        let denied: BTreeSet<NodeId> = denied.into_keys().collect();
         for id in approved(inspection, approvals, cascade) {
             holds.entry(id).and_modify(|forecast| *forecast = HoldForecast::Unprotected);
         }
@@ -104,20 +129,28 @@ impl<'s> ImpactOutcomes<'s> {
         }
         let deletion = |targets: &[_], is_certain: bool| {
             let released = if is_certain { &certain } else { &possible };
-            Deletion::with_releases(inspection, targets, &users, released.clone(), is_certain)
+            let request = (targets, &denied);
+            Deletion::with_releases(inspection, request, &users, released.clone(), is_certain)
         };
+        let (all, alone) = {
+            let both = |targets: &[_]| [false, true].map(|certain| deletion(targets, certain));
+            let alone =
+                (!terminating.is_empty()).then(|| (deletion(&targets, false), both(&terminating)));
+            (both(&all), alone)
+        };
+        let [possible, certain] = all;
         let mut outcomes = Self {
             inspection,
-            possible: deletion(&all, false),
-            certain: deletion(&all, true),
+            possible,
+            certain,
             holds,
+            denied,
             on_nodes,
             freed: BTreeSet::new(),
             unrelated: BTreeSet::new(),
         };
-        if !terminating.is_empty() {
-            let alone = [false, true].map(|is_certain| deletion(&terminating, is_certain));
-            outcomes.find_freed(&deletion(&targets, false), &alone);
+        if let Some((own, alone)) = alone {
+            outcomes.find_freed(&own, &alone);
         }
         outcomes
     }
@@ -152,7 +185,7 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// Whether the deletion reaches objects with holds.
     pub fn has_holds(&self) -> bool {
-        !self.holds.is_empty()
+        self.holds.len() > self.denied.len()
     }
 
     /// Whether the object is already Terminating, and this deletion ends its last use.
@@ -166,6 +199,19 @@ impl<'s> ImpactOutcomes<'s> {
         let same = self.certain.get(id) == Some(fate);
         let certainty = if same { fate.certainty } else { Certainty::Possible };
         Some(Fate { certainty, ..fate })
+    }
+
+    /// The objects that stay because belay denies their DELETE by a controller of Kubernetes, each
+    /// with the reason.
+    pub fn denied(&self) -> Vec<(NodeId, String)> {
+        let stays = |id: &NodeId| self.possible.get(*id).is_none();
+        let mut denied: Vec<NodeId> = self.denied.iter().copied().filter(stays).collect();
+        denied.sort_by_cached_key(|id| self.inspection.graph.name_key(*id));
+        let reason = |id| match self.after(id).as_slice() {
+            [] => "belay denies its deletion until it is approved".to_owned(),
+            users => format!("belay denies its deletion: in use by {}", self.users_text(id, users)),
+        };
+        denied.into_iter().map(|id| (id, reason(id))).collect()
     }
 
     /// The deleted Node of a Pod.
@@ -248,6 +294,13 @@ impl<'s> ImpactOutcomes<'s> {
             let condition = if object.kind == "Pod" { "has ended" } else { "is deleted" };
             return format!("until {} {condition}", object.label(node.namespace()));
         }
+        let groups = self.inspection.groups_blocking(node);
+        if !groups.is_empty() {
+            return format!(
+                "until the API server of {} answers: the namespace controller can't list its kinds",
+                groups.join(", ")
+            );
+        }
         let others = node
             .finalizers()
             .iter()
@@ -273,6 +326,15 @@ impl<'s> ImpactOutcomes<'s> {
         if !others.is_empty() {
             reasons.push(format!("until {} is removed", others.join(", ")));
         }
+        let namespace = Some(id);
+        let denied = self.denied();
+        let denied = denied.iter().filter_map(|(id, _)| self.inspection.graph.get(*id));
+        let denied = denied.filter(|node| node.namespace_node() == namespace);
+        let denied: Vec<NodeId> = denied.map(Node::id).collect();
+        if !denied.is_empty() {
+            let names = self.named_text(id, &denied, "object");
+            reasons.push(format!("until belay allows the deletion of {names}"));
+        }
         match reasons.is_empty() {
             true => "until its content and dependents are deleted".to_owned(),
             false => reasons.join("; "),
@@ -281,6 +343,11 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// The users of an object as text. It names the first users and counts the others.
     fn users_text(&self, id: NodeId, users: &[NodeId]) -> String {
+        self.named_text(id, users, "user")
+    }
+
+    /// The objects as text. It names the first ones and counts the others.
+    fn named_text(&self, id: NodeId, users: &[NodeId], word: &str) -> String {
         let graph = &self.inspection.graph;
         let namespace = graph.get(id).map_or("", Node::namespace);
         let named =
@@ -288,7 +355,7 @@ impl<'s> ImpactOutcomes<'s> {
         let named: Vec<String> = named.collect();
         match users.len().saturating_sub(MAX_NAMED) {
             0 => named.join(" and "),
-            others => named.join(", ") + &and_more(others, "user"),
+            others => named.join(", ") + &and_more(others, word),
         }
     }
 
@@ -360,14 +427,18 @@ fn terminating(graph: &Graph) -> Vec<(NodeId, Propagation)> {
     nodes.map(|node| (node.id(), propagation(node))).collect()
 }
 
-/// What the release of the hold of every object that this deletion reaches waits for.
-fn forecasts(inspection: &Inspection, reached: &Deletion<'_>) -> HashMap<NodeId, HoldForecast> {
+/// What the deletion of every kept object that this deletion reaches waits for.
+fn forecasts(
+    inspection: &Inspection,
+    reached: &Deletion<'_>,
+    is_kept: impl Fn(&Node<'_>) -> bool,
+) -> HashMap<NodeId, HoldForecast> {
     let Inspection { graph, policies, .. } = inspection;
     let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
     let policies_known = inspection.policy_state == PolicyState::Known;
     let lost = reached.fates.iter().map(|(id, _)| id).filter(|id| reached.fates.may_be_lost(*id));
     let nodes = lost.filter_map(|id| graph.get(id));
-    let held = nodes.filter(|node| node.is_held());
+    let held = nodes.filter(is_kept);
     held.map(|node| (node.id(), forecast(&situation, policies_known, node))).collect()
 }
 

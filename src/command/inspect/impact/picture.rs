@@ -60,6 +60,7 @@ fn fate(impact: &Impact, object: &AffectedObject) -> (Fate, String) {
             None => (Fate::Deleted, word.to_owned()),
         },
         "Orphaned" => (Fate::Orphaned, word.to_owned()),
+        "Denied" => (Fate::Unchanged, word.to_owned()),
         "Held" => (Fate::Held, word.to_owned()),
         _ => (Fate::Broken, word.to_owned()),
     }

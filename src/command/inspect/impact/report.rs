@@ -4,10 +4,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::accepted::AcceptedPart;
-use super::affected::{AffectedObject, Summary, affected_objects, broken_users, stranded};
+use super::affected::{
+    AffectedObject, Summary, affected_objects, broken_users, denied_objects, endpoints, stranded,
+};
 use super::destroyed::{Destroyed, destroyed};
 use super::order::DeletionOrder;
-use super::outcome::ImpactOutcomes;
+use super::outcome::{Admission, ImpactOutcomes};
+use super::unread::{UnreadContent, unread_content};
 use crate::command::delete_answer::DeleteAnswer;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{format_bytes, parse_bytes};
@@ -66,6 +69,9 @@ pub struct Impact {
     pub summary: Summary,
     /// Resources outside the cluster that are destroyed for good.
     pub destroyed: Vec<Destroyed>,
+    /// The deleted objects with content or dependents that could not be read. These are deleted as
+    /// well.
+    pub unread_content: Vec<UnreadContent>,
     /// All affected objects.
     pub objects: Vec<AffectedObject>,
     /// Failed reads. If there are any, the counts are lower bounds.
@@ -78,16 +84,20 @@ pub struct Impact {
     /// The objects that use each other, if there is a plan.
     #[serde(skip)]
     pub cycles: Vec<Vec<Object>>,
+    /// As in [`Admission`].
+    #[serde(skip)]
+    pub denies_content: bool,
 }
 
 impl Impact {
     /// The report on the deletion of the targets with this propagation policy. `held_until`: what
-    /// belay's hold waits for, by its warning.
+    /// belay's hold waits for, by its warning; `denies_content` is as in [`Admission`].
     pub fn new(
         inspection: &Inspection,
         verdict: Option<&Verdict>,
         cascade: Propagation,
         held_until: Option<&str>,
+        denies_content: bool,
     ) -> Self {
         let graph = &inspection.graph;
         // A denied deletion has these effects if it is approved.
@@ -98,11 +108,16 @@ impl Impact {
             [target] => held_until.map(|until| (*target, until)),
             _ => None,
         };
-        let outcomes = ImpactOutcomes::new(inspection, &targets, cascade, &approvals, held);
+        let admission = Admission { approvals: &approvals, held, denies_content };
+        let outcomes = ImpactOutcomes::new(inspection, &targets, cascade, &admission);
         let lacks_leader = inspection.no_leader && outcomes.has_holds();
         let mut summary = Summary::default();
         let destroyed = destroyed(inspection, &outcomes);
-        let mut objects = affected_objects(inspection, &outcomes, &destroyed, &mut summary);
+        let unread_content = unread_content(inspection, &outcomes, cascade == Propagation::Orphan);
+        let known = (destroyed.as_slice(), unread_content.as_slice());
+        let mut objects = affected_objects(inspection, &outcomes, known, &mut summary);
+        objects.extend(endpoints(inspection, &outcomes, &mut summary));
+        objects.extend(denied_objects(inspection, &outcomes, &mut summary));
         objects.extend(broken_users(inspection, outcomes.broken(), &mut summary));
         objects.extend(stranded(inspection, &outcomes, &mut summary));
         let ends = already_terminating(inspection);
@@ -159,11 +174,13 @@ impl Impact {
             targets,
             summary,
             destroyed,
+            unread_content,
             objects,
             not_read,
             missing: inspection.missing.clone(),
             has_unread_targets: !inspection.unread_targets.is_empty(),
             cycles: Vec::new(),
+            denies_content,
         }
     }
 
@@ -211,6 +228,13 @@ impl Impact {
         let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none() == known;
         let volumes = self.destroyed.iter().filter(|destroyed| destroyed.what == "Volume");
         volumes.filter(is_known).collect()
+    }
+
+    /// The deleted object with claims that could not be read, and the error. Its deletion may
+    /// destroy their volumes.
+    pub fn unread_claims(&self) -> Option<(&Object, &str)> {
+        let mut unread = self.unread_content.iter();
+        unread.find_map(|unread| Some((&unread.of, unread.claims_not_read.as_deref()?)))
     }
 
     /// The total size of volumes.

@@ -6,12 +6,14 @@ use super::affected::{AffectedObject, Count, Summary};
 use super::destroyed::Destroyed;
 use super::order::DeletionOrder;
 use super::report::{FORBIDDEN, Impact};
+use super::unread::UnreadContent;
 use crate::command::delete_answer::DRY_RUN;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::tree::{TreeLine, draw};
 use crate::command::report::View;
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
+use crate::objects::and_more;
 use crate::policy::api::GROUP;
 
 /// The width of the headings below the tree.
@@ -86,17 +88,20 @@ pub(super) struct Line {
     pub(super) name: &'static str,
     /// The severity.
     pub(super) tone: Tone,
-    /// The number of affected objects or resources.
-    pub(super) count: usize,
+    /// The number of affected objects or resources; `3+` if there may be more, `?` if unknown.
+    pub(super) count: String,
     /// The kinds or names of the affected objects or resources.
     pub(super) details: String,
 }
 
 /// The effects that occur, with their counts.
 pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
-    let Summary { deleted, orphaned, held_by_belay, waiting, broken, stranded, .. } =
+    let Summary { deleted, orphaned, held_by_belay, waiting, denied, broken, stranded, .. } =
         &impact.summary;
-    let line = |name, tone, count, details| Line { name, tone, count, details };
+    let line = |name, tone, count: usize, details| {
+        let count = count.to_string();
+        Line { name, tone, count, details }
+    };
     let counted = |name, tone, count: &Count| line(name, tone, count.total, kinds(count, all));
     let [known, unknown] = [true, false].map(|known| impact.volumes(known));
     let with_size = |volumes: &[&Destroyed]| match Impact::size(volumes) {
@@ -123,18 +128,42 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
         if addresses.len() == 1 { "address" } else { "addresses" },
         addresses.join(", ")
     );
-    let lines = [
+    let mut lines = vec![
         counted("deleted", Tone::Plain, deleted),
         counted("orphaned", Tone::Doubtful, orphaned),
         counted("held", Tone::Doubtful, held_by_belay),
         counted("waits", Tone::Doubtful, waiting),
+        counted("stays", Tone::Doubtful, denied),
         counted("broken", Tone::Bad, broken),
         counted("stranded", Tone::Bad, stranded),
         line("destroyed", Tone::Bad, known.len(), destroyed),
         line("destroyed?", Tone::Bad, unknown.len(), perhaps),
         line("released", Tone::Bad, addresses.len(), released),
     ];
-    lines.into_iter().filter(|line| line.count > 0).collect()
+    lines.retain(|line| line.count != "0");
+    // The content of a container that stays Terminating is deleted, too.
+    let of = impact.unread_content.first().map(|unread| (unread, unread.of.label("")));
+    if let Some((UnreadContent { what, .. }, of)) = of {
+        if lines.first().is_none_or(|line| line.name != "deleted") {
+            lines.insert(0, line("deleted", Tone::Plain, 0, String::new()));
+        }
+        if let Some(deleted) = lines.first_mut() {
+            let others = and_more(impact.unread_content.len() - 1, "object");
+            deleted.tone = Tone::Doubtful;
+            deleted.count.push('+');
+            let more = format!("   or more: {what} of {of}{others} could not be read");
+            deleted.details.push_str(if deleted.details.is_empty() { more.trim() } else { &more });
+        }
+    }
+    if let Some((of, why)) = impact.unread_claims() {
+        lines.push(Line {
+            name: "destroyed?",
+            tone: Tone::Bad,
+            count: "?".to_owned(),
+            details: format!("unknown: the claims of {} could not be read ({why})", of.label("")),
+        });
+    }
+    lines
 }
 
 /// The trees of the affected objects as text.
@@ -294,6 +323,7 @@ pub(super) fn sign(object: &AffectedObject) -> (&'static str, Tone, u8) {
         ("Held", false) if object.held_by_belay => ("held?", Tone::Doubtful, 2),
         ("Held", true) => ("waits", Tone::Doubtful, 2),
         ("Held", false) => ("waits?", Tone::Doubtful, 2),
+        ("Denied", _) => ("stays", Tone::Doubtful, 2),
         ("Orphaned", true) => ("orphaned", Tone::Doubtful, 3),
         ("Orphaned", false) => ("orphaned?", Tone::Doubtful, 3),
         (_, true) => ("deleted", Tone::Plain, 5),

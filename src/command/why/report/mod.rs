@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::approvers::{Approvers, NeededApproval, needed_approvals};
+use super::content::NamespaceStay;
 use super::manager::{last_writer, managers};
 use super::rbac::RbacReader;
 use super::resolves::automatic_changes;
@@ -54,7 +55,7 @@ pub struct WhyReport {
     /// does not, or was not asked: for files and Terminating objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_otherwise: Option<String>,
-    /// Why policies are not enforced. If the answer of the API server replaces the verdict, also
+    /// Why policies are not enforced, and what keeps a Namespace Terminating after its DELETE. If the answer of the API server replaces the verdict, also
     /// its warnings.
     warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
@@ -198,7 +199,15 @@ impl Report for WhyReport {
     fn exit_code(&self) -> u8 {
         match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
-            (false, None, ReportedVerdict::Hold) if self.refused_otherwise.is_none() => 0,
+            // The API server accepts the DELETE, and the object stays Terminating.
+            (
+                false,
+                None,
+                ReportedVerdict::Hold
+                | ReportedVerdict::Allow
+                | ReportedVerdict::Audit
+                | ReportedVerdict::Warn,
+            ) if self.refused_otherwise.is_none() => 0,
             (false, None, ReportedVerdict::Unknown) if self.refused_otherwise.is_none() => 3,
             (false, Some(terminating), _) if terminating.is_unknown() => 3,
             (false, ..) => 1,
@@ -235,6 +244,15 @@ impl SharedReads {
 }
 
 impl WhyReport {
+    /// Adds what keeps a Namespace Terminating after its DELETE.
+    pub fn with_stay(mut self, stay: NamespaceStay) -> Self {
+        let NamespaceStay { reasons, unread } = stay;
+        self.deletable &= reasons.is_empty();
+        self.warnings.extend(reasons);
+        self.not_read.extend(unread.into_iter().map(FailedRead::from));
+        self
+    }
+
     pub async fn new(
         target: &TargetObject,
         snapshot: &Snapshot,

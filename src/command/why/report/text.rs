@@ -33,6 +33,9 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         (None, ReportedVerdict::Hold) => {
             writeln!(text, "{named} can be deleted{by}, and then stays Terminating while:")
         }
+        (None, _) if !report.deletable => {
+            writeln!(text, "{named} can be deleted{by}, and then stays Terminating:")
+        }
         (None, ReportedVerdict::Allow) if report.warnings.is_empty() => {
             writeln!(text, "{named} can be deleted now{by}")
         }

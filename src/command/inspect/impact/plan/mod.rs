@@ -265,7 +265,7 @@ fn planned_waves(
     let ids: Vec<NodeId> = deleted.keys().copied().collect();
     let planned = PlannedDeletion { deleted: &ids, orphaning: &orphaning, on_nodes: &on_nodes };
     let planned = waves(graph, &planned);
-    let staying = staying(inspection, &deleted);
+    let staying = staying(inspection, impact, &deleted);
     let object = |one: &crate::graph::WaveObject| {
         let node = graph.get(one.id)?;
         let is_freed = deleted.get(&one.id).is_some_and(|object| object.is_freed);
@@ -287,15 +287,24 @@ fn planned_waves(
 /// objects that stay Terminating wait for a controller that may remove its finalizer.
 fn staying(
     inspection: &Inspection,
+    impact: &Impact,
     deleted: &NumberMap<NodeId, &AffectedObject>,
 ) -> NumberSet<NodeId> {
     let graph = &inspection.graph;
+    let is_blocked = |object: &AffectedObject| {
+        let node = object.id.and_then(|id| graph.get(id));
+        node.is_some_and(|node| !inspection.groups_blocking(node).is_empty())
+    };
     let is_kept = |object: &AffectedObject| {
-        object.outcome == "Held" && (object.held_by_belay || !object.after.is_empty())
+        let is_known = object.held_by_belay || !object.after.is_empty() || is_blocked(object);
+        object.outcome == "Held" && is_known
     };
     let kept = deleted.iter().filter(|(_, object)| is_kept(object)).map(|(id, _)| *id);
     let mut staying: NumberSet<NodeId> = kept.collect();
-    let containers = staying.iter().filter_map(|id| graph.get(*id)).flat_map(|node| {
+    let denied = impact.objects.iter().filter(|object| object.outcome == "Denied");
+    let denied = denied.filter_map(|object| object.object.find(graph));
+    let kept = staying.iter().filter_map(|id| graph.get(*id));
+    let containers = kept.chain(denied).flat_map(|node| {
         let info = node.info();
         let crd = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition");
         let name = format!("{}.{}", info.resource, info.group);
