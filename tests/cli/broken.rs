@@ -125,7 +125,8 @@ fn an_api_without_a_server_keeps_every_namespace() {
     let path = ".status.conditions[?(@.type==\"Available\")].status";
     plane.api().wait_field(broken, LIMIT, path, |status| status == "False").unwrap();
     let impact = json(&belay(plane, &["impact", &format!("ns/{ns}"), "-o", "json"]));
-    let predicted = &impact["objects"][0];
+    let mut objects = impact["objects"].as_array().unwrap().iter();
+    let predicted = objects.find(|one| one["object"]["kind"] == "Namespace").unwrap();
     let until = "until the API server of gone.example.test answers";
     assert_eq!((&predicted["object"]["name"], &predicted["outcome"]), (&json!(ns), &json!("Held")));
     assert!(predicted["note"].as_str().unwrap().starts_with(until), "{impact:#}");

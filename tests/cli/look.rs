@@ -217,11 +217,12 @@ fn protected_content_of_a_kind_that_belay_does_not_watch_stays() {
     };
     let denied = "belay denies its deletion until it is approved";
     assert_eq!(outcome("gold"), ("Denied", denied), "{impact:#}");
-    let until = format!("until belay allows the deletion of thing/gold -n {ns}");
+    let until =
+        format!("until belay allows the deletion of thing.unwatched.example.com/gold -n {ns}");
     assert_eq!(outcome(&ns), ("Held", until.as_str()), "{impact:#}");
     assert_eq!(outcome("plain").0, "Deleted", "{impact:#}");
     let why = belay(plane, &["why", &target]);
-    let says = "and then stays Terminating:\n- belay denies the deletion of thing/gold";
+    let says = "and then stays Terminating:\n- belay denies the deletion of thing.unwatched.example.com/gold";
     assert!(why.code == 0 && why.stdout.contains(says), "{why:?}");
 
     kubectl(plane, &["delete", &target, "--wait=false"]);
