@@ -11,7 +11,7 @@
 //!   `cluster::expired_approvals`
 //! - certificates: `certs` creates and serves them, `cluster::certificates::rotation` rotates them
 //! - owner reference changes: `decide::update`
-//! - unreadable objects in watches: `cluster::feed::objects`, `graph::coverage`
+//! - unreadable objects in watches: `cluster::feed::objects`, `graph::coverage`, `graph::read_kinds`
 //! - claims that undo saves: `command::undo::terminating`, `command::undo::already_deleted`
 //! - why an object stays Terminating: `command::diagnosis`, from facts of `cluster::terminating`
 //! - `kubectl belay impact`: `command::inspect::impact`
