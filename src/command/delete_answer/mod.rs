@@ -179,7 +179,7 @@ fn kept_without_denial(denied: &Verdict) -> Option<Verdict> {
     let accepted = decide_paused(denied.clone());
     let holds = accepted.blockers.iter().filter(|blocker| accepted.is_hold(blocker));
     let blockers: Vec<_> = holds.cloned().collect();
-    (!blockers.is_empty()).then(|| Verdict { blockers, ..accepted })
+    (!blockers.is_empty()).then_some(Verdict { blockers, ..accepted })
 }
 
 #[cfg(test)]
