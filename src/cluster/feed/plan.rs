@@ -34,7 +34,7 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> 
     for policy in policies(world) {
         wanted.extend(needs(world, policy));
     }
-    let labelled = labelled(world, settings);
+    let labelled = labelled(world, &settings.labelled);
     wanted.extend(&world.kinds_with_holds);
     wanted.extend(world.owner_kinds_of(wanted.iter().chain(&labelled).copied()));
     let watchable = |kind: &KindId| world.served.get(kind).is_some_and(|served| served.watch);
@@ -44,28 +44,27 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> 
 }
 
 /// The kinds whose labelled objects are watched.
-pub fn labelled(world: &World, settings: &Settings) -> BTreeSet<KindId> {
+pub fn labelled(world: &World, by_label: &[(String, String)]) -> BTreeSet<KindId> {
     let kinds = &world.graph.kinds;
-    let labelled = settings.labelled.iter();
+    let labelled = by_label.iter();
     labelled.filter_map(|(group, resource)| kinds.find_resource(group, resource)).collect()
 }
 
 /// The kinds that policies name or whose labelled objects are watched.
-pub fn protected(world: &World, labelled: &[(String, String)]) -> BTreeSet<KindId> {
-    let kinds = &world.graph.kinds;
-    let labelled = labelled.iter().filter_map(|(g, resource)| kinds.find_resource(g, resource));
-    policies(world).flat_map(|policy| targets(world, policy)).chain(labelled).collect()
+pub fn protected(world: &World, by_label: &[(String, String)]) -> BTreeSet<KindId> {
+    let named = policies(world).flat_map(|policy| targets(world, policy));
+    named.chain(labelled(world, by_label)).collect()
 }
 
 /// Whether belay knows all kinds that own protected objects: it has read the protected kinds and
-/// the kinds of their owners, as far as it can, and `protected_owners` is up to date.
-pub fn knows_owners(world: &World, labelled: &[(String, String)]) -> bool {
+/// the kinds of their owners, as far as it can, and `protected_owner_kinds` is up to date.
+pub fn knows_owners(world: &World, by_label: &[(String, String)]) -> bool {
     let is_read = |kind: KindId| {
         let is_watchable = world.served.get(&kind).is_some_and(|served| served.watch);
         let has_failed = || matches!(world.graph.why_incomplete(kind), Incomplete::Failed(_));
         !is_watchable || world.watched.contains(&kind) || has_failed()
     };
-    protected(world, labelled).into_iter().all(|kind| {
+    protected(world, by_label).into_iter().all(|kind| {
         let owners = world.owner_kinds_of([kind]);
         let is_known = |owner: &KindId| {
             world.protected_owner_kinds.contains(&(kind, *owner)) && is_read(*owner)

@@ -51,7 +51,7 @@ impl Holds {
             // The survey covers kinds whose objects are all watched.
             let (swept, interval) = (&mut self.swept, self.timing.sweep);
             swept.retain(|kind, time| time.elapsed() < interval && !world.graph.is_complete(*kind));
-            let kinds = labelled(&world, &self.context.settings)
+            let kinds = labelled(&world, &self.context.settings.labelled)
                 .into_iter()
                 .filter(|kind| !world.graph.is_complete(*kind) && !swept.contains_key(kind));
             kinds.map(|kind| (kind, world.graph.kinds.info(kind).clone())).collect()

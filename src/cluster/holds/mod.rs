@@ -282,7 +282,7 @@ impl Holds {
         for kind in kinds(&world).with_hold {
             self.pending.insert(name(kind), ALL.to_owned());
         }
-        for kind in labelled(&world, &self.context.settings) {
+        for kind in labelled(&world, &self.context.settings.labelled) {
             self.pending.entry(name(kind)).or_insert_with(|| LABELLED.to_owned());
         }
     }
@@ -299,7 +299,7 @@ impl Holds {
             }
             // For a kind of the setting, the feed already watches the labelled objects, and the
             // sweep reads the others.
-            let labelled = labelled(&world, &self.context.settings);
+            let labelled = labelled(&world, &self.context.settings.labelled);
             let needs_watch = |kind: &KindId, info: &KindInfo| match names.get(&info.full_name()) {
                 Some(why) => why != LABELLED || !labelled.contains(kind),
                 None => false,
@@ -339,7 +339,7 @@ impl Holds {
                     && !with_holds.contains(kind)
                     && !wanted.contains(kind)
             };
-            let labelled = labelled(&world, &self.context.settings);
+            let labelled = labelled(&world, &self.context.settings.labelled);
             let mut remaining = self.recorded.clone();
             for kind in world.kinds_with_holds.iter().filter(|kind| is_unused(kind)) {
                 let name = world.graph.kinds.info(*kind).full_name();
@@ -363,7 +363,7 @@ impl Holds {
     fn survey(&self, wanted: &BTreeSet<KindId>) -> Survey {
         let nodes: Vec<NodeId> = {
             let world = self.context.world.read();
-            let labelled = labelled(&world, &self.context.settings);
+            let labelled = labelled(&world, &self.context.settings.labelled);
             let kinds: BTreeSet<KindId> =
                 world.kinds_with_holds.iter().chain(wanted).copied().chain(labelled).collect();
             kinds.into_iter().flat_map(|kind| world.graph.objects_of_kind(kind)).collect()

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::kind_set::{KindSet, NAMESPACES};
 use crate::objects::CRDS;
-use crate::policy::Policy;
+use crate::policy::{Matcher, Policy};
 
 /// The name of the condition. The guides for GitOps tools contain it.
 pub(super) const NAME: &str = "namespaces-of-policies";
@@ -23,7 +23,7 @@ const MAX_NAMESPACES: usize = 200;
 
 /// Kinds that the condition never limits: Namespaces, because the API server sends their name as the
 /// namespace and belay judges the content of all; CRDs, because requests about them have no namespace.
-pub(super) const UNLIMITED: [(&str, &str); 2] = [NAMESPACES, CRDS];
+const UNLIMITED: [(&str, &str); 2] = [NAMESPACES, CRDS];
 
 /// A kind, as group and plural name.
 pub(super) type Kind<'p> = (&'p str, &'p str);
@@ -41,20 +41,7 @@ pub(super) struct NamespaceLimits<'p>(BTreeMap<Kind<'p>, BTreeSet<&'p str>>);
 impl<'p> NamespaceLimits<'p> {
     /// The kinds for which all these policies name their namespaces.
     pub(super) fn new(policies: impl Iterator<Item = &'p Policy>) -> Self {
-        let mut unlimited = KindSet::from_names(UNLIMITED);
-        let mut limited: BTreeMap<Kind<'p>, BTreeSet<&str>> = BTreeMap::new();
-        for (kind, target) in policies.flat_map(Policy::targets_by_kind) {
-            match target.namespaces() {
-                // The condition contains kinds without wildcards.
-                Some(names) if is_plain(kind.0) && is_plain(kind.1) => {
-                    let names = names.iter().map(String::as_str);
-                    limited.entry(kind).or_default().extend(names.filter(|name| is_plain(name)));
-                }
-                _ => unlimited.add(kind),
-            }
-        }
-        limited.retain(|(group, resource), _| !unlimited.contains(group, resource));
-        Self(limited)
+        Self(limited_kinds(policies, |target| target.namespaces().map(plain_names)))
     }
 
     /// The namespaces of the owners of protected objects. An owner is in the namespace of its
@@ -82,11 +69,7 @@ impl<'p> NamespaceLimits<'p> {
     #[must_use]
     pub(super) fn with_owners(mut self, owners: &OwnerNamespaces<'p>) -> Self {
         for (kind, names) in owners {
-            match (names, self.0.get_mut(kind)) {
-                (Some(names), Some(own)) => own.extend(names),
-                (None, _) => drop(self.0.remove(kind)),
-                (Some(_), None) => {}
-            }
+            self.add(kind, names.as_ref().map(|names| names.iter().copied()));
         }
         self
     }
@@ -96,16 +79,19 @@ impl<'p> NamespaceLimits<'p> {
     /// namespace.
     #[must_use]
     pub(super) fn with_guarded(mut self, owned: &[(Kind<'p>, Option<&'p [String]>)]) -> Self {
-        for (dependent, namespaces) in owned {
-            match (namespaces, self.0.get_mut(dependent)) {
-                (Some(names), Some(own)) => {
-                    own.extend(names.iter().map(String::as_str).filter(|name| is_plain(name)));
-                }
-                (None, _) => drop(self.0.remove(dependent)),
-                (Some(_), None) => {}
-            }
+        for (dependent, names) in owned {
+            self.add(dependent, names.map(plain_names));
         }
         self
+    }
+
+    /// Adds namespaces of a limited kind; `None`: any namespace.
+    fn add(&mut self, kind: &Kind<'p>, names: Option<impl Iterator<Item = &'p str>>) {
+        match (names, self.0.get_mut(kind)) {
+            (Some(names), Some(own)) => own.extend(names),
+            (None, _) => drop(self.0.remove(kind)),
+            (Some(_), None) => {}
+        }
     }
 
     /// The limits of the owners alone.
@@ -132,6 +118,31 @@ impl<'p> NamespaceLimits<'p> {
             list(&objects),
         ))
     }
+}
+
+/// The kinds for which `select` finds something in all targets of these policies, with all that it
+/// finds.
+pub(super) fn limited_kinds<'p, S: IntoIterator<Item: Ord>>(
+    policies: impl Iterator<Item = &'p Policy>,
+    select: impl Fn(&'p Matcher) -> Option<S>,
+) -> BTreeMap<Kind<'p>, BTreeSet<S::Item>> {
+    let mut unlimited = KindSet::from_names(UNLIMITED);
+    let mut limited: BTreeMap<Kind<'p>, BTreeSet<S::Item>> = BTreeMap::new();
+    for (kind, target) in policies.flat_map(Policy::targets_by_kind) {
+        match select(target) {
+            // The condition contains kinds without wildcards.
+            Some(found) if is_plain(kind.0) && is_plain(kind.1) => {
+                limited.entry(kind).or_default().extend(found);
+            }
+            _ => unlimited.add(kind),
+        }
+    }
+    limited.retain(|(group, resource), _| !unlimited.contains(group, resource));
+    limited
+}
+
+fn plain_names(names: &[String]) -> impl Iterator<Item = &str> {
+    names.iter().map(String::as_str).filter(|name| is_plain(name))
 }
 
 /// A list in CEL.

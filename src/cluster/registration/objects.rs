@@ -11,8 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::kind_set::KindSet;
-use super::namespaces::{KIND, Kind, OwnerPair, UNLIMITED, is_plain, list};
+use super::namespaces::{KIND, Kind, OwnerPair, limited_kinds, list};
 use crate::graph::Requirement;
 use crate::policy::{Glob, Matcher, Policy};
 
@@ -27,18 +26,7 @@ pub(super) struct ObjectLimits<'p>(BTreeMap<Kind<'p>, BTreeSet<String>>);
 impl<'p> ObjectLimits<'p> {
     /// The kinds for which all targets of these policies select names or labels.
     pub(super) fn new(policies: impl Iterator<Item = &'p Policy>) -> Self {
-        let mut unlimited = KindSet::from_names(UNLIMITED);
-        let mut limited: BTreeMap<Kind<'p>, BTreeSet<String>> = BTreeMap::new();
-        for (kind, target) in policies.flat_map(Policy::targets_by_kind) {
-            match object_test(target) {
-                Some(test) if is_plain(kind.0) && is_plain(kind.1) => {
-                    limited.entry(kind).or_default().insert(test);
-                }
-                _ => unlimited.add(kind),
-            }
-        }
-        limited.retain(|(group, resource), _| !unlimited.contains(group, resource));
-        Self(limited)
+        Self(limited_kinds(policies, |target| object_test(target).map(std::iter::once)))
     }
 
     /// Without the kinds that own protected objects: their deletion cascades, whatever their name and

@@ -34,7 +34,7 @@ pub fn listed_kinds(
             let info = kinds.info(*kind);
             !is_hold_unsafe_on_kind(&info.group, &info.resource)
         })
-        .chain(labelled(world, settings))
+        .chain(labelled(world, &settings.labelled))
         .collect();
     let listed = kinds.iter().filter(|(kind, info)| {
         info.resource != "events" && world.served.get(kind).is_some_and(|served| served.list)

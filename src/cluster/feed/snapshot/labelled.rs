@@ -4,13 +4,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 
 use super::super::plan::is_listed;
+use super::surroundings::CONCURRENT_LISTS;
 use super::{Snapshot, UnreadKind};
 use crate::cluster::world::{self, World};
 use crate::graph::NodeId;
 use crate::objects::{KindId, PROTECT_LABEL};
-
-/// The number of lists that are read at the same time.
-const CONCURRENT_LISTS: usize = 12;
 
 impl Snapshot {
     /// Reads and adds the objects of a namespace with the label `belay.dev/protect`. Also returns

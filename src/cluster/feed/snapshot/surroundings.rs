@@ -17,7 +17,7 @@ use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, full_name};
 use crate::relations::ReadScope;
 
 /// The number of lists that are read at the same time.
-const CONCURRENT_LISTS: usize = 12;
+pub(super) const CONCURRENT_LISTS: usize = 12;
 
 /// Where to search for affected objects.
 #[derive(Debug, Clone, Default)]
