@@ -193,17 +193,14 @@ fn a_stale_annotation_changes_no_reclaim_policy() {
     let stale = json!({"metadata": {"annotations": {"belay.dev/undo-reclaim-policy": "Retain"}}});
     plane.api().patch(&volume, "", &stale).unwrap().success().unwrap();
     delete(plane, &ns, "pvc/data");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("undo.json").display().to_string();
-    let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
     let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]).stdout;
     assert!(
         steps.contains("restore the reclaim policy: ") && steps.contains("to Delete"),
         "{steps}"
     );
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &["pvc/data", "-n", &ns]);
     free(plane, &ns, "pvc/data");
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     let volume = read(plane, "", &volume);
     assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
     let annotation = &volume["metadata"]["annotations"]["belay.dev/undo-reclaim-policy"];
@@ -227,10 +224,7 @@ fn the_claims_of_a_namespace_are_bound_before_its_limits_exist() {
     delete(plane, "", &namespace);
     let kept = ["pvc/data", "limitranges/limits"];
     super::namespaces::wait_until_terminating(plane, &ns, &kept);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("undo.json").display().to_string();
-    let undo = ["undo", &namespace, "--yes", "--out", &file, "--timeout", "60s"];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &[&namespace, "--timeout", "60s"]);
     let free_of_all = json!({"metadata": {"finalizers": null}});
     let end_claim = || {
         // It would refuse the change of the claim.
@@ -241,7 +235,7 @@ fn the_claims_of_a_namespace_are_bound_before_its_limits_exist() {
         eventually("a claim without limits", LIMIT, free).unwrap();
     };
     end_claim();
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     let new = read(plane, &ns, "pvc/data");
     assert_eq!((&new["status"]["phase"], &new["spec"]), (&"Bound".into(), &old["spec"]));
     end_claim();

@@ -137,12 +137,9 @@ fn restore_claims_of_a_pod(ns: &str, phase: &str) {
     let patch = ["patch", "pod/user", "-n", &ns, "--subresource=status", "--type=merge", "-p"];
     plane.kubectl(&[&patch[..], &[&status]].concat()).unwrap().success().unwrap();
     let claims = delete_claims(plane, &ns, &["data", "log"]);
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &["pvc/data", "-n", &ns]);
     plane.api().delete(&["pod/user"], &ns).unwrap().success().unwrap();
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     have_their_volumes(plane, &ns, &claims);
 }
 
@@ -158,12 +155,9 @@ fn the_terminating_claims_of_a_restored_workload_keep_their_volumes() {
     let cascade = ["sts/web", "--cascade=foreground"];
     plane.api().delete(&cascade, &ns).unwrap().success().unwrap();
     let claims = delete_claims(plane, &ns, &["data-web-0"]);
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "sts/web", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &["sts/web", "-n", &ns]);
     free(plane, &ns, "pod/web-0");
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     have_their_volumes(plane, &ns, &claims);
     wait_until_running(plane, &ns, 1);
 }
@@ -301,12 +295,9 @@ fn claims_that_never_existed_are_not_missing() {
     plane.apply(&set.with_finalizers(&["undo.test/kept"])).unwrap();
     bound(plane, &ns, "pvc/data-web-0");
     delete(plane, &ns, "sts/web");
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "sts/web", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &["sts/web", "-n", &ns]);
     free(plane, &ns, "sts/web");
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     read(plane, &ns, "sts/web");
 }
 
@@ -321,12 +312,9 @@ fn a_custom_resource_without_status_subresource_keeps_its_status() {
     plane.apply(&kept).unwrap();
     let name = "ledgers.undo.example.com/main";
     delete(plane, &ns, name);
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", name, "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &[name, "-n", &ns]);
     free(plane, &ns, name);
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     assert_eq!(read(plane, &ns, name)["status"], content["status"]);
     free(plane, &ns, name);
 }

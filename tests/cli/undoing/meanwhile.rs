@@ -22,10 +22,7 @@ fn the_other_claims_of_a_workload_that_others_let_delete_them_are_restored() {
     for pod in ["pod/web-0", "pod/web-1"] {
         keep(plane, &ns, pod);
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &["pvc/data-web-0", "-n", &ns]);
     when_scaled(plane, &ns, "Delete");
     // The controller makes the Pod that ends the owner of its claim.
     let claim = ("pvc/data-web-1", &*ns);
@@ -34,7 +31,7 @@ fn the_other_claims_of_a_workload_that_others_let_delete_them_are_restored() {
     free(plane, &ns, "pod/web-1");
     plane.api().wait_gone(("pvc/data-web-1", &ns), LIMIT).unwrap();
     free(plane, &ns, "pod/web-0");
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     have_their_volumes(plane, &ns, &claims);
     wait_until_running(plane, &ns, 2);
 }
@@ -92,11 +89,10 @@ fn a_claim_that_is_deleted_again_keeps_its_volume() {
     let claims = delete_claims(plane, &ns, &["data"]);
     let folder = tempfile::tempdir().unwrap();
     let file = file_in(&folder);
-    let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
-    let record = std::fs::read(&file).unwrap();
+    let undo = begin_undo(plane, &["pvc/data", "-n", &ns]);
+    let record = std::fs::read(&undo.file).unwrap();
     free(plane, &ns, "pvc/data");
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     have_their_volumes(plane, &ns, &claims);
     // An interruption could have left the file.
     std::fs::write(&file, record).unwrap();
@@ -107,13 +103,9 @@ fn a_claim_that_is_deleted_again_keeps_its_volume() {
     let volume = format!("pv/{}", text(&claims[0].1));
     let policy = ".spec.persistentVolumeReclaimPolicy";
     assert_eq!(plane.api().field(&volume, "", policy).unwrap(), "Retain");
-    let (mut undo, _progress) = begin(
-        plane,
-        &["undo", "pvc/data", "-n", &ns, "--yes", "--out", &format!("{file}.new")],
-        "waiting for the deletion",
-    );
+    let undo = begin_undo(plane, &["pvc/data", "-n", &ns]);
     free(plane, &ns, "pvc/data");
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     have_their_volumes(plane, &ns, &claims);
     free(plane, &ns, "pvc/data");
 }
@@ -165,15 +157,12 @@ fn a_workload_that_others_have_started_again_is_left_alone() {
     start_two_replicas(plane, &ns);
     let claims = delete_claims(plane, &ns, &["data-web-0"]);
     keep(plane, &ns, "pod/web-0");
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", &file];
-    let (mut undo, _progress) = begin(plane, &undo, "waiting for the deletion");
+    let undo = begin_undo(plane, &["pvc/data-web-0", "-n", &ns]);
     // An administrator decides that it stays stopped.
     let decided = json!({"metadata": {"annotations": {"belay.dev/undo-replicas": null}}});
     plane.api().patch("sts/web", &ns, &decided).unwrap().success().unwrap();
     free(plane, &ns, "pod/web-0");
-    assert!(undo.wait().unwrap().success());
+    undo.succeeds();
     have_their_volumes(plane, &ns, &claims);
     assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 0);
 }

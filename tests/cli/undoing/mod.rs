@@ -181,6 +181,29 @@ fn begin(plane: &ControlPlane, args: &[&str], line: &str) -> (Child, BufReader<C
     (child, progress)
 }
 
+/// An undo that waits for the deletion.
+struct WaitingUndo {
+    file: String,
+    child: Child,
+    _progress: BufReader<ChildStderr>,
+    _folder: tempfile::TempDir,
+}
+
+impl WaitingUndo {
+    fn succeeds(mut self) {
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Starts an undo of these objects, and waits until it waits for the deletion.
+fn begin_undo(plane: &ControlPlane, target: &[&str]) -> WaitingUndo {
+    let folder = tempfile::tempdir().unwrap();
+    let file = losses::file_in(&folder);
+    let args = [&["undo"], target, &["--yes", "--out", &file]].concat();
+    let (child, progress) = begin(plane, &args, "waiting for the deletion");
+    WaitingUndo { file, child, _progress: progress, _folder: folder }
+}
+
 #[test]
 fn dependents_that_are_created_after_the_file_are_kept() {
     let plane = &world().plane;
