@@ -47,30 +47,39 @@ pub async fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError
     let compiled: Vec<_> = all.iter().filter_map(Approval::compile).collect();
     let mut items = select_approvals(all, scope.namespace.as_deref(), output.all, now);
     // A user who may read only approvals still sees when they expire.
-    let snapshot = session.read_rules().await;
+    let not_read = match session.read_rules().await {
+        Ok(snapshot) => check_objects(&snapshot, &mut items, &compiled).await,
+        Err(error) => vec![FailedRead {
+            resource: "the objects of the approvals".to_owned(),
+            why: error.to_string(),
+        }],
+    };
+    List { items, not_read }.print(output)
+}
+
+/// Finds the approvals that don't count. Returns the failed reads of their objects.
+async fn check_objects(
+    snapshot: &Snapshot,
+    items: &mut [ApprovalReport],
+    compiled: &[Approval],
+) -> Vec<FailedRead> {
+    let in_force = items.iter_mut().filter(|item| item.in_force);
+    let checks = in_force.filter_map(|item| {
+        let approval = compiled.iter().find(|approval| approval.name == item.name)?;
+        Some(async move {
+            let read = why_ineffective(snapshot, approval).await;
+            item.is_read = read.is_ok();
+            read.map(|why| item.uncounted = why).err()
+        })
+    });
+    let failed: Vec<_> = stream::iter(checks).buffered(MAX_CONCURRENT).collect().await;
     let mut not_read = Vec::new();
-    if let Err(error) = &snapshot {
-        let why = error.to_string();
-        not_read.push(FailedRead { resource: "the objects of the approvals".to_owned(), why });
-    }
-    if let Ok(snapshot) = &snapshot {
-        let in_force = items.iter_mut().filter(|item| item.in_force);
-        let checks = in_force.filter_map(|item| {
-            let approval = compiled.iter().find(|approval| approval.name == item.name)?;
-            Some(async move {
-                let read = why_ineffective(snapshot, approval).await;
-                item.is_read = read.is_ok();
-                read.map(|why| item.uncounted = why).err()
-            })
-        });
-        let failed: Vec<_> = stream::iter(checks).buffered(MAX_CONCURRENT).collect().await;
-        for read in failed.into_iter().flatten() {
-            if !not_read.contains(&read) {
-                not_read.push(read);
-            }
+    for read in failed.into_iter().flatten() {
+        if !not_read.contains(&read) {
+            not_read.push(read);
         }
     }
-    List { items, not_read }.print(output)
+    not_read
 }
 
 /// Why an approval does not count for a policy of its object; `None` if it counts.

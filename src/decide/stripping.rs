@@ -4,7 +4,7 @@ use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review, Situation};
 use crate::graph::{ObjectUser, Propagation};
-use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, is_hold};
+use crate::objects::{CLAIM_PROTECTION, FOREGROUND, KeyedSet, KindId, ORPHAN, Text, is_hold};
 use crate::policy::AppliedPolicy;
 
 /// Denies an UPDATE that removes guarded finalizers of other controllers.
@@ -87,7 +87,7 @@ fn guards_nothing(situation: &Situation<'_>, target: &JudgedObject<'_>, finalize
             let mut kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
             graph.dependents(node).next().is_none() && kinds.all(has_all_owners)
         }
-        "kubernetes.io/pvc-protection" => {
+        CLAIM_PROTECTION => {
             let pod = graph.kinds.find("", "Pod");
             let is_pod = |user: &ObjectUser<'_>| Some(user.node.kind()) == pod && user.needs();
             !graph.users_limited(node.id(), situation.work).any(|user| is_pod(&user))

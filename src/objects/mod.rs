@@ -71,5 +71,8 @@ pub const WOULD_DENY_EVENT: &str = "WouldDeny";
 /// R8, R9).
 pub const FOREGROUND: &str = "foregroundDeletion";
 
+/// The finalizer that keeps a claim while Pods use it.
+pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+
 /// The finalizer by which the garbage collector orphans (R7, R8).
 pub const ORPHAN: &str = "orphan";

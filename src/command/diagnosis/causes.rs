@@ -9,7 +9,9 @@ use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
-use crate::objects::{CRDS, FOREGROUND, and_more, is_hold, namespace_option, text_at};
+use crate::objects::{
+    CLAIM_PROTECTION, CRDS, FOREGROUND, and_more, is_hold, namespace_option, text_at,
+};
 
 /// The causes why an object stays, the most likely first.
 pub fn find_causes(
@@ -25,7 +27,7 @@ pub fn find_causes(
             name if is_hold(name) => hold.finding(&found.object_ref),
             FOREGROUND => foreground_deletion(found, survey),
             CLEANUP => content_of_kind(found, survey),
-            "kubernetes.io/pvc-protection" => mounted_claim(found, evidence),
+            CLAIM_PROTECTION => mounted_claim(found, evidence),
             "kubernetes.io/pv-protection" => bound_volume(found),
             name => match remover(name) {
                 Some(controller) => kubernetes_finalizer(found, name, controller),
@@ -137,11 +139,7 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     let key = (claim.namespace.clone(), claim.name.clone());
     let pods = evidence.users.get(&key).map_or(&[][..], Vec::as_slice);
     let Some(first) = pods.first() else {
-        return kubernetes_finalizer(
-            found,
-            "kubernetes.io/pvc-protection",
-            "the PVC protection controller",
-        );
+        return kubernetes_finalizer(found, CLAIM_PROTECTION, "the PVC protection controller");
     };
     let ClaimUser { pod, controller } = first;
     let of = controller.as_ref().map(|controller| format!(" of {controller}")).unwrap_or_default();

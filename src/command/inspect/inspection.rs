@@ -66,9 +66,10 @@ impl Inspection {
     /// discovery of all kinds, the namespace controller does not remove the last finalizer.
     pub fn groups_blocking(&self, node: Node<'_>) -> Vec<&str> {
         let info = node.info();
-        let is_blocked = is_namespace(&info.group, &info.resource);
+        if !is_namespace(&info.group, &info.resource) {
+            return Vec::new();
+        }
         let mut groups: Vec<&str> = self.stale.iter().map(String::as_str).collect();
-        groups.retain(|_| is_blocked);
         groups.sort_unstable();
         groups
     }

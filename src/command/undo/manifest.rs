@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::RELEASE_REQUESTED;
 use crate::hold::TOKEN;
-use crate::objects::{FOREGROUND, Kinds, is_hold, operations, split_api_version};
+use crate::objects::{CLAIM_PROTECTION, FOREGROUND, Kinds, is_hold, operations, split_api_version};
 
 /// The annotation of a created object with the uid of the deleted one.
 pub const RESTORED_FROM: &str = "belay.dev/restored-from";
@@ -41,12 +41,9 @@ const SERVER_SET: &[&str] = &[
     "selfLink",
 ];
 
-/// The finalizer that keeps a claim while Pods use it.
-pub const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
-
 /// Finalizers of a deletion, and finalizers that the API server adds to a new object.
 const DELETION_FINALIZERS: &[&str] =
-    &[FOREGROUND, "orphan", "kubernetes", PVC_PROTECTION, "kubernetes.io/pv-protection"];
+    &[FOREGROUND, "orphan", "kubernetes", CLAIM_PROTECTION, "kubernetes.io/pv-protection"];
 
 /// Annotations about the binding of a claim, and of belay about a release.
 const STALE_ANNOTATIONS: &[&str] = &[

@@ -223,17 +223,15 @@ impl<'i> UndoReader<'i> {
 
     /// Refuses to continue without all objects that the undo must save or detach.
     fn require_complete(&self) -> Result<(), CommandError> {
-        let Inspection { graph, complete_in_namespace, not_read, .. } = self.inspection;
+        let Inspection { graph, not_read, .. } = self.inspection;
         let target = self.target.object_ref();
         let namespace = target.own_namespace();
         let unread = graph.kinds.iter().filter(|(kind, info)| {
             let concerns = info.namespaced || namespace.is_empty();
-            let in_namespace = (*kind, namespace.to_owned());
             concerns
                 && !info.versions.is_empty()
                 && not_read.iter().any(|unread| unread.resource == info.full_name())
-                && !graph.is_complete(*kind)
-                && !complete_in_namespace.contains(&in_namespace)
+                && !self.inspection.has_read(*kind, namespace)
         });
         let unread: Vec<String> = unread.map(|(_, info)| info.full_name()).collect();
         if unread.is_empty() {
@@ -331,8 +329,8 @@ impl<'i> UndoReader<'i> {
         self.target.object_ref().is_of(("", "serviceaccounts"))
     }
 
-    /// Whether the object is deleted with the target. Of the Secrets that name a ServiceAccount, the token controller
-    /// deletes only its tokens.
+    /// Whether the object is deleted with the target. Of the Secrets that name a ServiceAccount, the
+    /// token controller deletes only its tokens.
     fn is_deleted_with_target(&self, whole: &Value) -> bool {
         let uid = self.target.uid().to_string();
         let account = &whole["metadata"]["annotations"][ACCOUNT_UID];

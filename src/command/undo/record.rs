@@ -166,6 +166,19 @@ impl UndoRecord {
         is_of_others(&self.target, &dependent.namespace)
     }
 
+    /// The options that ignore those of these objects that other users may have made; empty if there
+    /// are none.
+    pub fn ignore_options<'o>(&self, objects: impl Iterator<Item = &'o Object>) -> String {
+        let namespaces = objects.filter(|of| self.is_of_others(of)).map(|of| &of.namespace);
+        let namespaces: BTreeSet<_> = namespaces.collect();
+        namespaces.iter().map(|namespace| format!(" --ignore-namespace {namespace}")).collect()
+    }
+
+    /// The saved volume of a claim.
+    pub fn volume_of(&self, claim: &Object) -> Option<&SavedVolume> {
+        self.volumes.iter().find(|volume| volume.claim_uid == claim.uid)
+    }
+
     /// Sorts the objects: a Namespace first, ServiceAccounts before their tokens, and workloads last.
     pub fn sort(&mut self) {
         let is_of = |saved: &SavedObject, resource: &str| saved.object.resource == resource;
@@ -240,9 +253,7 @@ impl UndoRecord {
     ) -> std::io::Result<()> {
         let text = serde_json::to_vec(&Document::new(KIND, self))?;
         if text.len() as u64 > MAX_DOCUMENT {
-            let others = self.objects.iter().filter(|saved| self.is_of_others(&saved.object));
-            let options = others.map(|of| format!(" --ignore-namespace {}", of.object.namespace));
-            let options = Vec::from_iter(options.collect::<BTreeSet<_>>()).concat();
+            let options = self.ignore_options(self.objects.iter().map(|saved| &saved.object));
             let next = if options.is_empty() { "" } else { "; next: add" };
             let limit = MAX_DOCUMENT >> 20;
             let why = format!("the objects have more than {limit} MiB{next}{options}");

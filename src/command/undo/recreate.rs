@@ -283,9 +283,7 @@ impl Undo<'_> {
             return Ok(Restoration::Left);
         }
         if current.is_none() {
-            let mut volumes = self.record.volumes.iter();
-            let volume = volumes.find(|volume| volume.claim_uid == object.uid);
-            if let Some(volume) = volume {
+            if let Some(volume) = self.record.volume_of(object) {
                 self.reserve(volume, object).await?;
             }
             current = match self.create(object, manifest).await {
@@ -318,8 +316,7 @@ impl Undo<'_> {
 
     /// The error about a restored object that users have deleted since. The data of a claim is kept.
     async fn deleted_again(&self, object: &Object) -> CommandError {
-        let mut volumes = self.record.volumes.iter();
-        if let Some(volume) = volumes.find(|volume| volume.claim_uid == object.uid)
+        if let Some(volume) = self.record.volume_of(object)
             && let Err(error) = self.set_reclaim_policy(volume, "Retain", None).await
         {
             return error;

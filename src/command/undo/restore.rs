@@ -2,7 +2,7 @@
 //! that an undo that was interrupted anywhere can continue with its file.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
@@ -70,21 +70,15 @@ impl Undo<'_> {
     /// Refuses to begin if belay or the API server would refuse a change.
     pub async fn check(&self) -> Result<(), CommandError> {
         self.check_holds("; nothing was changed").await?;
-        let mut options = BTreeSet::new();
-        let mut failures = Vec::new();
         let dependents: Vec<&SavedObject> = self.record.dependents().collect();
-        for (dependent, detached) in self.detach_all(&dependents, true).await {
-            let Err(error) = detached else { continue };
-            if self.record.is_of_others(&dependent) {
-                options.insert(format!(" --ignore-namespace {}", dependent.namespace));
-            }
-            failures.push(error);
-        }
+        let detached = self.detach_all(&dependents, true).await.into_iter();
+        let failed =
+            detached.filter_map(|(dependent, detached)| Some((dependent, detached.err()?)));
+        let (failed, failures): (Vec<_>, Vec<_>) = failed.unzip();
+        let options = self.record.ignore_options(failed.iter());
         let ignore = match options.is_empty() {
             true => String::new(),
-            false => {
-                format!("; next: have this repaired, or add{}", Vec::from_iter(options).concat())
-            }
+            false => format!("; next: have this repaired, or add{options}"),
         };
         all_done(&failures, &format!("; nothing was changed{ignore}"))
             .map_err(|error| CommandError::Refused(error.to_string()))

@@ -7,13 +7,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::kinds::{is_recreated, is_workload};
-use super::manifest::PVC_PROTECTION;
 use super::read::UndoReader;
 use super::record::{LostObject, SavedObject, is_of_others};
 use super::workloads::{controller_of, workload_of};
 use crate::command::diagnosis::why_irreversible;
 use crate::graph::{Node, OwnerEdge};
-use crate::objects::{CLAIMS, FOREGROUND, Uid};
+use crate::objects::{CLAIM_PROTECTION, CLAIMS, FOREGROUND, Uid};
 
 /// The objects that are deleted with the target and still exist, and their dependents. The content
 /// of a Namespace becomes Terminating later than the Namespace.
@@ -164,7 +163,7 @@ impl<'i> UndoReader<'i> {
                 && !found.seen.contains(&owner.uid())
                 && !owner.namespace().is_empty()
                 && finalizers.contains(&FOREGROUND)
-                && finalizers.iter().all(|name| [FOREGROUND, PVC_PROTECTION].contains(name))
+                && finalizers.iter().all(|name| [FOREGROUND, CLAIM_PROTECTION].contains(name))
                 && self.dependents(*owner).all(|dependent| {
                     let owns = |edge: &OwnerEdge| edge.blocking && edge.uid == owner.uid();
                     found.seen.contains(&dependent.uid())

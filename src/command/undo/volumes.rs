@@ -185,9 +185,7 @@ impl Undo<'_> {
         object: &Object,
         claim: &Value,
     ) -> Result<bool, CommandError> {
-        let mut volumes = self.record.volumes.iter();
-        let volume = volumes.find(|volume| volume.claim_uid == object.uid);
-        let Some(volume) = volume else { return Ok(false) };
+        let Some(volume) = self.record.volume_of(object) else { return Ok(false) };
         let uid = &claim["metadata"]["uid"];
         let limit = self.deadline.min(Instant::now() + BINDING_LIMIT);
         loop {

@@ -116,8 +116,13 @@ impl<'a> Judgement<'a> {
     /// The hold of an object keeps nothing if the release of the object is approved. Other policies
     /// may still report the object.
     fn remove_approved_holds(&mut self) {
+        // Several policies can report one object.
+        let mut approved: KeyedMap<Uid, bool> = KeyedMap::default();
         for finding in self.findings.iter_mut().filter(|finding| finding.held) {
-            finding.held = !is_release_approved(&self.situation, &finding.item);
+            let (situation, item) = (&self.situation, &finding.item);
+            let is_approved =
+                approved.entry(item.uid()).or_insert_with(|| is_release_approved(situation, item));
+            finding.held = !*is_approved;
         }
     }
 }

@@ -7,13 +7,11 @@ use crate::decide::WAITING_FINALIZERS;
 use crate::graph::{
     Certainty, DeletionOutcome, DeletionRequest, Fate, Fates, Node, NodeId, Propagation, fates,
 };
+use crate::objects::CLAIM_PROTECTION;
 
 /// The finalizer of a Service with a load balancer. The cloud controller removes it after
 /// it has deleted the load balancer.
 pub const BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
-
-/// Protects a claim while a running Pod mounts it.
-const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// Protects a volume while a claim is bound to it.
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";

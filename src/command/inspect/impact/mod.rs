@@ -152,9 +152,7 @@ pub async fn assess(
         predecessors = denied;
     }
     impact.you_may = match &verdict {
-        Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
-            may_approve(inspection, verdict).await
-        }
+        Some(verdict) if is_denied(verdict) => may_approve(inspection, verdict).await,
         _ => None,
     };
     (impact, verdict, predecessors)

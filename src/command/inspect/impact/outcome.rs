@@ -204,14 +204,18 @@ impl<'s> ImpactOutcomes<'s> {
     /// The objects that stay because belay denies their DELETE by a controller of Kubernetes, each
     /// with the reason.
     pub fn denied(&self) -> Vec<(NodeId, String)> {
-        let stays = |id: &NodeId| self.possible.get(*id).is_none();
-        let mut denied: Vec<NodeId> = self.denied.iter().copied().filter(stays).collect();
-        denied.sort_by_cached_key(|id| self.inspection.graph.name_key(*id));
         let reason = |id| match self.after(id).as_slice() {
             [] => "belay denies its deletion until it is approved".to_owned(),
             users => format!("belay denies its deletion: in use by {}", self.users_text(id, users)),
         };
-        denied.into_iter().map(|id| (id, reason(id))).collect()
+        self.denied_ids().into_iter().map(|id| (id, reason(id))).collect()
+    }
+
+    fn denied_ids(&self) -> Vec<NodeId> {
+        let stays = |id: &NodeId| self.possible.get(*id).is_none();
+        let mut denied: Vec<NodeId> = self.denied.iter().copied().filter(stays).collect();
+        denied.sort_by_cached_key(|id| self.inspection.graph.name_key(*id));
+        denied
     }
 
     /// The deleted Node of a Pod.
@@ -326,11 +330,9 @@ impl<'s> ImpactOutcomes<'s> {
         if !others.is_empty() {
             reasons.push(format!("until {} is removed", others.join(", ")));
         }
-        let namespace = Some(id);
-        let denied = self.denied();
-        let denied = denied.iter().filter_map(|(id, _)| self.inspection.graph.get(*id));
-        let denied = denied.filter(|node| node.namespace_node() == namespace);
-        let denied: Vec<NodeId> = denied.map(Node::id).collect();
+        let graph = &self.inspection.graph;
+        let mut denied = self.denied_ids();
+        denied.retain(|of| graph.get(*of).and_then(Node::namespace_node) == Some(id));
         if !denied.is_empty() {
             let names = self.named_text(id, &denied, "object");
             reasons.push(format!("until belay allows the deletion of {names}"));

@@ -8,7 +8,7 @@ use super::outcome::ImpactOutcomes;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::graph::{DeletionOutcome, Node, NodeId};
-use crate::objects::{KindId, KindInfo, Kinds, counted, is_namespace};
+use crate::objects::{CLAIMS, CRDS, KindId, KindInfo, Kinds, STATEFUL_SETS, counted, is_namespace};
 use crate::policy::api::GROUP;
 
 /// The maximum number of kinds that a text names.
@@ -69,7 +69,7 @@ pub fn unread_content(
             Some((kind, info, read.why.as_str()))
         })
         .collect();
-    let crds = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition");
+    let crds = graph.kinds.find_resource(CRDS.0, CRDS.1);
     let mut all = Vec::new();
     for (id, fate) in outcomes.all() {
         let is_deleted = fate.outcome != DeletionOutcome::Orphaned;
@@ -81,7 +81,7 @@ pub fn unread_content(
         let namespace = if is_namespace { node.name() } else { node.namespace() };
         let is_unread = |kind: KindId, other: &KindInfo| match (is_namespace, is_crd) {
             (true, _) => other.namespaced,
-            (_, true) => node.name() == format!("{}.{}", other.resource, other.group),
+            (_, true) => node.name() == other.full_name(),
             _ => !is_orphaning && may_own(node, other),
         } && !inspection.has_read(kind, namespace);
         let kinds = unread.iter().filter(|(kind, info, _)| is_unread(*kind, info));
@@ -89,7 +89,7 @@ pub fn unread_content(
         if kinds.is_empty() {
             continue;
         }
-        let is_claims = |info: &KindInfo| info.group_resource() == ("", "persistentvolumeclaims");
+        let is_claims = |info: &KindInfo| info.group_resource() == CLAIMS;
         let claims = kinds.iter().find(|(_, info, _)| is_claims(info));
         all.push(UnreadContent {
             of: Object::at(graph, id),
@@ -109,6 +109,5 @@ fn may_own(owner: Node<'_>, kind: &KindInfo) -> bool {
     let is_custom = !Kinds::is_built_in_group(&info.group) && info.group != GROUP;
     info.creates(kind)
         || is_custom && (kind.namespaced || !info.namespaced)
-        || info.group_resource() == ("apps", "statefulsets")
-            && kind.group_resource() == ("", "persistentvolumeclaims")
+        || info.group_resource() == STATEFUL_SETS && kind.group_resource() == CLAIMS
 }

@@ -55,8 +55,8 @@ pub struct WhyReport {
     /// does not, or was not asked: for files and Terminating objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_otherwise: Option<String>,
-    /// Why policies are not enforced, and what keeps a Namespace Terminating after its DELETE. If the answer of the API server replaces the verdict, also
-    /// its warnings.
+    /// Why policies are not enforced, and what keeps a Namespace Terminating after its DELETE. If
+    /// the answer of the API server replaces the verdict, also its warnings.
     warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     blockers: Vec<ExplainedBlocker>,
