@@ -327,11 +327,11 @@ impl Api {
         Ok((kind.clone(), name))
     }
 
-    /// Creates an object of a built-in kind from its protobuf.
-    pub fn create_protobuf(&self, path: &str, object: Vec<u8>) -> Result<()> {
+    /// Creates an object of a built-in kind from its protobuf (POST), or replaces it (PUT).
+    pub fn write_protobuf(&self, method: http::Method, path: &str, object: Vec<u8>) -> Result<()> {
         let content = "application/vnd.kubernetes.protobuf";
-        match self.send_bytes(content, http::Method::POST, path, object)? {
-            Answer { code: 201, .. } => Ok(()),
+        match self.send_bytes(content, method, path, object)? {
+            Answer { code: 200 | 201, .. } => Ok(()),
             answer => Err(answer.error().into()),
         }
     }

@@ -6,7 +6,7 @@
 //! object (H131), so the patch has to write the time again.
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use json_patch::{PatchOperation, ReplaceOperation, TestOperation};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -37,21 +37,6 @@ pub fn managed_fields(api_version: &str) -> Value {
 struct DeepFields<'a> {
     #[serde(borrow)]
     metadata: DeepMetadata<'a>,
-    spec: Option<DeepSpec<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct DeepSpec<'a> {
-    #[serde(borrow)]
-    template: Option<DeepTemplate<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct DeepTemplate<'a> {
-    #[serde(borrow)]
-    metadata: DeepMetadata<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -63,30 +48,16 @@ struct DeepMetadata<'a> {
     managed_fields: Option<&'a RawValue>,
 }
 
-impl DeepMetadata<'_> {
-    fn is_too_deep(&self, levels: usize) -> bool {
-        self.managed_fields.is_some_and(|fields| is_too_deep(fields.get(), levels))
-    }
-}
-
 /// The strategic merge patch that removes what is nested too deeply for JSON from managedFields
 /// (H137). `None` if managedFields are not too deep. A patch of an object that stays too deep would
 /// only end its watch again.
 pub fn reset_deep_fields(json: &str, api_version: &str) -> Option<Value> {
-    let DeepFields { metadata, spec } = serde_json::from_str(json).ok()?;
-    let template = spec.and_then(|spec| spec.template);
-    let is_template_deep = template.is_some_and(|template| template.metadata.is_too_deep(4));
-    let is_deep = metadata.is_too_deep(2);
-    let mut patch = json!({"metadata": {
+    let DeepFields { metadata } = serde_json::from_str(json).ok()?;
+    metadata.managed_fields.filter(|fields| is_too_deep(fields.get(), 2))?;
+    Some(json!({"metadata": {
         "uid": metadata.uid, "resourceVersion": metadata.resource_version,
-    }});
-    if is_deep {
-        patch["metadata"]["managedFields"] = managed_fields(api_version);
-    }
-    if is_template_deep {
-        patch["spec"] = json!({"template": {"metadata": {"managedFields": null}}});
-    }
-    (is_deep || is_template_deep).then_some(patch)
+        "managedFields": managed_fields(api_version),
+    }}))
 }
 
 /// The operations that make an object readable for the API server. `object` has all fields
@@ -132,14 +103,6 @@ fn collect_field(
     match (key, value) {
         // Their values are texts.
         ("annotations" | "data", _) => {}
-        // The managedFields of a template, which no controller reads.
-        ("managedFields", _) => {
-            let mut inner = Vec::new();
-            collect(value, path, &mut inner);
-            if !inner.is_empty() {
-                operations.push(PatchOperation::Remove(RemoveOperation { path: path.clone() }));
-            }
-        }
         (_, Value::String(text)) if is_time => {
             let Some(readable) = readable_time(text) else { return };
             let (path, value) = (path.clone(), value.clone());
@@ -210,43 +173,34 @@ mod tests {
             let (open, close) = ("{\"a\":".repeat(levels - 4), "}".repeat(levels - 4));
             format!("[{{\"fieldsV1\":{{\"f:a\":{open}{{}}{close}}}}}]")
         };
-        let object = |own: &str, template: &str| {
-            format!(
-                "{{\"metadata\":{{\"uid\":\"u\",\"resourceVersion\":\"1\",\"managedFields\":{own}}},\
-                 \"spec\":{{\"template\":{{\"metadata\":{{\"managedFields\":{template}}}}}}}}}"
-            )
+        let reset = |levels| {
+            let metadata = format!(
+                "{{\"uid\":\"u\",\"resourceVersion\":\"1\",\"managedFields\":{}}}",
+                fields(levels)
+            );
+            reset_deep_fields(&format!("{{\"metadata\":{metadata}}}"), "v1")
         };
-        let reset = |own: usize, template: usize| {
-            let json = object(&fields(own), &fields(template));
-            reset_deep_fields(&json, "v1").map(|patch| {
-                assert_eq!(patch["metadata"]["resourceVersion"], "1");
-                let own = patch["metadata"]["managedFields"].is_array();
-                (own, patch.pointer("/spec/template/metadata/managedFields") == Some(&Value::Null))
-            })
-        };
-        assert_eq!(reset(9_998, 9_996), None);
-        assert_eq!(reset(9_999, 9_996), Some((true, false)));
-        assert_eq!(reset(9_998, 9_997), Some((false, true)));
-        assert_eq!(reset_deep_fields("{\"metadata\":{},\"spec\":1}", "v1"), None);
+        assert_eq!(reset(9_998), None);
+        let patch = reset(9_999).unwrap();
+        assert_eq!(patch["metadata"]["resourceVersion"], "1");
+        assert!(patch["metadata"]["managedFields"].is_array());
+        assert_eq!(reset_deep_fields("{\"metadata\":{}}", "v1"), None);
     }
 
     #[test]
     fn h131_a_repair_keeps_texts_and_has_few_operations() {
         let (bad, good) = ("10000-01-01T00:00:00Z", "2026-01-01T00:00:00Z");
-        let many = vec![json!({"time": bad}); 20_000];
         let object = json!({
             "metadata": {"name": bad, "annotations": {"bootTime": bad}},
             "data": {"bootTime": bad},
-            "spec": {"claims": [{"metadata": {"managedFields": [{"time": good}]}},
-                                {"metadata": {"creationTimestamp": bad}}],
-                     "template": {"metadata": {"managedFields": many}}},
+            "spec": {"claims": [{"metadata": {"creationTimestamp": good}},
+                                {"metadata": {"creationTimestamp": bad}}]},
         });
         let mut repaired = object.clone();
         json_patch::patch(&mut repaired, &repair(&object, "apps/v1")).unwrap();
         let mut expected = object;
         let claim = "/spec/claims/1/metadata/creationTimestamp";
         *expected.pointer_mut(claim).unwrap() = json!("9999-12-31T23:59:00-00:01");
-        expected["spec"]["template"]["metadata"] = json!({});
         expected["metadata"]["managedFields"] = repaired["metadata"]["managedFields"].clone();
         assert_eq!(repaired, expected);
         let claims = json!({"claims": vec![json!({"creationTimestamp": bad}); 20_000]});

@@ -1,5 +1,5 @@
-//! ValidatingAdmissionPolicies that check approvals, pauses, labels, Events and Evictions. The
-//! API server enforces them even while belay is down.
+//! ValidatingAdmissionPolicies that check approvals, pauses, labels, Events, Evictions and
+//! templates. The API server enforces them even while belay is down.
 //!
 //! They can't check that the uid of an approval belongs to the object that it names. The
 //! decision compares the uids.
@@ -35,6 +35,13 @@ const MAX_EVICTION_ANNOTATION: usize = 1_024;
 /// The limit of characters of any other text of an Eviction, as of a name.
 const MAX_EVICTION_TEXT: usize = 253;
 
+/// The kinds whose objects contain templates of other objects, by group.
+const TEMPLATE_KINDS: [(&str, &[&str]); 3] = [
+    ("", &["podtemplates", "replicationcontrollers"]),
+    ("apps", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
+    ("batch", &["cronjobs", "jobs"]),
+];
+
 /// The policies with their bindings.
 pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
     let labelled = LabelSelectorRequirement {
@@ -49,37 +56,44 @@ pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissi
     vec![
         bound(
             "approvals.belay.dev",
-            (GROUP, "deletionapprovals", all.clone()),
+            (&[(GROUP, &["deletionapprovals"])], all.clone()),
             &changes,
             approvals(),
         ),
-        bound("pauses.belay.dev", (GROUP, "pauses", all.clone()), &["CREATE"], pauses()),
+        bound("pauses.belay.dev", (&[(GROUP, &["pauses"])], all.clone()), &["CREATE"], pauses()),
         bound(
             "events.belay.dev",
-            ("", "events", all.clone()),
+            (&[("", &["events"])], all.clone()),
             &["CREATE", "UPDATE", "DELETE"],
             events(),
         ),
-        bound("evictions.belay.dev", ("", "pods/eviction", all), &["CREATE"], evictions()),
-        bound("labels.belay.dev", ("*", "*", labelled), &changes, labels()),
+        bound(
+            "evictions.belay.dev",
+            (&[("", &["pods/eviction"])], all.clone()),
+            &["CREATE"],
+            evictions(),
+        ),
+        bound("labels.belay.dev", (&[("*", &["*"])], labelled), &changes, labels()),
+        bound("templates.belay.dev", (&TEMPLATE_KINDS, all), &changes, templates()),
     ]
 }
 
-/// A policy of this name with its binding. It checks these operations on the objects of this
-/// group and resource with these labels.
+/// A policy of this name with its binding. It checks these operations on the objects of these
+/// groups and resources with these labels.
 fn bound(
     name: &str,
-    (group, resource, labelled): (&str, &str, LabelSelector),
+    (groups, labelled): (&[(&str, &[&str])], LabelSelector),
     operations: &[&str],
     (variables, validations): (Vec<Variable>, Vec<Validation>),
 ) -> (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding) {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let some = |text: &str| Some(vec![text.to_owned()]);
-    let rule = NamedRuleWithOperations {
+    let all = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
+    let rule = |(group, resources): &(&str, &[&str])| NamedRuleWithOperations {
         api_groups: some(group),
         api_versions: some("*"),
-        operations: Some(operations.iter().map(|name| (*name).to_owned()).collect()),
-        resources: some(resource),
+        operations: all(operations),
+        resources: all(resources),
         resource_names: None,
         scope: Some("*".to_owned()),
     };
@@ -90,7 +104,7 @@ fn bound(
         match_policy: Some("Equivalent".to_owned()),
         namespace_selector: Some(LabelSelector::default()),
         object_selector: Some(labelled),
-        resource_rules: Some(vec![rule]),
+        resource_rules: Some(groups.iter().map(rule).collect()),
     };
     let policy = ValidatingAdmissionPolicy {
         metadata: metadata.clone(),
@@ -320,6 +334,29 @@ fn labels() -> (Vec<Variable>, Vec<Validation>) {
              {} or remove it'",
             LABEL_VALUES.join(" or ")
         ),
+    );
+    (variables, vec![check])
+}
+
+/// Rejects managedFields in a template, which no client needs. The API server stores any bytes
+/// there that a client sends by protobuf, and then can't send the object, or the list of its
+/// kind, as JSON (H163).
+fn templates() -> (Vec<Variable>, Vec<Validation>) {
+    let variables = vec![
+        // A PodTemplate has no spec.
+        variable("spec", "has(object.spec) ? object.spec : object"),
+        variable(
+            "templates",
+            "(has(variables.spec.template) ? [variables.spec.template] : []) + \
+             (has(variables.spec.jobTemplate) ? \
+             [variables.spec.jobTemplate, variables.spec.jobTemplate.spec.template] : []) + \
+             (has(variables.spec.volumeClaimTemplates) ? variables.spec.volumeClaimTemplates : [])",
+        ),
+    ];
+    let check = forbidden(
+        "variables.templates.all(template, !has(template.metadata) || \
+         !has(template.metadata.managedFields))",
+        "'a template may have no metadata.managedFields: remove them'",
     );
     (variables, vec![check])
 }

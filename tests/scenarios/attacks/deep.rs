@@ -1,5 +1,6 @@
-//! Objects that are nested too deeply for JSON. Only protobuf can write them.
+//! Objects that the API server can't send as JSON. Only protobuf can write them.
 
+use http::Method;
 use serde_json::json;
 
 use crate::harness::{Api, eventually};
@@ -25,7 +26,11 @@ fn field(number: usize, content: impl AsRef<[u8]>) -> Vec<u8> {
 /// managedFields that the API server accepts and can't send.
 fn deep_fields() -> Vec<u8> {
     let (open, close) = ("{\"f:a\":".repeat(9_998), "}".repeat(9_998));
-    let json = format!("{{\"f:metadata\":{open}{{}}{close}}}");
+    managed_fields(&format!("{{\"f:metadata\":{open}{{}}{close}}}"))
+}
+
+/// managedFields with this text in place of JSON.
+fn managed_fields(json: &str) -> Vec<u8> {
     let entry = [(1, "m"), (2, "Update"), (3, "v1"), (6, "FieldsV1")];
     let entry = entry.map(|(number, text)| field(number, text)).concat();
     field(17, [entry, field(7, field(1, json))].concat())
@@ -46,20 +51,13 @@ fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
     let protect = json!({"whileUsed": {"onDelete": "Deny"}});
     policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": protect}));
     let api = Api::of(&team.kubeconfig).unwrap();
-    let create = |path: &str, object| {
-        let (root, resource) = path.rsplit_once('/').unwrap();
-        api.create_protobuf(&format!("{root}/namespaces/{}/{resource}", team.ns), object).unwrap();
+    let create = |resource: &str, object| {
+        let path = format!("/api/v1/namespaces/{}/{resource}", team.ns);
+        api.write_protobuf(Method::POST, &path, object).unwrap();
     };
-    create("/api/v1/configmaps", object("v1", "ConfigMap", deep_fields(), Vec::new()));
-    create("/api/v1/secrets", object("v1", "Secret", deep_fields(), Vec::new()));
-    let label = field(1, [field(1, "app"), field(2, "deep")].concat());
-    let pod_label = field(11, [field(1, "app"), field(2, "deep")].concat());
-    let container = field(2, [field(1, "web"), field(2, "web")].concat());
-    let template = [field(1, [pod_label, deep_fields()].concat()), field(2, container)].concat();
-    // No replicas.
-    let spec = field(2, [vec![8, 0], field(2, label), field(3, template)].concat());
-    create("/apis/apps/v1/deployments", object("apps/v1", "Deployment", Vec::new(), spec));
-    for name in ["configmap/deep", "secret/deep", "deployment/deep"] {
+    create("configmaps", object("v1", "ConfigMap", deep_fields(), Vec::new()));
+    create("secrets", object("v1", "Secret", deep_fields(), Vec::new()));
+    for name in ["configmap/deep", "secret/deep"] {
         // This client can't read such an object either.
         eventually("readable managedFields", SOON, || {
             match team.plane.api().get(name, &team.ns)? {
@@ -68,5 +66,66 @@ fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
             }
         })
         .unwrap();
+    }
+}
+
+/// The API server can't send a list of the kind of such an object to any client.
+#[test]
+fn h163_no_template_has_managed_fields() {
+    let team = Team::new(&world().plane, "h163");
+    let api = Api::of(&team.kubeconfig).unwrap();
+    let labels = json!({"app": "deep"});
+    let pod = json!({"restartPolicy": "Always", "containers": [{"name": "web", "image": "web"}]});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "deep"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}});
+    api.create(&deployment, &team.ns).unwrap().success().unwrap();
+    // Without entries, the API server does not read the new ones.
+    let reset = json!({"metadata": {"managedFields": [{}]}});
+    api.patch("deployment/deep", &team.ns, &reset).unwrap().success().unwrap();
+    let pair = |key: &str, value: &str| [field(1, key), field(2, value)].concat();
+    let metadata = [field(11, pair("app", "deep")), managed_fields("}")].concat();
+    let template_bytes = [field(1, metadata), field(2, field(2, pair("web", "web")))].concat();
+    let selector = field(1, pair("app", "deep"));
+    let spec = field(2, [vec![8, 0], field(2, selector), field(3, template_bytes)].concat());
+    let path = format!("/apis/apps/v1/namespaces/{}/deployments/deep", team.ns);
+    let changed = object("apps/v1", "Deployment", Vec::new(), spec);
+    let refusal = api.write_protobuf(Method::PUT, &path, changed).unwrap_err().to_string();
+    assert!(refusal.contains("templates.belay.dev"), "{refusal}");
+    api.list("deployments", &team.ns, "").unwrap();
+
+    let fields = json!([{"manager": "m", "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {}}]);
+    let mut job = template.clone();
+    job["spec"]["restartPolicy"] = json!("Never");
+    let job = json!({"template": job});
+    let cron = json!({"schedule": "0 0 1 1 *", "jobTemplate": {"metadata": {}, "spec": job}});
+    let claim = json!({"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}});
+    let claims = json!([{"metadata": {"name": "data"}, "spec": claim}]);
+    let workload = json!({"selector": {"matchLabels": labels}, "template": template});
+    let stateful = json!({"selector": {"matchLabels": labels}, "template": template,
+        "serviceName": "deep", "volumeClaimTemplates": claims});
+    let own = "/spec/template/metadata";
+    for (version, kind, spec, path) in [
+        ("v1", "PodTemplate", template.clone(), "/template/metadata"),
+        ("v1", "ReplicationController", json!({"selector": labels, "template": template}), own),
+        ("apps/v1", "DaemonSet", workload.clone(), own),
+        ("apps/v1", "Deployment", workload.clone(), own),
+        ("apps/v1", "ReplicaSet", workload, own),
+        ("apps/v1", "StatefulSet", stateful.clone(), own),
+        ("apps/v1", "StatefulSet", stateful, "/spec/volumeClaimTemplates/0/metadata"),
+        ("batch/v1", "Job", job, own),
+        ("batch/v1", "CronJob", cron.clone(), "/spec/jobTemplate/metadata"),
+        ("batch/v1", "CronJob", cron, "/spec/jobTemplate/spec/template/metadata"),
+    ] {
+        let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "new"}});
+        let content = if kind == "PodTemplate" { "template" } else { "spec" };
+        object[content] = spec;
+        object.pointer_mut(path).unwrap()["managedFields"] = fields.clone();
+        let refused = team.plane.api().create(&object, &team.ns).unwrap();
+        let refusal = refused.failure().unwrap();
+        assert!(refusal.contains("templates.belay.dev"), "{kind} {path}: {refusal}");
     }
 }

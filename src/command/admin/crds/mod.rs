@@ -1,5 +1,5 @@
-//! `belay admin crds`: prints the CRDs of belay, and the ValidatingAdmissionPolicies that check
-//! approvals and pauses, as YAML. It can also apply or delete the CRDs in a cluster.
+//! `belay admin crds`: prints the CRDs of belay and its ValidatingAdmissionPolicies as YAML. It
+//! can also apply or delete the CRDs in a cluster.
 
 mod cluster;
 
@@ -93,6 +93,8 @@ mod tests {
                 "ValidatingAdmissionPolicyBinding evictions.belay.dev",
                 "ValidatingAdmissionPolicy labels.belay.dev",
                 "ValidatingAdmissionPolicyBinding labels.belay.dev",
+                "ValidatingAdmissionPolicy templates.belay.dev",
+                "ValidatingAdmissionPolicyBinding templates.belay.dev",
             ]
         );
         for document in &documents {
