@@ -31,6 +31,8 @@ pub(crate) struct JudgedObject<'a> {
     kind_name: &'a str,
     /// The node, if the graph has the object with this uid.
     pub(super) node: Option<Node<'a>>,
+    /// The age of the hold, which takes a pass over all finalizers.
+    hold: HoldAge,
     body: ObjectData<'a>,
 }
 
@@ -68,7 +70,9 @@ impl<'a> JudgedObject<'a> {
             Some(kind) => situation.graph.kinds.info(kind).kind.as_str(),
             None => review.kind_name(object),
         };
-        Self { facts, kind, kind_name, node, body: ObjectData::Review(object) }
+        let age = object.hold_age();
+        let hold = node.map_or(age, |node| node.hold().updated_by(age));
+        Self { facts, kind, kind_name, node, hold, body: ObjectData::Review(object) }
     }
 
     /// An object of the situation's graph, or one that was read live.
@@ -78,8 +82,14 @@ impl<'a> JudgedObject<'a> {
             kind: Some(node.kind()),
             kind_name: &node.info().kind,
             node: situation.graph.find_counterpart(node),
+            hold: node.hold(),
             body: ObjectData::Node(node),
         }
+    }
+
+    /// The work of the search for the policies of the object.
+    pub(super) fn policy_search_steps(&self) -> usize {
+        8 + self.facts.labels.size()
     }
 
     pub(super) fn uid(&self) -> Uid {
@@ -127,13 +137,7 @@ impl<'a> JudgedObject<'a> {
     }
 
     pub(super) fn hold(&self) -> HoldAge {
-        match self.body {
-            ObjectData::Review(object) => {
-                let age = object.hold_age();
-                self.node.map_or(age, |node| node.hold().updated_by(age))
-            }
-            ObjectData::Node(node) => node.hold(),
-        }
+        self.hold
     }
 
     /// Whether the object has an effective hold.

@@ -74,8 +74,7 @@ impl<'a> Judgement<'a> {
 
     /// The policies of an object that bind the user.
     pub(super) fn binding_policies(&self, item: &JudgedObject<'a>) -> Vec<AppliedPolicy<'a>> {
-        // The search for policies takes as long as several steps.
-        self.situation.work.charge(8 + item.facts.labels.size());
+        self.situation.work.charge(item.policy_search_steps());
         let mut applied = self.situation.policies_of(item.facts);
         let user = &self.review.user;
         let ignores_labels = self.ignores_labels(item);
@@ -263,16 +262,8 @@ impl<'a> Judgement<'a> {
             more,
             covered_by_content_approval: self.covered_by_content_approval,
             paused,
-            held: self.is_kept(policy, item),
             retry: None,
         });
-    }
-
-    /// Whether the release of the hold of an object waits for this policy. A Pause releases no hold.
-    fn is_kept(&self, policy: &Policy, item: &JudgedObject<'a>) -> bool {
-        let keeps = |applied: &AppliedPolicy<'_>| applied.policy.source == policy.source;
-        item.hold() != HoldAge::NotHeld
-            && self.situation.release_policies(item.facts).iter().any(keeps)
     }
 
     /// Adds live reads that the findings of a policy for an object need. With action Warn or
@@ -355,7 +346,7 @@ impl<'a> Judgement<'a> {
         // The longest wait, if no denial remains after it.
         let retry_seconds = denying.map(|finding| finding.retry).collect::<Option<Vec<_>>>();
         let retry_seconds = retry_seconds.and_then(|seconds| seconds.into_iter().max());
-        let (blockers, more) = merge_findings(self.findings, targets);
+        let (blockers, more) = merge_findings(&self.situation, self.findings, targets);
         let target = targets.first().map(JudgedObject::object_ref).unwrap_or_default();
         let revoked =
             deleted.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));

@@ -8,7 +8,7 @@ use crate::decide::approved::{
 use crate::decide::existence::Existence;
 use crate::decide::item::JudgedObject;
 use crate::decide::{Decision, Operation, Overrides, Reason, RevokedRecord, Situation};
-use crate::objects::{KeyedMap, KeyedSet, Uid};
+use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::Policy;
 
 impl<'a> Judgement<'a> {
@@ -105,34 +105,30 @@ impl<'a> Judgement<'a> {
                 !(is_removable && approved.contains(&finding.item.uid()))
             });
         }
-        self.remove_approved_holds();
         overrides.approvals.sort_unstable();
         overrides.approvals.dedup();
         self.ineffective_approvals.sort_unstable();
         self.ineffective_approvals.dedup();
         self.ineffective_approvals.truncate(MAX_INEFFECTIVE);
     }
-
-    /// The hold of an object keeps nothing if the release of the object is approved. Other policies
-    /// may still report the object.
-    fn remove_approved_holds(&mut self) {
-        // Several policies can report one object.
-        let mut approved: KeyedMap<Uid, bool> = KeyedMap::default();
-        for finding in self.findings.iter_mut().filter(|finding| finding.held) {
-            let (situation, item) = (&self.situation, &finding.item);
-            let is_approved =
-                approved.entry(item.uid()).or_insert_with(|| is_release_approved(situation, item));
-            finding.held = !*is_approved;
-        }
-    }
 }
 
-/// Whether enough people have approved the release of the hold of an object. Exemption records
-/// do not release it.
-fn is_release_approved<'a>(situation: &Situation<'a>, item: &JudgedObject<'a>) -> bool {
+/// Whether the hold keeps an object for a policy, also during a Pause, which releases no hold. A
+/// hold keeps nothing if enough people have approved its release. Exemption records do not
+/// release it.
+pub fn is_held_for<'a>(
+    situation: &Situation<'a>,
+    policy: &Policy,
+    item: &JudgedObject<'a>,
+) -> bool {
+    if item.hold() == HoldAge::NotHeld {
+        return false;
+    }
+    situation.work.charge(item.policy_search_steps());
     let applied = situation.release_policies(item.facts);
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
-    sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_some()
+    policies.iter().any(|keeping| keeping.source == policy.source)
+        && sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_none()
 }
 
 /// The exemption records that name an object.

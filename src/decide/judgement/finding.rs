@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
+use super::approval::is_held_for;
 use crate::decide::item::JudgedObject;
-use crate::decide::{Blocker, Cause, Decision, Reason};
+use crate::decide::{Blocker, Cause, Decision, Reason, Situation};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::Policy;
 
@@ -19,8 +20,6 @@ pub struct Finding<'a> {
     pub covered_by_content_approval: bool,
     /// Whether the policy would deny the request without a Pause.
     pub paused: bool,
-    /// Whether the hold keeps the object for this policy, also during a Pause.
-    pub held: bool,
     /// After how many seconds belay allows the same request and holds the object.
     pub retry: Option<i64>,
 }
@@ -30,9 +29,10 @@ const MAX_BLOCKERS: usize = 20;
 
 /// Merges findings with the same cause for the same object into one blocker with all
 /// their policies. Returns the strictest blockers and the number of the others.
-pub fn merge_findings(
-    mut findings: Vec<Finding<'_>>,
-    targets: &[JudgedObject<'_>],
+pub fn merge_findings<'a>(
+    situation: &Situation<'a>,
+    mut findings: Vec<Finding<'a>>,
+    targets: &[JudgedObject<'a>],
 ) -> (Vec<Blocker>, usize) {
     let target_uids: KeyedSet<Uid> = targets.iter().map(JudgedObject::uid).collect();
     findings.sort_by_key(|finding| {
@@ -50,7 +50,6 @@ pub fn merge_findings(
             causes,
             more: others,
             covered_by_content_approval,
-            held,
             ..
         } = finding;
         let same = indexes.entry((decision, reason, item.uid())).or_default();
@@ -79,7 +78,7 @@ pub fn merge_findings(
             required_approvals: policy.approval.required,
             covered_by_content_approval: covered_by_content_approval
                 && !target_uids.contains(&item.uid()),
-            held,
+            held: is_held_for(situation, policy, &item),
         });
     }
     (blockers, more)

@@ -203,3 +203,32 @@ fn h15_parts_are_compared_as_text() {
     assert!(ReviewDetails::read(Some(&held), Some(&with("", 2, ">"))).rest_changes);
     assert!(ReviewDetails::read(Some(&held), Some(&with(r#""a.b/c""#, 2, "<"))).rest_changes);
 }
+
+#[test]
+fn h164_the_hold_is_examined_once_and_not_for_each_removed_finalizer() {
+    let graph = Graph::default();
+    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
+        "protect": {"fromStripping": {}, "whileUsed": {"onDelete": "Deny"}}});
+    let policy = Policy::compile("guarded", &serde_json::from_value(spec).unwrap()).unwrap();
+    let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
+    let metadata = |finalizers: usize| {
+        let names = (0..finalizers).map(|n| format!("a.b/{n}"));
+        let labels: std::collections::BTreeMap<_, _> =
+            (0..500).map(|n| (format!("l{n}"), "v")).collect();
+        json!({"name": "x", "namespace": "shop", "uid": "u", "labels": labels,
+            "finalizers": names.chain([crate::objects::HOLD.to_owned()]).collect::<Vec<_>>()})
+    };
+    let steps = |removed: usize| {
+        let [old, new] =
+            [removed, 0].map(|count| object(json!({"metadata": metadata(count)}).to_string()));
+        let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
+        let budget = StepBudget::new(STEPS);
+        let review = review(Operation::Update, old, Some(new));
+        let verdict = decide_within(&situation, &review, &budget);
+        assert_eq!((verdict.decision, verdict.blockers.len()), (Decision::Deny, 20));
+        assert!(verdict.blockers[0].held);
+        budget.steps()
+    };
+    // Each search for the policies of the object reads its 500 labels.
+    assert!(steps(900) < steps(450) + 450 * 100, "{} {}", steps(450), steps(900));
+}
