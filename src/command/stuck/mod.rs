@@ -23,6 +23,7 @@ use super::report::{Format, ListArguments, WatchArguments};
 use super::screen::Progress;
 use super::session::UserSession;
 use super::target::add_object;
+use super::undo::undo_advice;
 use crate::cluster::Snapshot;
 use crate::cluster::terminating::{
     Evidence, Survey, TerminatingObject, evidence, read_whole, survey,
@@ -150,11 +151,17 @@ async fn explain(
         evidence.guarded.insert(object.uid.clone(), guarded);
     }
     let now = session.now();
-    let items = late.iter().map(|object| {
+    let mut items = Vec::new();
+    for object in late {
         let hold = holds.get(&object.uid).cloned().unwrap_or_default();
-        StuckObject::new(object, find_causes(object, survey, &evidence, &hold), now)
-    });
-    (items.collect(), evidence)
+        let causes = find_causes(object, survey, &evidence, &hold);
+        let mut item = StuckObject::new(object, causes, now);
+        if item.loses_data {
+            item.undo = undo_advice(session, &object.object_ref).await;
+        }
+        items.push(item);
+    }
+    (items, evidence)
 }
 
 /// The namespace in whose turn an object is read.
