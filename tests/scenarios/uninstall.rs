@@ -247,7 +247,7 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     assert!(stage.held().len() > 1, "{late:?}");
 
     // The rest takes a few seconds.
-    let waits = stage.all(&["--timeout=20"]);
+    let waits = stage.all(&["--timeout=20s"]);
     assert_eq!(waits.code, 1, "{waits:?}");
     let says = format!("- configmaps/used -n {}: it waits for Pod {}/user", stage.ns, stage.ns);
     assert!(waits.stderr.contains(&says), "{waits:?}");

@@ -201,7 +201,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
                 server would then delete the object\n";
     assert_eq!(would.stdout, says);
     // A user who may not impersonate belay's account sees who may.
-    let kept = release(&bob, &["--timeout=5"]);
+    let kept = release(&bob, &["--timeout=5s"]);
     assert_eq!(kept.code, 3, "{kept:?}");
     let says = "the RBAC verb impersonate on serviceaccounts belay in namespace belay";
     assert!(kept.stderr.contains(says), "{kept:?}");
