@@ -96,9 +96,9 @@ fn a_denial_by_the_label_explains_why_it_has_no_user() {
     let ns = plane.namespace("labelled").unwrap();
     let label = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
     plane.apply(&manifest::config_map("settings").with_namespace(&ns).with(label)).unwrap();
-    let refused = plane.kubectl(&["delete", "configmap", "settings", "-n", &ns]).unwrap();
-    refused.failure().unwrap();
     eventually("the denial", LIMIT, || {
+        // belay records no denial of an object that it has not read yet.
+        plane.kubectl(&["delete", "configmap", "settings", "-n", &ns])?.failure()?;
         let said = belay(plane, &["denials", "-n", &ns]);
         let has = |text: &str| said.stdout.contains(text);
         match has("denied") && has("\nUSER -: only an Event reports this request, and Events") {

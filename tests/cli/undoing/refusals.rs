@@ -264,6 +264,12 @@ fn a_kind_that_ends_during_the_read_has_no_objects() {
     let (ended, received) = std::sync::mpsc::channel();
     let end = move || {
         plane.api().delete(&[&format!("crd/books.{group}")], "").unwrap().success().unwrap();
+        let list = format!("/apis/{group}/v1/books");
+        eventually("the end of the kind", LIMIT, || {
+            let read = plane.kubectl(&["get", "--raw", &list])?;
+            if read.stderr.contains("NotFound") { Ok(()) } else { Err(format!("{read:?}").into()) }
+        })
+        .unwrap();
         ended.send(()).unwrap();
     };
     let undo = ["undo", "cm/settings", "-n", &ns, "--dry-run"];
