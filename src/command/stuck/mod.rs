@@ -16,14 +16,15 @@ use jiff::{SignedDuration, Timestamp};
 pub use self::report::{StuckObject, StuckReport};
 use super::CommandError;
 use super::delete_answer::hold_state;
-use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
+use super::diagnosis::{
+    Hold, HoldState, finalizers_of, find_causes, guarded_finalizers, undo_advice,
+};
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
 use super::report::{Format, ListArguments, WatchArguments};
 use super::screen::Progress;
 use super::session::UserSession;
 use super::target::add_object;
-use super::undo::undo_advice;
 use crate::cluster::Snapshot;
 use crate::cluster::terminating::{
     Evidence, Survey, TerminatingObject, evidence, read_whole, survey,

@@ -13,12 +13,11 @@ use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
-    guarded_finalizers, replace_early_silence, why_irreversible,
+    guarded_finalizers, replace_early_silence, undo_advice, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
-use crate::command::undo::undo_advice;
 use crate::objects::{CRDS, FOREGROUND, ObjectRef, list_at, without_controls};
 
 /// The time in which the namespace controller may not have written its first report.
