@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
-use super::api::escaped;
+use super::api::{self, Detail, escaped};
+use super::api_error::ReadFailure;
 use super::world::ServedVerbs;
-use crate::objects::{ApiError, KindInfo, KindNames, Kinds, ServedKind};
+use crate::objects::{ApiError, CRDS, KindInfo, KindNames, Kinds, ServedKind};
 
 /// What discovery reports about one kind in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +115,48 @@ pub async fn read_kinds(
     Ok(kinds
         .map(|kind| Kinds::custom(group, version, &kind.kind, &kind.name, kind.namespaced))
         .collect())
+}
+
+/// Returns Ok if no API server serves this kind, so that it has no objects. A 404 for a path
+/// is no proof, because the API server also returns it for a version that is no longer
+/// served. The proof is that a live read finds no CRD, and that no version of the group lists
+/// the kind.
+pub async fn check_unserved(
+    client: &kube::Client,
+    group: &str,
+    resource: &str,
+) -> Result<(), ApiError> {
+    if resource.is_empty() {
+        return Err(ApiError::Other("belay does not know this kind".to_owned()));
+    }
+    if Kinds::is_built_in_group(group) {
+        return Err(ApiError::NotFound);
+    }
+    let unknown = |error: ApiError| {
+        ApiError::Other(format!("whether there are such objects cannot be read: {error}"))
+    };
+    let name = format!("{resource}.{group}");
+    let request = api::get_request(&crds(), ("", &name), Detail::Metadata)?;
+    match api::send(client, request).await.map_err(ReadFailure::from) {
+        Ok(_) => {
+            let why = format!("CRD {name} exists, but does not serve the version that belay reads");
+            return Err(ApiError::Other(why));
+        }
+        Err(failure) if failure.is_absence(CRDS.1, &name) => {}
+        Err(failure) => return Err(unknown(failure.error)),
+    }
+    for version in read_versions(client, group).await.map_err(unknown)? {
+        let kinds = read_kinds(client, group, &version).await.map_err(unknown)?;
+        if kinds.iter().any(|info| info.resource == resource) {
+            let why = "the API server lists this kind and does not serve it";
+            return Err(ApiError::Other(why.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn crds() -> KindInfo {
+    Kinds::custom(CRDS.0, "v1", "CustomResourceDefinition", CRDS.1, false)
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub(crate) mod uninstall;
 mod world;
 
 pub(crate) use account::{UserIdentity, account, user_of};
+pub(crate) use api::MANAGER;
 pub(crate) use api_error::{chain as error_chain, shortened};
 pub(crate) use caller::{Access, Caller};
 pub(crate) use clock::Clock;

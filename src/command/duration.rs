@@ -29,6 +29,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
+/// Parses the value of `--timeout`: a duration, or a number of seconds.
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => parse_duration(&format!("{text}s")),
+        false => parse_duration(text),
+    }
+}
+
 /// Formats a duration as `parse_duration` reads it.
 pub fn format_duration(duration: Duration) -> String {
     crate::policy::format_seconds(duration.as_secs())
@@ -65,6 +73,16 @@ mod tests {
         for wrong in ["", "0s", "30", "m", "1w", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
         {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_a_duration_or_a_number_of_seconds() {
+        for (text, seconds) in [("20", 20), ("30s", 30), ("5m", 300), ("1h30m", 5400)] {
+            assert_eq!(parse_timeout(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in ["", "0", "-1", "1.5", "5 m", "99999999999999999999"] {
+            assert!(parse_timeout(wrong).is_err(), "{wrong}");
         }
     }
 

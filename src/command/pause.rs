@@ -19,7 +19,7 @@ use super::report::{FormatArguments, Report, View};
 use super::screen::without_controls;
 use super::session::UserSession;
 use super::status::PauseReport;
-use super::webhooks::{MISSING, Webhooks};
+use super::webhooks::Webhooks;
 use crate::policy::api::{Pause, PauseSpec};
 
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     let must_ask = lasts.is_some() && !confirm.is_confirmed();
     let session = UserSession::open(cluster).await?;
     let api: Api<Pause> = Api::all(session.caller.client.clone());
-    let webhooks = Webhooks::read(&session.caller.client, &session.installation.name).await;
+    let webhooks = session.webhooks().await;
     match lasts.zip(reason) {
         Some((lasts, reason)) => {
             if must_ask {
@@ -111,7 +111,7 @@ pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
             let created = api.create(&params, &new_pause(&session, &reason, lasts)).await;
             let created = created.map_err(|error| convert_error(&session, error))?;
             let mut report = pause_output(created, lasts);
-            report.lines.extend(webhooks.are_missing().then(|| MISSING.to_owned()));
+            report.lines.extend(webhooks.why_missing().map(str::to_owned));
             report.print(output)
         }
         None => end_pauses(&session, &api, &webhooks).await?.print(output),
@@ -171,13 +171,12 @@ async fn end_pauses(
         }
         lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
-    let is_missing = webhooks.are_missing();
-    let state = match (active.is_empty(), is_missing) {
+    let state = match (active.is_empty(), webhooks.are_missing()) {
         (true, _) => Some("belay is not paused"),
         (false, true) => None,
         (false, false) => Some("belay enforces its policies again"),
     };
-    lines.extend(state.into_iter().chain(is_missing.then_some(MISSING)).map(str::to_owned));
+    lines.extend(state.into_iter().chain(webhooks.why_missing()).map(str::to_owned));
     Ok(PausesEnded {
         pauses: active.into_iter().cloned().map(PauseReport::from_pause).collect(),
         lines,

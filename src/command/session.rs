@@ -12,6 +12,7 @@ use super::files::Archive;
 use super::place::{ClusterArguments, Installation};
 use super::screen::Screen;
 use super::serve::{LABELLED_KINDS, parse_kinds};
+use super::webhooks::Webhooks;
 use crate::cluster::Clock;
 use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
@@ -232,6 +233,11 @@ impl UserSession {
                 CommandError::Remote(format!("the API server cannot answer about {kind}: {error}"))
             }
         }
+    }
+
+    /// The webhook configurations of the installation.
+    pub async fn webhooks(&self) -> Webhooks {
+        Webhooks::read(&self.caller.client, &self.installation, self.now()).await
     }
 
     /// The leader, if there is one.

@@ -1,12 +1,15 @@
 //! The two webhook configurations of an installation. Without them, belay gets no requests.
 
+use jiff::Timestamp;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::{FailedRead, Object};
+use super::place::Installation;
 use crate::certs;
+use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::stored::{configuration_kind, kind_name, parse_webhooks};
 use crate::decide::AdmissionPhase;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
@@ -15,8 +18,12 @@ use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 pub const VALIDATING: &str = kind_name(AdmissionPhase::Validate);
 
 /// The sentence where that configuration does not exist.
-pub const MISSING: &str = "the webhook configurations of belay are missing, so belay refuses \
+const MISSING: &str = "the webhook configurations of belay are missing, so belay refuses \
                            nothing; next: install belay again";
+
+/// The sentence where an uninstall has deleted that configuration and still removes holds.
+const UNINSTALLING: &str = "an uninstall of belay is in progress, so belay refuses nothing; \
+                                next: kubectl belay status";
 
 /// The sentence where no replica is the leader.
 pub const NO_LEADER: &str = "belay has no leader: while it is down, the API server refuses every \
@@ -40,11 +47,14 @@ pub struct Webhooks {
     pub ca_expiries: Vec<i64>,
     /// Failed reads of them.
     pub not_read: Vec<FailedRead>,
+    /// The name of the uninstall that has deleted them and still runs.
+    pub uninstall: Option<String>,
 }
 
 impl Webhooks {
-    /// Reads the configurations with this name.
-    pub async fn read(client: &kube::Client, name: &str) -> Self {
+    /// Reads the configurations of this installation.
+    pub async fn read(client: &kube::Client, installation: &Installation, now: Timestamp) -> Self {
+        let Installation { namespace, name } = installation;
         let read = async |phase| {
             let kind = configuration_kind(phase);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
@@ -62,6 +72,11 @@ impl Webhooks {
         }
         for (kind, found) in [validating, mutating] {
             webhooks.add(&kind, name, found.map(|object| object.is_some()));
+        }
+        if webhooks.are_missing() {
+            let holder = leader(client, (namespace, name), now).await.ok().flatten();
+            webhooks.uninstall =
+                holder.filter(LeaderInfo::is_uninstall).map(|holder| holder.replica);
         }
         webhooks
     }
@@ -83,6 +98,12 @@ impl Webhooks {
     /// Whether it is known that the API server sends no DELETE to belay.
     pub fn are_missing(&self) -> bool {
         is_missing(&self.configurations)
+    }
+
+    /// Why belay refuses nothing, with the next step; `None` unless they are missing.
+    pub fn why_missing(&self) -> Option<&'static str> {
+        let why = if self.uninstall.is_some() { UNINSTALLING } else { MISSING };
+        self.are_missing().then_some(why)
     }
 }
 

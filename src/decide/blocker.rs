@@ -213,7 +213,7 @@ pub struct Blocker {
     pub causes: Vec<Cause>,
     /// The number of further causes.
     pub more: usize,
-    /// The number of different people who must approve.
+    /// The number of different people who must approve. 0 if an approval changes nothing.
     pub required_approvals: usize,
     /// Whether an approval of the target with its content covers the object.
     pub covered_by_content_approval: bool,

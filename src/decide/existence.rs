@@ -9,7 +9,8 @@ use super::content::Container;
 use super::item::JudgedObject;
 use super::unreadable::decide_unproven;
 use super::{
-    AdmissionPhase, Cause, Decision, LiveRead, NextStep, Review, Situation, Verdict, decide_unknown,
+    AdmissionPhase, Blocker, Cause, Decision, LiveRead, NextStep, Review, Situation, Verdict,
+    decide_unknown,
 };
 
 /// Whether an object exists, by the graph and live reads.
@@ -132,7 +133,14 @@ pub(super) fn decide_existing(
         Existence::Unknown(why, next) => (verdict.needed_reads.clone(), why, next),
     };
     match verdict.decision {
-        Decision::Deny => Verdict { needed_reads, ..decide_unproven(review, why, next) },
+        Decision::Deny => {
+            let mut unproven = Verdict { needed_reads, ..decide_unproven(review, why, next) };
+            // A retry may pass without an approval.
+            let people = approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
+            let blockers = unproven.blockers.iter_mut();
+            blockers.for_each(|blocker| blocker.required_approvals = people.unwrap_or_default());
+            unproven
+        }
         _ => Verdict {
             decision: Decision::Allow,
             reason: None,
@@ -142,6 +150,20 @@ pub(super) fn decide_existing(
             ..verdict
         },
     }
+}
+
+/// The number of people whose approvals of the target alone end a denial; `None` if it needs other
+/// approvals. These would tell which objects exist.
+fn approvals_of_target(verdict: &Verdict) -> Option<usize> {
+    let Verdict { target, more, .. } = verdict;
+    let is_of_target = |blocker: &&Blocker| {
+        blocker.object == *target
+            && !blocker.covered_by_content_approval
+            && !blocker.policies.is_empty()
+    };
+    let all = *more == 0 && verdict.deciding_blockers().all(|blocker| is_of_target(&blocker));
+    let people = verdict.deciding_blockers().map(|blocker| blocker.required_approvals).max();
+    people.filter(|_| all)
 }
 
 /// Whether a verdict reports more than that its target is protected, or may do so after

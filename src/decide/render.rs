@@ -185,13 +185,20 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
 
 /// The message of a denial for which no policy is the reason.
 fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
+    let approve = match blocker.required_approvals {
+        0 => String::new(),
+        people => {
+            let command = approve_command(target, false);
+            format!(" To override: {}.", ApprovalCommand { command, people })
+        }
+    };
     let target = target.quoted();
     let what = match blocker.causes.first() {
         Some(Cause::Unknown(what, _)) => what,
         Some(Cause::NotEvaluated(what, next)) => {
             let next =
                 next.map_or_else(String::new, |next| format!(" {}.", capitalize(next.as_str())));
-            return format!("belay can't check this request for {target}: {what}.{next}");
+            return format!("belay can't check this request for {target}: {what}.{next}{approve}");
         }
         _ => "it has an unexpected form",
     };

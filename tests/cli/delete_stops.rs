@@ -252,7 +252,7 @@ fn the_time_limit_ends_with_the_reason() {
     let ns = plane.namespace("delete-late").unwrap();
     let kept = config_map("kept").with_namespace(&ns).with_finalizers(&["x.example.test/y"]);
     plane.apply(&kept).unwrap();
-    let args = ["delete", "cm/kept", "-n", &ns, "--yes", "--timeout", "2s"];
+    let args = ["delete", "cm/kept", "-n", &ns, "--yes", "--timeout", "2"];
     let output = belay(plane, &args);
     assert_eq!(output.code, 1, "{output:?}");
     for says in

@@ -91,6 +91,25 @@ fn an_audited_delete_of_a_crd_with_resources_is_recorded() {
 }
 
 #[test]
+fn a_denial_by_the_label_explains_why_it_has_no_user() {
+    let plane = &world().plane;
+    let ns = plane.namespace("labelled").unwrap();
+    let label = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
+    plane.apply(&manifest::config_map("settings").with_namespace(&ns).with(label)).unwrap();
+    eventually("the denial", LIMIT, || {
+        // belay records no denial of an object that it has not read yet.
+        plane.kubectl(&["delete", "configmap", "settings", "-n", &ns])?.failure()?;
+        let said = belay(plane, &["denials", "-n", &ns]);
+        let has = |text: &str| said.stdout.contains(text);
+        match has("denied") && has("\nUSER -: only an Event reports this request, and Events") {
+            true => Ok(()),
+            false => Err(format!("{said:?}").into()),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
 fn each_reason_and_each_user_is_a_denial_of_its_own() {
     let plane = &world().plane;
     let ns = plane.namespace("reasons").unwrap();

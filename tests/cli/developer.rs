@@ -121,7 +121,7 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
          - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
          to override: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (needs 1 \
          approval; the approvals so far are unknown; from a person with the RBAC verb \
-         approve-deletion on configmaps in namespace {ns})\nto delete it: first delete Pod {ns}/web\n"
+         approve-deletion on configmaps in namespace {ns})\nnext step: first delete Pod {ns}/web\n"
     );
     assert!(said.stdout.starts_with(&expected) && said.code == 1, "{said:?}");
     assert!(!said.stdout.contains("no policy protects it"), "{said:?}");
@@ -172,6 +172,11 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
     let holds = format!("belay holds it for: {user}");
     let said = why(&dev, &ns, "settings", "has been Terminating since");
     assert!(said.stdout.contains(&holds) && said.code == 1, "{said:?}");
+    // An undo reads all kinds, which the developer may not.
+    let undo = "if the deletion is a mistake: have an administrator run kubectl belay undo conf";
+    assert!(said.stdout.contains(undo), "{said:?}");
+    let own = belay(plane, &["why", "cm/settings", "-n", &ns]).stdout;
+    assert!(own.contains("if the deletion is a mistake: kubectl belay undo conf"), "{own}");
     let json = crate::json(&belay_as(&dev, &["why", "cm/settings", "-n", &ns, "-o", "json"]));
     assert!(!json.to_string().contains("deployments.apps"), "{json:#}");
     for command in [
@@ -188,6 +193,7 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
         let said = belay_as(who, &["impact", "cm/settings", "-n", &ns]);
         let before = "configmap \"settings\" is already Terminating; next: kubectl belay why ";
         assert!(said.stdout.contains(before), "{said:?}");
+        assert!(said.stdout.contains("  already Terminating; "), "{said:?}");
     }
 }
 

@@ -259,7 +259,7 @@ fn terminating_claims_are_deleted_with_their_last_users() {
         volumes[0]
     );
     assert!(why.contains(&loss), "{why}");
-    assert!(why.contains("to finish the deletion: first delete Deployment "), "{why}");
+    assert!(why.contains("next step: first delete Deployment "), "{why}");
 
     let asked = ["impact", "deploy/web", "-n", &ns];
     let text = belay(plane, &asked).stdout;

@@ -19,6 +19,37 @@ fn mounted(plane: &ControlPlane, ns: &str) {
 }
 
 #[test]
+fn impact_names_the_rollback_that_needs_an_object() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-old").unwrap();
+    mounted(plane, &ns);
+    let impact = || belay(plane, &["impact", "cm/settings", "-n", &ns]).stdout;
+    // The Deployment needs it now, so its ReplicaSet is not mentioned.
+    assert!(impact().contains("BROKEN") && !impact().contains("rollback"), "{}", impact());
+    kubectl(plane, &["create", "configmap", "other", "-n", &ns]);
+    let web = pod("web").with_env_from("configMapRef", "other");
+    plane.apply(&workload("Deployment", "web", &web).with_namespace(&ns)).unwrap();
+    let old = eventually("the end of the old revision", LIMIT, || {
+        let sets = plane.api().list("replicasets", &ns, "")?;
+        let old =
+            sets.iter().find(|set| set["spec"]["replicas"] == 0 && set["status"]["replicas"] == 0);
+        old.map(|old| old["metadata"]["name"].as_str().unwrap().to_owned()).ok_or("none".into())
+    })
+    .unwrap();
+    let note = format!("  a rollback of deployment/web to replicaset/{old} needs it\n");
+    eventually("the note", LIMIT, || {
+        let text = impact();
+        match text.contains(&note) && !text.contains("BROKEN") {
+            true => Ok(()),
+            false => Err(text.into()),
+        }
+    })
+    .unwrap();
+    let both = belay(plane, &["impact", "cm/settings", "deploy/web", "-n", &ns]).stdout;
+    assert!(!both.contains("rollback"), "{both}");
+}
+
+#[test]
 fn impact_predicts_the_refusal() {
     let plane = &world().plane;
     let ns = plane.namespace("look").unwrap();

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use crate::harness::ControlPlane;
 use crate::harness::audit::text;
 use crate::harness::client::Client;
+use crate::harness::kubectl::Output;
 
 /// Runs a command, and kills it before the answer to the `number`th change that the API server has
 /// executed. Returns whether it was killed; otherwise it has succeeded.
@@ -34,7 +35,8 @@ pub fn is_killed(plane: &ControlPlane, args: &[&str], number: usize) -> bool {
         }
         !is_last
     };
-    Proxy { server: client(plane), before: Mutex::default(), is_kept: Box::new(is_kept) }
+    let (is_trigger, before) = (Box::new(is_change), Mutex::default());
+    Proxy { server: client(plane), is_trigger, before, is_kept: Box::new(is_kept) }
         .listen(listener);
     let output = command.wait_with_output().unwrap();
     let is_killed = received.try_recv().is_ok();
@@ -50,6 +52,17 @@ pub fn with_interruption(
     args: &[&str],
     before: impl FnOnce() + Send + 'static,
 ) -> (String, Vec<String>) {
+    let (output, codes) = with_interruption_at(plane, args, is_change, before);
+    (output.stdout, codes)
+}
+
+/// The same, before the API server gets the first request that `is_trigger` selects.
+pub fn with_interruption_at(
+    plane: &ControlPlane,
+    args: &[&str],
+    is_trigger: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
+    before: impl FnOnce() + Send + 'static,
+) -> (Output, Vec<String>) {
     let (command, listener, _folder) = start(args);
     let (codes, received) = channel();
     let is_kept = move |answer: &[u8]| {
@@ -58,9 +71,14 @@ pub fn with_interruption(
         codes.send(code).is_ok()
     };
     let before = Mutex::new(Some(Box::new(before) as Box<_>));
-    Proxy { server: client(plane), before, is_kept: Box::new(is_kept) }.listen(listener);
+    let is_trigger = Box::new(is_trigger);
+    Proxy { server: client(plane), is_trigger, before, is_kept: Box::new(is_kept) }
+        .listen(listener);
     let output = command.wait_with_output().unwrap();
-    (String::from_utf8(output.stdout).unwrap(), received.try_iter().collect())
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    let output = Output { code: output.status.code().unwrap_or(-1), stdout, stderr };
+    (output, received.try_iter().collect())
 }
 
 /// Starts a command whose API server is the listener.
@@ -102,14 +120,16 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().try_into().unwrap()).unwrap()
 }
 
-type AnswerFilter = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
+type Filter = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 struct Proxy {
     server: Client,
-    /// What happens before the first change.
+    /// Whether `before` happens before a request.
+    is_trigger: Filter,
+    /// What happens once.
     before: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Whether the command gets the answer to a change.
-    is_kept: AnswerFilter,
+    is_kept: Filter,
 }
 
 impl Proxy {
@@ -127,7 +147,9 @@ impl Proxy {
     fn carry(&self, mut client: TcpStream) -> Option<()> {
         let request = read_request(&mut client)?;
         let is_change = is_change(&request);
-        if is_change && let Some(before) = self.before.lock().unwrap().take() {
+        if (self.is_trigger)(&request)
+            && let Some(before) = self.before.lock().unwrap().take()
+        {
             before();
         }
         let mut server = self.server.connect().ok()?;

@@ -43,6 +43,33 @@ fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
 }
 
 #[test]
+fn each_command_that_why_prints_for_a_namespace_is_sufficient() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why-content").unwrap();
+    for name in ["a", "b"] {
+        plane.apply(&config_map(name).with_namespace(&ns)).unwrap();
+    }
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    let target = json!({"apiGroups": [""], "resources": ["namespaces"], "names": [ns]});
+    let not_empty = json!({"targets": [target], "protect": {"whileNotEmpty": {}}});
+    policy::apply(plane, &format!("{ns}-content"), not_empty);
+    let namespace = format!("ns/{ns}");
+    let why = eventually("the reasons", LIMIT, || {
+        let why = belay(plane, &["why", &namespace]);
+        let text = &why.stdout;
+        match text.contains("(NotEmpty)") && text.contains("also deletes configmap") {
+            true => Ok(text.clone()),
+            false => Err(format!("{why:?}").into()),
+        }
+    })
+    .unwrap();
+    let commands: Vec<&str> =
+        why.lines().filter_map(|line| line.strip_prefix("  to override: ")).collect();
+    let command = format!("kubectl belay approve namespaces/{ns} --scope content --reason \"…\" ");
+    assert!(commands.len() == 1 && commands[0].starts_with(&command), "{why}");
+}
+
+#[test]
 fn programs_read_what_was_approved() {
     let plane = &world().plane;
     let ns = plane.namespace("approved").unwrap();

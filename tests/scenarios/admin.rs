@@ -110,7 +110,7 @@ fn the_selftest_passes_with_few_rights_and_reports_errors() {
     let mut again = plane.api().get(entry, "").unwrap().unwrap();
     kubectl(plane, &["delete", entry]);
     let unasked = eventually("an API server that does not ask", SOON, || {
-        let args = ["selftest", "--namespace=default", "--timeout=5"];
+        let args = ["selftest", "--namespace=default", "--timeout=5s"];
         let unasked = admin(plane.kubeconfig(), &args);
         // The other check still refuses for a moment after it was deleted.
         let is_said = unasked.code == 1 && !unasked.stderr.contains("not today");

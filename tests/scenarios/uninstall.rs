@@ -1,6 +1,7 @@
 //! belay is uninstalled from a cluster, running and dead: no object keeps a hold, no object
 //! in use is lost, and nothing is restored.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -53,6 +54,12 @@ impl Stage {
             finalizers.is_some_and(|list| list.iter().any(|name| name == "belay.dev/hold"))
         });
         held.map(|map| map["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// `kubectl belay` with these arguments.
+    fn command(&self, args: &[&str]) -> Output {
+        let program = Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+        run(program, self.plane.kubeconfig(), args, None).unwrap()
     }
 
     fn all(&self, more: &[&str]) -> Output {
@@ -145,6 +152,23 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     assert!(uninstall.is_running(), "{}", uninstall.log());
     let lease = |path| stage.plane.api().field("lease/belay", "belay", path).unwrap();
     assert!(lease(".spec.holderIdentity").starts_with("uninstall-"));
+    // No command asks the user to install belay again.
+    for (args, says) in [
+        (&["status"][..], "UNINSTALL in progress by uninstall-"),
+        (&["why", "cm/used", "-n", &stage.ns], "an uninstall of belay is in progress"),
+        (&["pause", "--end"], "an uninstall of belay is in progress"),
+    ] {
+        let output = stage.command(args);
+        let text = &output.stdout;
+        assert!(text.contains(says) && !text.contains("next: install"), "{output:?}");
+        assert!(!text.contains("MISSING"), "{output:?}");
+    }
+    let status = stage.command(&["status"]).stdout;
+    let (_, step) = status.split_once("\nto see what it still waits for: kubectl belay ").unwrap();
+    let words: Vec<&str> = step.lines().next().unwrap().split(' ').collect();
+    let remains = stage.command(&words);
+    assert!(remains.stdout.contains(&format!("would wait for configmaps/used -n {}", stage.ns)));
+    assert!(uninstall.is_running(), "{}", uninstall.log());
     stage.ends("user");
     assert_eq!(uninstall.wait_for_exit(SOON).unwrap(), 0, "{}", uninstall.log());
     stage.is_gone("used");
@@ -223,7 +247,7 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     assert!(stage.held().len() > 1, "{late:?}");
 
     // The rest takes a few seconds.
-    let waits = stage.all(&["--timeout=20"]);
+    let waits = stage.all(&["--timeout=20s"]);
     assert_eq!(waits.code, 1, "{waits:?}");
     let says = format!("- configmaps/used -n {}: it waits for Pod {}/user", stage.ns, stage.ns);
     assert!(waits.stderr.contains(&says), "{waits:?}");

@@ -118,6 +118,11 @@ fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
     let sentence = "belay can't check this request for secret \"used\": belay can't read the object: \
                     secrets \"used\" is forbidden: ";
     assert!(denied.contains(sentence) && !denied.contains("reader"), "{denied}");
+    // An approval needs no proof.
+    let command = format!("To override: kubectl belay approve secrets/used -n {ns} --reason");
+    assert!(denied.contains(&command), "{denied}");
+    alice.approves_what_is_named(&denied);
+    way::passes_now(|| jane.delete(&["secret/used", "--dry-run=server"]));
     jane.delete(&["secret/free"]).success().unwrap();
 
     // Other policies work as before.

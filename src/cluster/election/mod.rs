@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 
 use self::leadership::{LeaderTerm, Leadership};
 use self::leases::{Leases, exists, lease_spec};
-pub(crate) use self::record::LeaderInfo;
+pub(crate) use self::record::{LeaderInfo, uninstall_name};
 use self::record::{
     apply_to_lease, is_left_behind, leader_info, set_certificate_until, spec_from_lease,
     uninstalled_by,

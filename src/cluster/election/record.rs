@@ -14,6 +14,14 @@ const CERTIFICATE_UNTIL: &str = "belay.dev/certificate-until";
 /// The annotation with the name of the uninstall that has ended and left this Lease behind.
 const UNINSTALLED_BY: &str = "belay.dev/uninstalled-by";
 
+/// The beginning of the name with which an uninstall takes the Lease.
+const UNINSTALL: &str = "uninstall-";
+
+/// The name with which an uninstall takes the Lease. It differs from the names of replicas.
+pub fn uninstall_name(process: &str) -> String {
+    format!("{UNINSTALL}{process}")
+}
+
 /// The change of the annotations by which an uninstall marks the Lease that it leaves behind.
 pub fn uninstalled_by(uninstall: &str) -> serde_json::Value {
     serde_json::json!({UNINSTALLED_BY: uninstall})
@@ -31,6 +39,13 @@ pub struct LeaderInfo {
     pub replica: String,
     /// The expiry of its certificate, if the Lease contains it.
     pub certificate_until: Option<Timestamp>,
+}
+
+impl LeaderInfo {
+    /// Whether the holder is an uninstall.
+    pub fn is_uninstall(&self) -> bool {
+        self.replica.starts_with(UNINSTALL)
+    }
 }
 
 /// The holder of a Lease; `None` if there is none, or if it is an uninstall that has ended.
@@ -132,7 +147,9 @@ mod tests {
             serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": spec})).unwrap()
         };
         assert_eq!(leader_info(&lease("uninstall-1")), None);
-        assert!(leader_info(&lease("uninstall-0")).is_some());
+        assert!(leader_info(&lease("uninstall-0")).unwrap().is_uninstall());
+        let replica = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
+        assert!(!replica.is_uninstall());
     }
 
     #[test]

@@ -301,7 +301,8 @@ impl Snapshot {
     {
         let info = kind_info::<K>();
         let mut sink = OwnSink::new(self.own_objects.clone(), own_kind, Arc::new(Notify::new()));
-        match self.read_list(&info, Detail::Whole, "", "").await {
+        let query = ListQuery { info: &info, namespace: "", detail: Detail::Whole, labels: "" };
+        match list::read_list(&self.context.client, query, add_json).await {
             Ok(objects) => {
                 sink.begin();
                 for object in objects {
@@ -429,17 +430,19 @@ impl Snapshot {
         namespace: &str,
         labels: &str,
     ) -> Result<Vec<Box<RawValue>>, ApiError> {
-        let add = |all: &mut Vec<_>, json: &str| {
-            let malformed =
-                |_| ApiError::Unreadable("one of them does not have the expected form".to_owned());
-            all.push(RawValue::from_string(json.to_owned()).map_err(malformed)?);
-            Ok(())
-        };
         let query = ListQuery { info, namespace, detail, labels };
-        list::read_list(&self.context.client, query, add).await
+        list::read_list_if_served(&self.context.client, query, add_json).await
     }
 
     fn add_unread(&self, resource: String, why: ApiError) {
         self.unread.lock().push(UnreadKind { resource, why });
     }
+}
+
+/// Adds the JSON of an object to those of a list.
+fn add_json(all: &mut Vec<Box<RawValue>>, json: &str) -> Result<(), ApiError> {
+    let malformed =
+        |_| ApiError::Unreadable("one of them does not have the expected form".to_owned());
+    all.push(RawValue::from_string(json.to_owned()).map_err(malformed)?);
+    Ok(())
 }

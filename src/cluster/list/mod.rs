@@ -13,15 +13,19 @@ mod reader;
 mod scanner;
 mod value;
 
+use std::time::Duration;
+
 use kube::Api;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 pub use self::page::{Buffers, read_object};
 pub use self::reader::{ListQuery, ListReader, Next};
 use self::scanner::ListError;
 pub use self::value::is_too_deep;
-use crate::objects::{ApiError, Object, read_shallow};
+use crate::cluster::discovery::check_unserved;
+use crate::objects::{ApiError, KindInfo, Kinds, Object, read_shallow};
 
 impl From<ListError> for ApiError {
     fn from(error: ListError) -> Self {
@@ -37,6 +41,33 @@ pub async fn read_list<T: Default>(
     add: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
 ) -> Result<T, ApiError> {
     read_to_end(ListReader::new(client, query, Buffers::new(1)), add).await
+}
+
+/// How often, and with which pause, a reader checks whether a kind is served that it can't list.
+/// Discovery lags behind the deletion of a CRD.
+const UNSERVED_CHECKS: usize = 4;
+const UNSERVED_PAUSE: Duration = Duration::from_millis(500);
+
+/// Like [`read_list`], for a kind that discovery has listed earlier. If no API server serves it any
+/// longer, it has no objects.
+pub async fn read_list_if_served<T: Default>(
+    client: &kube::Client,
+    query: ListQuery<'_>,
+    add: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
+) -> Result<T, ApiError> {
+    let KindInfo { group, resource, .. } = query.info;
+    match read_list(client, query, add).await {
+        Err(ApiError::NotFound) if !Kinds::is_built_in_group(group) => {
+            for _ in 0..UNSERVED_CHECKS {
+                if check_unserved(client, group, resource).await.is_ok() {
+                    return Ok(T::default());
+                }
+                sleep(UNSERVED_PAUSE).await;
+            }
+            Err(ApiError::NotFound)
+        }
+        read => read,
+    }
 }
 
 async fn read_to_end<T: Default>(

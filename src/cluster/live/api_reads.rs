@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::super::api::{self, Detail};
 use super::super::api_error::ReadFailure;
-use super::super::discovery::{read_kinds, read_versions};
+use super::super::discovery::check_unserved;
 use super::super::list::{ListQuery, ListReader, Next, read_object};
 use super::super::world::World;
 use super::memory::{ReadAccount, ReadMemory, ReservedMemory};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
-use crate::objects::{ApiError, CRDS, KindId, KindInfo, Kinds, ObjectRef, Unreadable};
+use crate::objects::{ApiError, KindId, KindInfo, ObjectRef, Unreadable};
 use crate::relations::Catalogue;
 
 /// The memory of an object besides its JSON, in bytes.
@@ -174,7 +174,7 @@ impl ApiReads<'_> {
             // A 404 means that there are no objects only if no API server serves the kind.
             Err(ReadFailure { error: ApiError::NotFound, .. }) => {
                 let (group, resource) = read.kind();
-                self.check_unserved(group, resource).await.map(|()| ReadObjects::default())
+                check_unserved(self.client, group, resource).await.map(|()| ReadObjects::default())
             }
             Err(failure) => Err(failure.error),
         }
@@ -251,45 +251,6 @@ impl ApiReads<'_> {
         }
         Ok(kind.result(read, account, list.sent()))
     }
-
-    /// Returns Ok if no API server serves this kind, so that it has no objects. A 404 for a path
-    /// is no proof, because the API server also returns it for a version that is no longer
-    /// served. The proof is that a live read finds no CRD, and that no version of the group lists
-    /// the kind.
-    async fn check_unserved(&self, group: &str, resource: &str) -> Result<(), ApiError> {
-        if resource.is_empty() {
-            return Err(ApiError::Other("belay does not know this kind".to_owned()));
-        }
-        if Kinds::is_built_in_group(group) {
-            return Err(ApiError::NotFound);
-        }
-        let unknown = |error: ApiError| {
-            ApiError::Other(format!("whether there are such objects cannot be read: {error}"))
-        };
-        let name = format!("{resource}.{group}");
-        let request = api::get_request(&crds(), ("", &name), Detail::Metadata)?;
-        match api::send(self.client, request).await.map_err(ReadFailure::from) {
-            Ok(_) => {
-                let why =
-                    format!("CRD {name} exists, but does not serve the version that belay reads");
-                return Err(ApiError::Other(why));
-            }
-            Err(failure) if failure.is_absence(CRDS.1, &name) => {}
-            Err(failure) => return Err(unknown(failure.error)),
-        }
-        for version in read_versions(self.client, group).await.map_err(unknown)? {
-            let kinds = read_kinds(self.client, group, &version).await.map_err(unknown)?;
-            if kinds.iter().any(|info| info.resource == resource) {
-                let why = "the API server lists this kind and does not serve it";
-                return Err(ApiError::Other(why.to_owned()));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn crds() -> KindInfo {
-    Kinds::custom(CRDS.0, "v1", "CustomResourceDefinition", CRDS.1, false)
 }
 
 /// Whether an object can have this name. Users can write any text as a name into a reference.

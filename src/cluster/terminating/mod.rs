@@ -21,7 +21,7 @@ pub use self::webhooks::{ServiceProblem, Webhook, WebhookAddress};
 use super::api;
 use super::api::Detail;
 use super::feed::{Snapshot, UnreadKind};
-use super::list::{ListQuery, read_list};
+use super::list::{ListQuery, read_list_if_served};
 use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow, text_at};
 
 /// The number of kinds that are read at the same time.
@@ -247,7 +247,7 @@ async fn read_kind(
         part.add(info, json).map_err(malformed)
     };
     let query = ListQuery { info, namespace, detail: Detail::Metadata, labels: "" };
-    read_list(client, query, add).await
+    read_list_if_served(client, query, add).await
 }
 
 /// Reads the whole object instead of its metadata. A deleted or forbidden object stays as

@@ -41,7 +41,7 @@ use self::own_objects::OwnObjects;
 use self::withdrawal::Withdrawal;
 use super::clock::Clock;
 use super::context::Settings;
-use super::election::{Election, PreviousLeader};
+use super::election::{Election, PreviousLeader, uninstall_name};
 use super::feed::Snapshot;
 use super::holds::Record;
 use super::release::run_reporting;
@@ -144,10 +144,9 @@ impl Uninstall<'_> {
     }
 
     async fn snapshot(&self) -> Result<Snapshot, UninstallError> {
-        // This name differs from the names of replicas, and no other process has it.
+        // No other process has this name.
         let replica = self.settings.replica.rsplit('/').next().unwrap_or_default();
-        let settings =
-            Settings { replica: format!("uninstall-{replica}"), ..self.settings.clone() };
+        let settings = Settings { replica: uninstall_name(replica), ..self.settings.clone() };
         let snapshot =
             Snapshot::read_rules(self.client.clone(), settings, self.identities.clone()).await;
         let snapshot = snapshot.map_err(UninstallError::Kinds)?;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::cluster::Caller;
 use crate::cluster::selftest::{Answer, Probe};
 use crate::command::access::AccessArguments;
+use crate::command::duration::parse_timeout;
 use crate::command::report::{Format, FormatArguments, Report, View};
 use crate::command::{CommandError, block_on, print};
 use crate::policy::exempt_namespaces;
@@ -41,10 +42,10 @@ pub struct SelftestArguments {
     #[arg(short, long, value_name = "NAME")]
     namespace: String,
 
-    /// The maximum time to wait, in seconds. A new installation needs some time until
+    /// The maximum time to wait. A new installation needs some time until
     /// belay receives requests
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_timeout)]
+    timeout: Duration,
 
     #[command(flatten)]
     output: FormatArguments,
@@ -116,8 +117,8 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     let test = Test {
         probe: Probe::new(&caller.client, &namespace),
         namespace,
-        limit: Duration::from_secs(timeout),
-        deadline: Instant::now() + Duration::from_secs(timeout),
+        limit: timeout,
+        deadline: Instant::now() + timeout,
         format: output.output,
         stages: RefCell::default(),
     };
@@ -298,7 +299,7 @@ mod tests {
     fn where_belay_is_never_asked_nothing_is_tried() {
         let arguments = SelftestArguments {
             namespace: "kube-system".to_owned(),
-            timeout: 1,
+            timeout: Duration::from_secs(1),
             output: FormatArguments { output: Format::Table },
             access: AccessArguments::default(),
         };

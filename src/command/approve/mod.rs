@@ -228,8 +228,8 @@ struct Request<'a> {
     policies: Vec<Policy>,
     reason: &'a str,
     content: bool,
-    /// The requested lifetime.
-    requested: Duration,
+    /// The requested lifetime. `None`: the default.
+    requested: Option<Duration>,
     /// The lifetime that the policies allow.
     lifetime: Duration,
 }
@@ -242,11 +242,11 @@ impl<'a> Request<'a> {
         content: bool,
         lasts: Option<Duration>,
     ) -> Self {
-        let requested = lasts.unwrap_or(DEFAULT_LIFETIME);
+        let longest = lasts.unwrap_or(DEFAULT_LIFETIME);
         let max = policies.iter().map(|policy| policy.approval.longest_seconds).min();
         let max = max.and_then(|max| u64::try_from(max).ok()).map(Duration::from_secs);
-        let lifetime = max.map_or(requested, |max| requested.min(max));
-        Self { target, policies, reason, content, requested, lifetime }
+        let lifetime = max.map_or(longest, |max| longest.min(max));
+        Self { target, policies, reason, content, requested: lasts, lifetime }
     }
 
     /// Creates the approval, or with `dry_run` asks whether the API server would accept it.
@@ -286,16 +286,19 @@ impl<'a> Request<'a> {
         let until = created.spec.expiration_time.0;
         let subject = target.object_ref.arguments();
         let subject = if effect.passes { subject + " may be deleted" } else { subject + "," };
-        let mut first =
-            format!("approved: {subject} until {until} ({})", format_duration(*lifetime));
         let strictest = policies.iter().min_by_key(|policy| policy.approval.longest_seconds);
-        if let Some(policy) = strictest.filter(|_| lifetime < requested) {
-            first.push_str(&format!(
-                "; {} is more than {} allows for one approval",
-                format_duration(*requested),
+        let most = strictest.filter(|_| *lifetime < requested.unwrap_or(DEFAULT_LIFETIME));
+        let limit = most.map_or_else(String::new, |policy| {
+            let not = requested.map_or_else(String::new, |requested| {
+                format!(" instead of {}", format_duration(requested))
+            });
+            format!(
+                "{not}, because {} allows no longer approval; to extend it, approve again",
                 policy.source
-            ));
-        }
+            )
+        });
+        let lasts = format_duration(*lifetime);
+        let first = format!("approved: {subject} until {until} ({lasts}{limit})");
         let object = &target.object_ref;
         let what = match (content, object.resource.as_str()) {
             (true, _) => "the object and everything that is deleted with it",

@@ -5,7 +5,7 @@ use crate::command::diagnosis::{
     consent_to, finalizers_of, right_to_approve, unread_approvals, verdict_on_delete,
 };
 use crate::command::target::TargetObject;
-use crate::command::webhooks::{MISSING, NO_LEADER, Webhooks};
+use crate::command::webhooks::NO_LEADER;
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
 use crate::objects::{FOREGROUND, Object, ObjectRef, clear_name, more, split_api_version};
 use crate::policy::{ApprovalTerms, Policy, service_account};
@@ -83,11 +83,9 @@ async fn outage_note(target: &TargetObject) -> Option<String> {
         return has_no_leader
             .then(|| format!("belay has no leader, so nothing removes its hold; next: {release}"));
     }
-    let webhooks = Webhooks::read(&session.caller.client, &session.installation.name).await;
-    match webhooks.are_missing() {
-        true => Some(MISSING.to_owned()),
-        false => has_no_leader.then(|| NO_LEADER.to_owned()),
-    }
+    let webhooks = session.webhooks().await;
+    let why = webhooks.why_missing().or(has_no_leader.then_some(NO_LEADER));
+    why.map(str::to_owned)
 }
 
 /// The verdict on a DELETE after the approval; `None` if the object is already Terminating, or

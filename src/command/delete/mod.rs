@@ -29,7 +29,7 @@ use self::run::Run;
 use self::state::{DeletionState, Selection};
 use super::confirm::{self, ConfirmArguments};
 use super::document::Object;
-use super::duration::parse_duration;
+use super::duration::parse_timeout;
 use super::files::stdin_once;
 use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
 use super::place::{self, ClusterArguments};
@@ -74,7 +74,7 @@ pub struct DeleteArguments {
     dry_run: Option<DryRun>,
 
     /// The time limit of all waits together
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
     #[command(flatten)]

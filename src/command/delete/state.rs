@@ -78,7 +78,8 @@ impl DeletionState {
 
     /// Whether belay enforces policies: without its webhook configurations, it refuses nothing.
     pub async fn is_enforced(&self) -> bool {
-        !Webhooks::read(&self.caller.client, &self.inspection.installation.name).await.are_missing()
+        let installation = &self.inspection.installation;
+        !Webhooks::read(&self.caller.client, installation, self.me.now).await.are_missing()
     }
 
     /// The kind of a planned object; `None` if it is not served.

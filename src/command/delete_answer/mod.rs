@@ -11,7 +11,7 @@ use crate::cluster::Snapshot;
 use crate::command::diagnosis::HoldState;
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::session::UserSession;
-use crate::command::webhooks::{MISSING, Webhooks};
+use crate::command::webhooks::Webhooks;
 use crate::decide::{HOLD_WARNING, Verdict, decide_paused};
 use crate::objects::{KindInfo, ObjectRef, text_at, without_controls};
 
@@ -104,13 +104,12 @@ impl DeleteAnswer {
         match server {
             None => {}
             Some(ServerAnswer::Accepts(_)) if passes == Some(true) => {
-                answer
-                    .warnings
-                    .extend((is_policy && webhooks.are_missing()).then(|| MISSING.to_owned()));
+                let why = webhooks.why_missing().filter(|_| is_policy);
+                answer.warnings.extend(why.map(str::to_owned));
             }
             Some(ServerAnswer::Accepts(_)) if webhooks.are_missing() && kept.is_some() => {
                 answer = Self::from_verdict(target, kept);
-                answer.warnings.push(MISSING.to_owned());
+                answer.warnings.extend(webhooks.why_missing().map(str::to_owned));
             }
             Some(ServerAnswer::Accepts(warnings)) => {
                 let held = warnings.iter().find_map(|warning| warning.split_once(HOLD_WARNING));
@@ -123,10 +122,9 @@ impl DeleteAnswer {
                 };
                 answer.held_until = until.map(without_controls);
                 answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
-                let why = match webhooks.are_missing() {
-                    true if is_policy => Some(MISSING),
-                    false if complete && passes == Some(false) => Some(UNANSWERED),
-                    _ => None,
+                let why = match webhooks.why_missing() {
+                    Some(missing) => is_policy.then_some(missing),
+                    None => (complete && passes == Some(false)).then_some(UNANSWERED),
                 };
                 answer.warnings.extend(why.map(str::to_owned));
                 answer.is_unwatched = passes == Some(false) && !webhooks.are_missing();

@@ -12,6 +12,10 @@ use crate::command::screen::{Field, Table, Tone};
 /// The number of rows without --all.
 pub(super) const SHOWN: usize = 30;
 
+/// Why a row has no user.
+const NO_USER: &str = "USER -: only an Event reports this request, and Events name no user. The status \
+                       of a policy adds the user; the log of belay names the user of each denial";
+
 /// One thing that was refused, or would have been.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -112,6 +116,9 @@ impl Report for Denials {
             let list = (&*self.items, SHOWN, "denials");
             let row = |table: &mut Table, item: &Denial| table.row(item.row(view));
             text.push_str(&view.table_in_turns(&heading, list, Denial::namespace, row));
+        }
+        if self.items.iter().any(|item| item.subject.is_none()) {
+            text.push_str(&view.screen.paragraph(0, NO_USER));
         }
         for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
             &self.policies

@@ -8,7 +8,7 @@
 //!  finalizers ─► finding ─►├► controller ┼► causes: all reasons of one object
 //!  hold ────┘              └► namespace ─┘
 //!  approval: the required approvals    verdict: the verdict on a DELETE
-//!  irreversible: the kinds whose deletion can't be undone
+//!  irreversible: the kinds whose deletion can't be undone    undo_advice: who can run an undo
 //! ```
 
 mod admission;
@@ -24,6 +24,7 @@ mod namespace;
 mod refusal;
 #[cfg(test)]
 mod tests;
+mod undo_advice;
 mod verdict;
 
 pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_approvals};
@@ -35,4 +36,5 @@ pub use self::hold::{Hold, HoldState, cause_text};
 pub use self::irreversible::why_irreversible;
 pub use self::namespace::replace_early_silence;
 pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message, webhook_name};
+pub use self::undo_advice::undo_advice;
 pub use self::verdict::verdict_on_delete;

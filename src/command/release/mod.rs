@@ -4,11 +4,13 @@ mod answer;
 mod one;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 
 pub use self::answer::ReleaseOutput;
 use super::CommandError;
+use super::duration::parse_timeout;
 use super::place::{self, ClusterArguments};
 use super::report::FormatArguments;
 use super::target::TargetArguments;
@@ -42,9 +44,8 @@ pub struct ReleaseArguments {
 #[derive(Debug, Args)]
 struct ReleaseOptions {
     /// The maximum time to wait until the object is deleted
-    #[arg(long, value_name = "SECONDS", default_value_t = 20,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout: u64,
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_timeout)]
+    timeout: Duration,
 
     /// Remove the hold even if the object is in use; Kubernetes then deletes it for good. You
     /// need sufficient approvals and the permission to patch the object. Give its exact name

@@ -69,7 +69,7 @@ async fn release_held(
             "its kind was installed a moment ago; next: try again".to_owned(),
         ));
     };
-    let limit = Duration::from_secs(options.timeout);
+    let limit = options.timeout;
     let release = Release { target, snapshot, key, observed, limit };
     if options.force.is_some() {
         return release.force(options.dry_run).await;

@@ -7,7 +7,7 @@ mod report;
 use std::process::ExitCode;
 
 pub use self::plan::PlanReport;
-use self::report::{Expiry, Outage, PolicyStatus};
+use self::report::{Expiry, Outage, PolicyStatus, RunningUninstall};
 pub use self::report::{Leader, LeaderState, PauseReport, StatusReport, effects};
 use super::CommandError;
 use super::document::FailedRead;
@@ -52,7 +52,7 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         session.list_all::<DeletionPolicy>(),
         session.try_list_all::<Pause>(),
         session.leader(),
-        Webhooks::read(&session.caller.client, &session.installation.name),
+        session.webhooks(),
     );
     let now = session.now();
     let mut not_read = Vec::new();
@@ -63,7 +63,7 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         not_read.push(FailedRead::new("pauses.belay.dev", &error));
         Vec::new()
     });
-    let Webhooks { configurations, ca_expiries, not_read: unread } = webhooks;
+    let Webhooks { configurations, ca_expiries, not_read: unread, uninstall } = webhooks;
     not_read.extend(unread);
     let certificate_until =
         leader.as_ref().ok().and_then(Option::as_ref).and_then(|info| info.certificate_until);
@@ -75,6 +75,7 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         leader,
         pauses: pauses.into_iter().filter_map(|pause| PauseReport::if_active(pause, now)).collect(),
         configurations,
+        uninstall: uninstall.map(|by| RunningUninstall::new(by, &session.installation)),
         certificate: certificate_until.map(|until| Expiry::new(until, now)),
         authority: Expiry::first(ca_expiries, now),
         not_read,

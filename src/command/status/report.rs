@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::cluster::election::LeaderInfo;
 use crate::command::document::FailedRead;
 use crate::command::duration::format_age;
+use crate::command::place::Installation;
 use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Field, Table, Tone};
 use crate::command::webhooks::{WebhookConfiguration, is_missing};
@@ -268,6 +269,35 @@ impl PauseReport {
     }
 }
 
+/// An uninstall of belay that runs.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunningUninstall {
+    /// The name with which the uninstall has taken the Lease.
+    name: String,
+    /// How to follow the uninstall, and how to stop it.
+    next_steps: Vec<String>,
+}
+
+impl RunningUninstall {
+    pub fn new(name: String, Installation { namespace, name: of }: &Installation) -> Self {
+        let next_steps = [
+            format!(
+                "to see what it still waits for: kubectl belay admin uninstall --dry-run \
+                 --installation={namespace}/{of}"
+            ),
+            format!(
+                "to follow a helm uninstall: kubectl -n {namespace} logs -f job/{of}-uninstall"
+            ),
+            format!(
+                "to stop it: interrupt its command, or for Helm: kubectl -n {namespace} delete \
+                 job/{of}-uninstall; then install belay again, so that it protects"
+            ),
+        ];
+        Self { name, next_steps: next_steps.into() }
+    }
+}
+
 /// When a certificate ends.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Expiry {
@@ -317,6 +347,9 @@ pub struct StatusReport {
     pub pauses: Vec<PauseReport>,
     /// The webhook configurations.
     pub configurations: Vec<WebhookConfiguration>,
+    /// The uninstall that has deleted these configurations and still runs. Absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uninstall: Option<RunningUninstall>,
     /// The certificate that the leader serves. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Expiry>,
@@ -396,6 +429,11 @@ impl StatusReport {
     /// The lines about the health of belay.
     fn lines(&self) -> Vec<(Tone, String)> {
         let mut lines = vec![match &self.leader {
+            // An uninstall that runs has taken the Lease.
+            Leader { name: Some(name), .. } if self.uninstall.is_some() => {
+                let says = "belay denies nothing, and the uninstall removes all holds";
+                (Tone::Bad, format!("UNINSTALL in progress by {name}: {says}"))
+            }
             Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
             Leader { state: LeaderState::Unknown, .. } => {
                 (Tone::Doubtful, "leader: unknown".to_owned())
@@ -411,12 +449,18 @@ impl StatusReport {
             let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
             lines.push(match present {
                 true => (Tone::Plain, format!("webhooks: {name} exists")),
+                false if self.uninstall.is_some() => {
+                    (Tone::Bad, format!("webhooks: {name} was deleted by the uninstall"))
+                }
                 false => (Tone::Bad, format!(
                     "webhooks: {name} is MISSING, so belay gets no requests; install belay again"
                 )),
             });
         }
+        let steps = self.uninstall.iter().flat_map(|uninstall| &uninstall.next_steps);
+        lines.extend(steps.map(|step| (Tone::Plain, step.clone())));
         lines.extend(match (&self.certificate, self.leader.state) {
+            _ if self.uninstall.is_some() => None,
             (Some(expiry), _) => Some(expiry.line("the serving certificate")),
             (None, LeaderState::Replica) => {
                 let line = "certificates: the expiry of the serving certificate is unknown";

@@ -16,7 +16,9 @@ use jiff::{SignedDuration, Timestamp};
 pub use self::report::{StuckObject, StuckReport};
 use super::CommandError;
 use super::delete_answer::hold_state;
-use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
+use super::diagnosis::{
+    Hold, HoldState, finalizers_of, find_causes, guarded_finalizers, undo_advice,
+};
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
 use super::report::{Format, ListArguments, WatchArguments};
@@ -150,11 +152,17 @@ async fn explain(
         evidence.guarded.insert(object.uid.clone(), guarded);
     }
     let now = session.now();
-    let items = late.iter().map(|object| {
+    let mut items = Vec::new();
+    for object in late {
         let hold = holds.get(&object.uid).cloned().unwrap_or_default();
-        StuckObject::new(object, find_causes(object, survey, &evidence, &hold), now)
-    });
-    (items.collect(), evidence)
+        let causes = find_causes(object, survey, &evidence, &hold);
+        let mut item = StuckObject::new(object, causes, now);
+        if item.loses_data {
+            item.undo = undo_advice(session, &object.object_ref).await;
+        }
+        items.push(item);
+    }
+    (items, evidence)
 }
 
 /// The namespace in whose turn an object is read.

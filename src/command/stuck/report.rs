@@ -37,7 +37,10 @@ pub struct StuckObject {
     causes: Vec<Finding>,
     /// Whether the deletion would lose the data of a claim, and `undo` can create it again.
     #[serde(skip)]
-    loses_data: bool,
+    pub(super) loses_data: bool,
+    /// The advice to undo the deletion.
+    #[serde(skip)]
+    pub(super) undo: String,
     #[serde(skip)]
     seconds: i64,
 }
@@ -51,6 +54,7 @@ impl StuckObject {
             loses_data: stuck.object_ref.is_volume()
                 && why_irreversible(&stuck.info).is_none()
                 && causes.iter().any(|cause| cause.finalizer.is_some()),
+            undo: String::new(),
             causes,
             seconds: now.as_second().saturating_sub(stuck.since.as_second()),
         }
@@ -111,9 +115,9 @@ impl StuckObject {
             steps.for_each(|step| text.push_str(&view.screen.behind("  ", 4, step)));
         }
         text.push_str(&more.map_or(String::new(), |more| view.screen.paragraph(2, &more)));
-        if self.loses_data {
-            let undo = format!("kubectl belay undo {}", self.object.typed);
-            text.push_str(&view.screen.behind("  if the deletion is a mistake: ", 8, &undo));
+        if !self.undo.is_empty() {
+            let heading = "  if the deletion is a mistake: ";
+            text.push_str(&view.screen.behind(heading, 8, &self.undo));
         }
         text
     }

@@ -37,7 +37,7 @@ use self::report::UndoResult;
 use self::restore::{Undo, UndoOutcome};
 use super::approve::check_release;
 use super::confirm::{self, ConfirmArguments};
-use super::duration::parse_duration;
+use super::duration::parse_timeout;
 use super::inspect::ClusterIdentity;
 use super::place::{self, ClusterArguments};
 use super::report::{FormatArguments, Report as _};
@@ -80,7 +80,7 @@ pub struct UndoArguments {
     dry_run: bool,
 
     /// The time limit of all waits together
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
     /// Don't save or keep the dependents of a cluster-scoped object in this namespace

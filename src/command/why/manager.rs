@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::cluster::MANAGER;
 use crate::objects::clear_name;
 
 /// How a tool marks the objects that it manages.
@@ -72,10 +73,12 @@ fn owners(metadata: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-/// The last writer of the object and the time. Writes of the status don't count.
+/// The last writer of the object and the time. Writes of the status don't count, and neither do
+/// those of belay, which adds and removes only the hold and its annotations.
 pub fn last_writer(object: &Value) -> Option<String> {
     let entries = object["metadata"]["managedFields"].as_array()?;
     let writes = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
+    let writes = writes.filter(|entry| entry["manager"] != MANAGER);
     let last = writes.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
     let manager = clear_name(last["manager"].as_str()?);
     let time = last["time"].as_str().unwrap_or_default();
@@ -137,14 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_last_is_not_who_wrote_the_status() {
+    fn who_wrote_last_is_neither_who_wrote_the_status_nor_belay() {
         let entry = |manager: &str, time: &str| json!({"manager": manager, "time": time});
         let mut status = entry("kubelet", "2026-01-03T00:00:00Z");
         status["subresource"] = "status".into();
         let fields = json!([
             entry("kubectl-create", "2026-01-01T00:00:00Z"),
             entry("kubectl-edit", "2026-01-02T00:00:00Z"),
-            status
+            status,
+            // The hold.
+            entry("belay", "2026-01-04T00:00:00Z"),
         ]);
         let object = json!({"metadata": {"managedFields": fields}});
         let last = last_writer(&object);

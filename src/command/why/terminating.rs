@@ -13,7 +13,7 @@ use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
-    guarded_finalizers, replace_early_silence, why_irreversible,
+    guarded_finalizers, replace_early_silence, undo_advice, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
@@ -47,17 +47,18 @@ pub struct Terminating {
     pub unread: Vec<FailedRead>,
     #[serde(skip)]
     arguments: String,
-    /// The object whose deletion `undo` can undo: this one, or its Namespace.
+    /// The advice to undo the deletion, of this object or of its Namespace. Absent if `undo` would
+    /// refuse it.
     #[serde(skip)]
-    to_undo: Option<String>,
+    undo: Option<String>,
 }
 
 /// The Namespace of an object, if it is Terminating.
-fn terminating_namespace(snapshot: &Snapshot, object: &ObjectRef) -> Option<String> {
+fn terminating_namespace(snapshot: &Snapshot, object: &ObjectRef) -> Option<ObjectRef> {
     let world = snapshot.context.world.read();
     let namespace = ObjectRef::new(("", "namespaces"), "", &object.namespace);
     let node = world.graph.object_by_ref(&namespace).filter(|node| node.is_terminating())?;
-    Some(node.object_ref().arguments())
+    Some(node.object_ref())
 }
 
 impl Terminating {
@@ -91,21 +92,15 @@ impl Terminating {
         let (causes, unread) = causes(target, snapshot, &known_hold).await;
         let arguments = object_ref.arguments();
         let is_reversible = !finalizers.is_empty() && why_irreversible(&target.info).is_none();
-        let to_undo = is_reversible.then(|| match terminating_namespace(snapshot, object_ref) {
-            Some(namespace) => namespace,
-            None => arguments.clone(),
-        });
-        Some(Self {
-            since,
-            finalizers,
-            hold,
-            conditions,
-            causes,
-            settles,
-            unread,
-            arguments,
-            to_undo,
-        })
+        let undo = match is_reversible {
+            true => {
+                let namespace = terminating_namespace(snapshot, object_ref);
+                let object = namespace.as_ref().unwrap_or(object_ref);
+                Some(undo_advice(&target.session, object).await)
+            }
+            false => None,
+        };
+        Some(Self { since, finalizers, hold, conditions, causes, settles, unread, arguments, undo })
     }
 
     /// Whether nothing blocks the deletion.
@@ -163,8 +158,8 @@ impl Terminating {
             };
             let _ = writeln!(text, "{hold}{when}");
         }
-        if let Some(arguments) = &self.to_undo {
-            let _ = writeln!(text, "if the deletion is a mistake: kubectl belay undo {arguments}");
+        if let Some(undo) = &self.undo {
+            let _ = writeln!(text, "if the deletion is a mistake: {undo}");
         }
         let is_evidence =
             |text: &String| self.causes.iter().any(|cause| cause.evidence.contains(text));
@@ -287,7 +282,7 @@ mod tests {
         let foreign = "its controller does not seem to exist";
         let pvc = "kubernetes.io/pvc-protection";
         let mut terminating = Terminating {
-            to_undo: None,
+            undo: None,
             since: "2026-01-01T00:00:00Z".to_owned(),
             unread: Vec::new(),
             finalizers: vec![finalizer("x.dev/y"), finalizer(pvc), finalizer(HOLD)],

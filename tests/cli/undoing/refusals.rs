@@ -248,6 +248,38 @@ fn a_custom_resource_whose_definition_is_terminating_is_not_undone() {
 }
 
 #[test]
+fn a_kind_that_ends_during_the_read_has_no_objects() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-ended").unwrap();
+    let group = format!("{ns}.example.com");
+    plane.define_kind(&group, "Book", "books").unwrap();
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    delete(plane, &ns, "cm/settings");
+    let list = format!("GET /apis/{group}/v1/");
+    let is_list = move |request: &[u8]| {
+        let line = String::from_utf8_lossy(request);
+        line.starts_with(&list) && line.lines().next().unwrap().contains("/books")
+    };
+    let (ended, received) = std::sync::mpsc::channel();
+    let end = move || {
+        plane.api().delete(&[&format!("crd/books.{group}")], "").unwrap().success().unwrap();
+        let list = format!("/apis/{group}/v1/books");
+        eventually("the end of the kind", LIMIT, || {
+            let read = plane.kubectl(&["get", "--raw", &list])?;
+            if read.stderr.contains("NotFound") { Ok(()) } else { Err(format!("{read:?}").into()) }
+        })
+        .unwrap();
+        ended.send(()).unwrap();
+    };
+    let undo = ["undo", "cm/settings", "-n", &ns, "--dry-run"];
+    let (said, _) = lost_answer::with_interruption_at(plane, &undo, is_list, end);
+    assert!(received.try_recv().is_ok(), "nothing has listed the kind: {said:?}");
+    assert!(said.code == 0 && said.stdout.contains("To undo the deletion of "), "{said:?}");
+    free(plane, &ns, "cm/settings");
+}
+
+#[test]
 fn of_an_object_in_a_terminating_namespace_why_names_the_undo_of_the_namespace() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-inside").unwrap();

@@ -355,7 +355,9 @@ fn f03_an_approval_that_lasts_too_long_reports_it() {
     let approve = ["approve", "configmaps/precious", "-n", &ns, "--reason", "x", "--for", "1h"];
     let said = erin.belay(&approve).success().unwrap();
     assert!(
-        said.contains(&format!("1h is more than policy {ns} allows for one approval")),
+        said.contains(&format!(
+            "instead of 1h, because policy {ns} allows no longer approval; to extend it"
+        )),
         "{said}"
     );
     eventually("an approval that counts", SOON, || team.delete(&["configmap/precious"]).success())

@@ -16,6 +16,7 @@ use crate::cluster::uninstall::{
     count_by_kind, holds,
 };
 use crate::command::confirm::{self, ConfirmArguments};
+use crate::command::duration::parse_timeout;
 use crate::command::place::ClusterArguments;
 use crate::command::report::{Format, FormatArguments, Report};
 use crate::command::screen::{Screen, without_controls};
@@ -33,8 +34,8 @@ pub struct UninstallArguments {
 
     /// The maximum time to wait until all holds are removed, after the webhook configurations
     /// were deleted [default: unlimited]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout: Option<u64>,
+    #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
+    timeout: Option<Duration>,
 
     /// Release Terminating objects although they are in use
     #[arg(long)]
@@ -63,9 +64,9 @@ async fn uninstall(
     arguments: UninstallArguments,
     must_ask: bool,
 ) -> Result<ExitCode, CommandError> {
-    let UninstallArguments { cluster, timeout, abandon, dry_run, timing, output, .. } = arguments;
+    let UninstallArguments { cluster, timeout: limit, abandon, dry_run, timing, output, .. } =
+        arguments;
     let output = output.output;
-    let limit = timeout.map(Duration::from_secs);
     let session = UserSession::open(cluster).await?;
     let settings = Settings { timing: timing.read(), ..session.settings() };
     if dry_run || must_ask {

@@ -151,15 +151,15 @@ pub(super) fn affected_objects(
         let held_by_belay = outcomes.is_held_by_belay(id);
         let parent = parent(inspection, outcomes, id);
         let is_freed = outcomes.is_freed(id);
+        let terminating = if node.is_terminating() { "already Terminating" } else { "" }.to_owned();
         let (count, outcome, mut notes) = match fate.outcome {
             DeletionOutcome::Deleted => {
                 let deleter = match parent {
                     Some((_, "use")) => "the pod garbage collector deletes it",
                     _ => "",
                 };
-                let terminating = if is_freed { "already Terminating" } else { "" };
-                let notes =
-                    vec![deleter.to_owned(), terminating.to_owned(), outcomes.after_text(id)];
+                let after = [outcomes.after_text(id), outcomes.rollbacks_text(id)];
+                let notes = [[deleter.to_owned(), terminating], after].concat();
                 (&mut summary.deleted, "Deleted", notes)
             }
             DeletionOutcome::Terminating => {
@@ -168,7 +168,7 @@ pub(super) fn affected_objects(
                     false => &mut summary.waiting,
                 };
                 part.add(label::kind_label(node), certain);
-                (&mut summary.held, "Held", vec![outcomes.why_held(id)])
+                (&mut summary.held, "Held", vec![terminating, outcomes.why_held(id)])
             }
             DeletionOutcome::Orphaned => {
                 let note = "it loses its owner, and stays".to_owned();

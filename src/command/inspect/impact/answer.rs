@@ -58,7 +58,7 @@ pub async fn ask_server(
         (node.id(), object, answer)
     });
     let asking = stream::iter(asking).buffered(CONCURRENT_DELETES).collect::<Vec<_>>();
-    let webhooks = Webhooks::read(&caller.client, &inspection.installation.name);
+    let webhooks = Webhooks::read(&caller.client, &inspection.installation, me.now);
     let (mut answers, webhooks) = tokio::join!(asking, webhooks);
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let (mut predecessors, mut accepted) = (Predecessors::new(), Vec::new());

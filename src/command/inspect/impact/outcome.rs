@@ -1,7 +1,7 @@
 //! The fate of every affected object. It depends on the graph, on the controllers of
 //! Kubernetes, and on the holds that belay releases during the deletion.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::deletion::{BALANCER, Deletion, HoldUsers};
 use super::nodes::pods_on_nodes;
@@ -10,7 +10,10 @@ use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::why::NeededApproval;
 use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
-use crate::graph::{Certainty, DeletionOutcome, Fate, Graph, Node, NodeId, Propagation};
+use crate::graph::{
+    Certainty, DeletionOutcome, EdgeQualifier, Fate, Graph, Node, NodeId, ObjectUser, Propagation,
+    Strength,
+};
 use crate::hold::{HoldForecast, forecast};
 use crate::objects::{NumberMap, PROTECT_LABEL, STORAGE_CLASSES, and_more, is_hold};
 
@@ -277,6 +280,28 @@ impl<'s> ImpactOutcomes<'s> {
             [] => String::new(),
             users => format!("after {}", self.users_text(id, users)),
         }
+    }
+
+    /// The text about rollbacks that need an object: scaled-down workloads, which their controllers
+    /// keep for a rollback, refer to it. Empty if the controllers need it now as well.
+    pub fn rollbacks_text(&self, id: NodeId) -> String {
+        let graph = &self.inspection.graph;
+        let stays = |user: &ObjectUser<'_>| !self.possible.fates.may_be_lost(user.node.id());
+        let users: Vec<_> = graph.users(id).filter(stays).collect();
+        let needing = users.iter().filter(|user| user.needs());
+        let needing: BTreeSet<NodeId> = needing.map(|user| self.staying_root(user.node)).collect();
+        let kept = users.iter().filter(|user| user.strength() == Strength::Needs);
+        let kept = kept.filter(|user| user.qualifier() == EdgeQualifier::ScaledDown);
+        let kept = kept.map(|user| (user.node.id(), self.staying_root(user.node)));
+        let kept: BTreeMap<NodeId, NodeId> =
+            kept.filter(|(_, root)| !needing.contains(root)).collect();
+        let mut revisions: Vec<(NodeId, NodeId)> = kept.into_iter().collect();
+        revisions.sort_by_cached_key(|(revision, _)| graph.name_key(*revision));
+        let Some((revision, root)) = revisions.first().copied() else { return String::new() };
+        let namespace = graph.get(id).map_or("", Node::namespace);
+        let [revision, root] = [revision, root].map(|id| Object::at(graph, id).label(namespace));
+        let others = and_more(revisions.len() - 1, "revision");
+        format!("a rollback of {root} to {revision}{others} needs it")
     }
 
     /// Whether belay's hold keeps an object that stays Terminating. If not, Kubernetes or

@@ -44,6 +44,7 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
         leader: Leader::from_lease(&Ok::<_, ()>(Some(led))),
         pauses: Vec::new(),
         configurations: vec![WebhookConfiguration { object, present: true }],
+        uninstall: None,
         certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, remaining_seconds: 86_400 * 60 }),
         authority: None,
         not_read: Vec::new(),
@@ -197,6 +198,22 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
     let mut missing = report(vec![well()]);
     missing.configurations[0].present = false;
     assert!(text(&missing).contains("MISSING"));
+    assert_eq!(code(&missing), 1);
+    let installation = Installation { namespace: "ops".to_owned(), name: "guard".to_owned() };
+    missing.uninstall = Some(RunningUninstall::new("belay-0".to_owned(), &installation));
+    missing.certificate = None;
+    let says = text(&missing);
+    assert!(
+        says.starts_with(
+            "UNINSTALL in progress by belay-0: belay denies nothing, and the uninstall removes all \
+             holds\n\
+             webhooks: validatingwebhookconfiguration/belay was deleted by the uninstall\n\
+             to see what it still waits for: kubectl belay admin uninstall --dry-run \
+             --installation=ops/guard\n"
+        ),
+        "{says}"
+    );
+    assert!(!says.contains("MISSING") && !says.contains("certificates:"), "{says}");
     assert_eq!(code(&missing), 1);
     let mut blind = report(vec![well()]);
     blind.leader = Leader::from_lease(&Err(()));

@@ -116,9 +116,9 @@ pub struct WhyReport {
     /// Whether the policies could be read.
     #[serde(skip)]
     knows_policies: bool,
-    /// Whether the API server sends no DELETE to belay.
+    /// Why the API server sends no DELETE to belay, if it is known that it sends none.
     #[serde(skip)]
-    lacks_webhooks: bool,
+    why_missing: Option<&'static str>,
 }
 
 /// A policy of the object.
@@ -231,11 +231,10 @@ impl SharedReads {
         // If the user may not read the Lease, the leader is unknown.
         let leader = async { Leader::from_lease(&session.leader().await) };
         let webhooks = async {
-            let (client, name) = (&session.caller.client, &session.installation.name);
             // Files may contain only a part of the cluster.
             match session.asks_files() {
                 true => Webhooks::default(),
-                false => Webhooks::read(client, name).await,
+                false => session.webhooks().await,
             }
         };
         let (leader, webhooks) = tokio::join!(leader, webhooks);
@@ -343,7 +342,7 @@ impl WhyReport {
             named: target.object_ref.quoted(),
             of_files: session.asks_files(),
             knows_policies: world.loaded,
-            lacks_webhooks: webhooks.are_missing(),
+            why_missing: webhooks.why_missing(),
         }
     }
 }
@@ -351,6 +350,13 @@ impl WhyReport {
 impl ExplainedBlocker {
     fn new(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
         let covered = blocker.object_to_approve(&verdict.target);
+        // One approval of the target has to cover all of its blockers.
+        let deciding = verdict.deciding_blockers();
+        let same: Vec<&Blocker> =
+            deciding.filter(|one| one.object_to_approve(&verdict.target) == covered).collect();
+        let content = same.iter().any(|one| one.covered_by_content_approval)
+            || blocker.covered_by_content_approval;
+        let required = same.iter().map(|one| one.required_approvals);
         Self {
             blocker: BlockerReport::new(
                 verdict,
@@ -361,10 +367,10 @@ impl ExplainedBlocker {
             causes: blocker.causes.iter().map(CauseReport::new).collect(),
             more: blocker.more,
             approval: Approval {
-                required: blocker.required_approvals,
+                required: required.fold(blocker.required_approvals, usize::max),
                 given: given_approvals(world, blocker),
-                right: right_to_approve(covered, blocker.covered_by_content_approval),
-                command: approve_command(covered, blocker.covered_by_content_approval),
+                right: right_to_approve(covered, content),
+                command: approve_command(covered, content),
                 known,
             },
         }

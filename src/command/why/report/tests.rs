@@ -38,7 +38,7 @@ fn report() -> WhyReport {
         named: "configmap \"settings\"".to_owned(),
         of_files: false,
         knows_policies: true,
-        lacks_webhooks: false,
+        why_missing: None,
     }
 }
 
@@ -109,7 +109,7 @@ fn the_commands_to_delete_it_are_printed_once() {
          - a; policy p (InUse)\n\
          \x20 to override: kubectl belay approve x (needs 1 approval, from a person with a right)\n\
          - b; policy p (InUse)\n\
-         to delete it: delete it first\n\
+         next step: delete it first\n\
          automatically: once Job shop/a has ended\n\
          who can approve: alice, group sre (includes you)\n\
          no policy protects it\n\

@@ -8,7 +8,7 @@ use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
-use crate::command::webhooks::{MISSING, NO_LEADER};
+use crate::command::webhooks::NO_LEADER;
 use crate::decide::Reason;
 use crate::objects::counted;
 
@@ -42,8 +42,9 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         (None, _) => writeln!(text, "{named} can be deleted now{by}; notes:"),
     };
     // Missing webhooks are no reason for which an object stays Terminating.
+    let is_missing = |warning: &str| report.why_missing == Some(warning);
     let is_held = report.verdict == ReportedVerdict::Hold;
-    let warnings = report.warnings.iter().filter(|warning| !(is_held && *warning == MISSING));
+    let warnings = report.warnings.iter().filter(|warning| !(is_held && is_missing(warning)));
     for says in report.refused_otherwise.iter().chain(warnings) {
         let _ = writeln!(text, "- {says}");
     }
@@ -80,8 +81,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "- and {} more reasons", report.more);
     }
     if let Some(next_step) = &report.next_step {
-        let goal = if report.terminating.is_some() { "finish the deletion" } else { "delete it" };
-        let _ = writeln!(text, "to {goal}: {next_step}");
+        let _ = writeln!(text, "next step: {next_step}");
     }
     text.extend(report.approval.as_ref().map(Approval::text));
     for change in &report.automatic {
@@ -129,10 +129,10 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if let Some(line) = FailedRead::evidence_line(&evidence.collect::<Vec<_>>(), verbose) {
         let _ = writeln!(text, "{line}");
     }
-    if report.lacks_webhooks {
+    if let Some(missing) = report.why_missing {
         // A warning may report it already.
-        if is_held || !report.warnings.iter().any(|warning| warning == MISSING) {
-            let _ = writeln!(text, "{MISSING}");
+        if is_held || !report.warnings.iter().any(|warning| is_missing(warning)) {
+            let _ = writeln!(text, "{missing}");
         }
     } else if report.leader.state == LeaderState::NoLeader {
         let _ = writeln!(text, "{NO_LEADER}");
