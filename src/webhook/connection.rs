@@ -75,8 +75,6 @@ enum ReadPhase {
     Head,
     /// belay has read a head, and no handler reads a body yet.
     HeadEnded,
-    /// belay has read the maximum length of a head, and actix parses it.
-    HeadFull,
     /// A handler reads a body.
     Body,
 }
@@ -239,7 +237,7 @@ impl Connection {
 
     /// Whether belay reads a head.
     pub fn is_reading_head(&self) -> bool {
-        matches!(self.phase.get(), ReadPhase::Head | ReadPhase::HeadFull)
+        self.phase.get() == ReadPhase::Head
     }
 
     /// Records the end of a head. belay reads on when a handler allows it, or when
@@ -251,15 +249,10 @@ impl Connection {
 
     /// Waits until more bytes may be read. Returns an error if the head is too long.
     pub fn wait(&self, cx: &Context<'_>) -> io::Result<()> {
-        match self.phase.get() {
-            ReadPhase::Head => {
-                // The head may be complete. Then its handler runs before the next read.
-                self.phase.set(ReadPhase::HeadFull);
-                cx.waker().wake_by_ref();
-            }
-            ReadPhase::HeadFull => return Err(io::ErrorKind::InvalidData.into()),
-            ReadPhase::HeadEnded | ReadPhase::Body => self.waiting.set(Some(cx.waker().clone())),
+        if self.is_reading_head() {
+            return Err(io::ErrorKind::InvalidData.into());
         }
+        self.waiting.set(Some(cx.waker().clone()));
         Ok(())
     }
 }
@@ -330,12 +323,12 @@ mod tests {
             let [answer, idle] = [4, 120].map(Duration::from_secs);
             let mut near = Timed::new(near, answer, idle, connection.clone());
             if arrived {
-                far.write_all(b"head").await.unwrap();
+                far.write_all(b"head\n\n").await.unwrap();
             }
             let _newer = slots.first_unknown.occupy(None, std::future::pending::<()>());
             assert!(futures_util::poll!(&mut ended).is_pending());
             let read = near.read(&mut [0; 16]).await.map_err(|error| error.kind());
-            assert_eq!(read, if arrived { Ok(4) } else { Err(io::ErrorKind::ConnectionAborted) });
+            assert_eq!(read, if arrived { Ok(6) } else { Err(io::ErrorKind::ConnectionAborted) });
         }
     }
 
@@ -352,7 +345,7 @@ mod tests {
                 connection.clone(),
             );
             if arrived {
-                far.write_all(b"head").await.unwrap();
+                far.write_all(b"head\n\n").await.unwrap();
             }
             let (mut newer, _newer) =
                 slots.first_unknown.occupy(None, std::future::pending::<()>());
@@ -360,7 +353,7 @@ mod tests {
             let mut buffer = [0; 16];
             if arrived {
                 // HTTP is read until nothing is left, and only then is it looked at.
-                assert_eq!(near.read(&mut buffer).await.unwrap(), 4);
+                assert_eq!(near.read(&mut buffer).await.unwrap(), 6);
                 let more = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
                 assert!(more.is_none(), "{more:?}");
                 connection.set_known_caller();

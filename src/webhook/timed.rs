@@ -5,7 +5,8 @@
 //! bytes arrive.
 //!
 //! [`Connection`] limits how many bytes belay reads. actix would parse and answer hundreds of small
-//! requests of one read at once (H155), so it gets only one head at a time.
+//! requests of one read at once (H155), and parses an unfinished head again with each read (H165),
+//! so it gets one whole head at a time.
 
 use std::io;
 use std::pin::Pin;
@@ -80,7 +81,9 @@ pub struct Timed<T> {
     linger: Duration,
     lingers: bool,
     connection: Rc<Connection>,
-    head: HeadScanner,
+    scanner: HeadScanner,
+    /// The bytes of a head for actix, which gets them when the head is complete.
+    head: Vec<u8>,
     /// The bytes after a head, which actix does not have yet.
     rest: Vec<u8>,
 }
@@ -91,7 +94,7 @@ impl<T> Timed<T> {
         let timer = Box::pin(sleep(idle));
         let linger = Duration::ZERO;
         let (has_request, is_answering, lingers) = (false, false, false);
-        let (head, rest) = (HeadScanner::default(), Vec::new());
+        let (scanner, head, rest) = (HeadScanner::default(), Vec::new(), Vec::new());
         Self {
             io,
             answer,
@@ -102,6 +105,7 @@ impl<T> Timed<T> {
             linger,
             lingers,
             connection,
+            scanner,
             head,
             rest,
         }
@@ -128,21 +132,67 @@ impl<T> Timed<T> {
     }
 }
 
-impl<T: Unpin> Timed<T> {
-    /// Counts the bytes in the buffer from `start` on. Keeps those after the end of a head.
-    fn deliver(&mut self, buffer: &mut ReadBuf<'_>, start: usize) {
+impl<T: AsyncRead + Socket + Unpin> Timed<T> {
+    /// Fills the buffer from the rest, or from the socket. Returns the number of new bytes.
+    fn fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Ok(move_bytes(&mut self.rest, buffer, most)));
+        }
+        let before = buffer.filled().len();
+        let read = read_at_most(Pin::new(&mut self.io), cx, buffer, most);
+        if read.is_pending() {
+            // A newer connection takes its slot. No request is lost, because no bytes are unread.
+            let is_asked = self.connection.is_asked_to_end(cx.waker());
+            if is_asked && !self.io.has_unread() || self.io.carries_no_data() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            return self.or_timed_out(cx);
+        }
+        ready!(read)?;
+        let arrived = buffer.filled().len() - before;
+        self.io.count_received(arrived);
+        if arrived > 0 && !self.has_request {
+            self.has_request = true;
+            self.connection.begin();
+            let answer = self.answer;
+            self.start(answer);
+        }
+        Poll::Ready(Ok(arrived))
+    }
+
+    /// Counts the bytes in the buffer from `start` on. Returns whether actix gets bytes now, or
+    /// the end of the connection. Keeps an unfinished head, and what follows a head.
+    fn deliver(&mut self, buffer: &mut ReadBuf<'_>, start: usize) -> bool {
         let bytes = &buffer.filled()[start..];
         self.connection.count_received(bytes.len());
-        if !self.connection.is_reading_head() {
-            return;
+        if !self.connection.is_reading_head() || bytes.is_empty() {
+            return true;
         }
-        if let Some(end) = self.head.find_end(bytes) {
-            // What is left of the rest comes after these bytes.
-            self.rest.splice(..0, bytes[end..].iter().copied());
-            buffer.set_filled(start + end);
+        let end = self.scanner.find_end(bytes);
+        let (head, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+        self.head.extend_from_slice(head);
+        // What is left of the rest comes after these bytes.
+        self.rest.splice(..0, rest.iter().copied());
+        buffer.set_filled(start);
+        if end.is_some() {
             self.connection.end_head();
+            move_bytes(&mut self.head, buffer, usize::MAX);
         }
+        end.is_some()
     }
+}
+
+/// Moves at most this many bytes to a buffer. Returns their number.
+fn move_bytes(bytes: &mut Vec<u8>, buffer: &mut ReadBuf<'_>, most: usize) -> usize {
+    let length = most.min(buffer.remaining()).min(bytes.len());
+    buffer.put_slice(&bytes[..length]);
+    bytes.drain(..length);
+    length
 }
 
 /// Finds the end of heads in the bytes of a connection.
@@ -179,40 +229,24 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let remaining = self.connection.remaining_bytes();
-        if remaining == 0 {
-            return match self.connection.wait(cx) {
-                Ok(()) => self.or_timed_out(cx),
-                Err(error) => Poll::Ready(Err(error)),
-            };
-        }
-        let before = buffer.filled().len();
-        if !self.rest.is_empty() {
-            let length = remaining.min(buffer.remaining()).min(self.rest.len());
-            buffer.put_slice(&self.rest[..length]);
-            self.rest.drain(..length);
-            self.deliver(buffer, before);
+        if !self.connection.is_reading_head() && !self.head.is_empty() {
+            move_bytes(&mut self.head, buffer, usize::MAX);
             return Poll::Ready(Ok(()));
         }
-        let read = read_at_most(Pin::new(&mut self.io), cx, buffer, remaining);
-        if read.is_pending() {
-            // A newer connection takes its slot. No request is lost, because no bytes are unread.
-            let is_asked = self.connection.is_asked_to_end(cx.waker());
-            if is_asked && !self.io.has_unread() || self.io.carries_no_data() {
-                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        loop {
+            let remaining = self.connection.remaining_bytes();
+            if remaining == 0 {
+                return match self.connection.wait(cx) {
+                    Ok(()) => self.or_timed_out(cx),
+                    Err(error) => Poll::Ready(Err(error)),
+                };
             }
-            return self.or_timed_out(cx);
+            let before = buffer.filled().len();
+            ready!(self.fill(cx, buffer, remaining))?;
+            if self.deliver(buffer, before) {
+                return Poll::Ready(Ok(()));
+            }
         }
-        let arrived = buffer.filled().len() - before;
-        self.io.count_received(arrived);
-        self.deliver(buffer, before);
-        if arrived > 0 && !self.has_request {
-            self.has_request = true;
-            self.connection.begin();
-            let answer = self.answer;
-            self.start(answer);
-        }
-        read
     }
 }
 
@@ -376,9 +410,11 @@ mod tests {
         let connection = Connection::new(6);
         let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
         let mut buffer = [0; 3];
-        far.write_all(b"head++body++next").await.unwrap();
-        near.read_exact(&mut buffer).await.unwrap();
-        near.read_exact(&mut buffer).await.unwrap();
+        far.write_all(b"head\n\nbody++next").await.unwrap();
+        for part in [*b"hea", *b"d\n\n"] {
+            near.read_exact(&mut buffer).await.unwrap();
+            assert_eq!(buffer, part);
+        }
         connection.allow(3);
         near.read_exact(&mut buffer).await.unwrap();
         let waits = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
@@ -387,9 +423,20 @@ mod tests {
         near.read_exact(&mut buffer).await.unwrap();
         connection.end_body();
         connection.count_received(MAX_HEAD_BYTES - 3);
-        near.read_exact(&mut buffer).await.unwrap();
         let error = near.read_exact(&mut buffer).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a head does not");
+    }
+
+    #[tokio::test]
+    async fn h165_a_head_that_arrives_byte_by_byte_is_read_once() {
+        let (mut far, near) = duplex(1);
+        let connection = Connection::new(MAX_HEAD_BYTES);
+        let mut near = Timed::new(near, ANSWER, IDLE, connection);
+        let head = b"A / HTTP/1.1\r\nx: y\r\n\r\n";
+        let sender = tokio::spawn(async move { far.write_all(head).await });
+        let mut buffer = [0; 256];
+        assert_eq!(near.read(&mut buffer).await.unwrap(), head.len());
+        sender.await.unwrap().unwrap();
     }
 
     #[tokio::test]
@@ -399,13 +446,13 @@ mod tests {
         let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
         far.write_all(b"\r\nA / HTTP/1.1\r\nx: y\r\n").await.unwrap();
         let mut buffer = [0; 256];
-        assert_eq!(near.read(&mut buffer).await.unwrap(), 22);
-        far.write_all(b"\r\nB / HTTP/1.0\n\nbodyC / HTTP/1.0\n\r\n").await.unwrap();
-        assert_eq!(near.read(&mut buffer).await.unwrap(), 2);
         let waits = |near: &mut Timed<_>| {
             let mut one = [0];
             futures_util::FutureExt::now_or_never(near.read(&mut one)).is_none()
         };
+        assert!(waits(&mut near), "the head is not complete");
+        far.write_all(b"\r\nB / HTTP/1.0\n\nbodyC / HTTP/1.0\n\r\n").await.unwrap();
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 24);
         assert!(waits(&mut near), "the first request has no answer yet");
         connection.end_answer();
         assert_eq!(near.read(&mut buffer).await.unwrap(), 14);
