@@ -119,7 +119,7 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
-    /// Create a Terminating object again, with its data
+    /// Bring back a Terminating object and its data
     #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
                                 kubectl belay undo [OPTIONS] --resume <FILE>")]
     Undo(Box<undo::UndoArguments>),

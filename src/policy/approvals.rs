@@ -275,7 +275,7 @@ impl IneffectiveReason {
                 )
             }
             Self::Attached => {
-                "is older than the last change of an owner reference between the approved object and this one"
+                "was given before the last change of an owner reference between the approved object and this one"
                     .to_owned()
             }
         }

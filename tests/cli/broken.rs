@@ -81,7 +81,7 @@ fn a_finalizer_of_removed_kinds_is_reported_with_the_reason() {
     // A user's tool added it, so the CRDs of its domain are the only evidence.
     told("Unknown", "still served: removed.example.org");
     delete(plane, &["crd", "things.removed.example.org"]);
-    told("OwnerGone", "no API group of example.org is served: its kinds are deleted");
+    told("OwnerGone", "the API server serves no API group of example.org: its CRDs were removed");
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn h133_an_event_with_an_unreadable_time_is_named_and_hides_no_other() {
         report_refusal(plane, &ns, (name, &uid, time));
     }
     causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "Refused");
-    let named = format!("not read, and may contain more: events/odd -n {ns}\n");
+    let named = format!("incomplete, because belay could not read: events/odd -n {ns}\n");
     let stuck = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
     assert!(stuck.stdout.contains(&named), "{stuck:?}");
     let why = belay(plane, &["why", "configmaps/settings", "-n", &ns]);

@@ -156,7 +156,7 @@ fn failed_reads_of_evidence_are_reported() {
         .unwrap()
     };
     let told = |text: &str| {
-        let begin = "not read, and may contain more: ";
+        let begin = "incomplete, because belay could not read: ";
         let line = text.lines().find_map(|line| line.strip_prefix(begin));
         line.unwrap_or_else(|| panic!("{text}")).split(", ").map(str::to_owned).collect::<Vec<_>>()
     };

@@ -138,10 +138,7 @@ impl Report for Denials {
             ),
             (false, Some(age)) => {
                 let what = if self.would { "list" } else { "counts" };
-                Some(format!(
-                    "under load, policies report a request after up to {age} s; the {what} may lack \
-                     the newest"
-                ))
+                Some(format!("under load, the {what} may lack the requests of the last {age} s"))
             }
             (false, None) => None,
         };

@@ -188,7 +188,7 @@ fn the_table_has_the_sums_of_each_policy() {
     assert_eq!(
         text(true, false),
         "no allowed request would have been denied\n\
-         under load, policies report a request after up to 12 s; the list may lack the newest\n"
+         under load, the list may lack the requests of the last 12 s\n"
     );
     let stale = text(true, true);
     assert!(

@@ -41,7 +41,7 @@ pub fn foreign_finalizer(
     let unread = || "not all workloads of the cluster could be read".to_owned();
     let writer_note = || match &manager {
         Some(tool) if is_tool(tool) => {
-            Some(format!("{tool} is a tool of users, so it does not name the controller"))
+            Some(format!("a user added it with {tool}, so its controller is unknown"))
         }
         None if found.object.pointer("/metadata/managedFields").is_some() => {
             Some("managedFields do not contain the client that added it".to_owned())
@@ -262,7 +262,9 @@ impl<'e> FinalizerDomain<'e> {
         let kinds = match (&self.served[..], self.stale) {
             ([], true) => format!("the API of {base} does not answer"),
             ([], false) if self.more.0 => format!("it is unknown whether kinds of {base} exist"),
-            ([], false) => format!("no API group of {base} is served: its kinds are deleted"),
+            ([], false) => {
+                format!("the API server serves no API group of {base}: its CRDs were removed")
+            }
             (served, _) => format!("still served: {}", served.join(", ")),
         };
         let webhooks = self.webhooks.iter().take(3).map(|(what, problem)| match problem {

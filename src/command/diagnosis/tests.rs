@@ -94,7 +94,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
         "{says}"
     );
     assert!(says.contains("is called db-operator or runs an image of that name"), "{says}");
-    assert!(says.contains("no API group of example.com is served"), "{says}");
+    assert!(says.contains("the API server serves no API group of example.com"), "{says}");
     let command = "if the controller no longer exists and you have cleaned up its resources: \
                    kubectl patch configmaps/settings -n shop --type=json -p ";
     assert!(gone.next.starts_with(command), "{says}");
@@ -153,10 +153,10 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
     assert_eq!(gone.cause, Cause::OwnerGone);
     let says = words(&gone);
     assert!(
-        says.contains("kubectl-create is a tool of users, so it does not name the controller"),
+        says.contains("a user added it with kubectl-create, so its controller is unknown"),
         "{says}"
     );
-    assert!(says.contains("no API group of example.test is served"), "{says}");
+    assert!(says.contains("the API server serves no API group of example.test"), "{says}");
     // Another group of the same domain is served.
     let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
     assert_eq!(served.cause, Cause::Unknown, "{served:?}");

@@ -81,7 +81,7 @@ impl FailedRead {
             }
             few => few.join(", "),
         };
-        Some(format!("not read, and may contain more: {names}"))
+        Some(format!("incomplete, because belay could not read: {names}"))
     }
 
     /// The line for the text output.

@@ -47,7 +47,7 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// With a TYPE and no name, select all objects of this type. Always print long lists in full
+    /// With a TYPE and no name: select all objects of this type. Also print long lists in full
     #[arg(long)]
     pub all: bool,
 
@@ -63,8 +63,8 @@ pub struct SelectionArguments {
     pub objects: ObjectSelection,
 
     /// Show the effects of pruning: the targets are the objects in OLD that NEW does not
-    /// contain. Each is a file or a folder. With --from, OLD and NEW supply only objects that
-    /// the --from files lack
+    /// contain. Each is a file or a folder. With --from, belay uses an object of OLD or NEW
+    /// only if the --from files do not contain it
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

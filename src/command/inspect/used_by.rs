@@ -418,10 +418,10 @@ impl UsedBy {
     /// The number of omitted edges.
     fn weaker_text(&self) -> String {
         let what = match self.weaker {
-            1 => "more reference that blocks nothing",
-            _ => "more references that block nothing",
+            1 => "reference that blocks nothing",
+            _ => "references that block nothing",
         };
-        format!("{} {what}", self.weaker)
+        format!("not listed: {} {what}", self.weaker)
     }
 
     /// The line about the objects that would be deleted as well. An object without users can

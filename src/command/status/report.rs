@@ -383,7 +383,7 @@ impl Report for StatusReport {
             });
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HOLDS", "DENIED"];
-            let heading = view.columns(heading, ["WITHOUT HOLDS"], "PROTECTS");
+            let heading = view.columns(heading, ["WITHOUT HOLDS"], "RULES");
             let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, view, &common);
             text.push_str(&view.table(&heading, (&self.policies, MAX_POLICIES, "policies"), row));
         }
@@ -491,7 +491,7 @@ impl PolicyStatus {
         };
         let denied = match self.would_deny_last_24h {
             0 => self.denied_last_24h.to_string(),
-            count => format!("{}, {count} not enforced", self.denied_last_24h),
+            count => format!("{} ({count} not enforced)", self.denied_last_24h),
         };
         let first = [
             Field::toned(Tone::Strong, self.name.as_str()),

@@ -60,7 +60,7 @@ configmaps/settings   shop        12m   a finalizer without a controller
   finalizer db.example.com/drop was added by db-operator. Its controller does not seem to exist
     no Deployment, StatefulSet or DaemonSet is called db-operator or runs an image of that name; \
 editors of the object can change who added the finalizer
-    no API group of example.com is served: its kinds are deleted
+    the API server serves no API group of example.com: its CRDs were removed
   next: if the controller no longer exists and you have cleaned up its resources: kubectl patch configmaps/settings \
 -n shop --type=json -p '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"db.example.com/drop\"},\
 {\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'
@@ -71,11 +71,11 @@ not read: secrets: forbidden
     let unread = |resource: &str| FailedRead { resource: resource.to_owned(), why: String::new() };
     blind.evidence_not_read = vec![unread("nodes"), unread("secrets"), unread("services")];
     let blind = shown(&blind, Format::Table, false);
-    assert!(blind.ends_with("\nnot read, and may contain more: nodes, services\n"), "{blind}");
+    assert!(blind.ends_with("\nincomplete, because belay could not read: nodes, services\n"), "{blind}");
     let kinds = ["a", "b", "c", "d"];
     assert_eq!(
         FailedRead::evidence_line(&kinds, false).unwrap(),
-        "not read, and may contain more: 4 kinds; --verbose lists them"
+        "incomplete, because belay could not read: 4 kinds; --verbose lists them"
     );
     assert!(FailedRead::evidence_line(&kinds, true).unwrap().ends_with("a, b, c, d"));
     // Only a terminal gets a part of a long list.

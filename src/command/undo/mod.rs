@@ -83,7 +83,8 @@ pub struct UndoArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Don't save or keep the dependents of a cluster-scoped object in this namespace
+    /// For a cluster-scoped object: skip its dependents in this namespace. The garbage collector
+    /// can then delete them
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

@@ -231,7 +231,7 @@ fn h80_an_approval_of_one_owner_does_not_cover_what_another_one_keeps() {
     for object in ["child", "mine"] {
         let refused = team.refused(&[&format!("configmap/{object}")]);
         assert!(
-            refused.contains("is older than the last change of an owner reference"),
+            refused.contains("was given before the last change of an owner reference"),
             "{refused}"
         );
     }

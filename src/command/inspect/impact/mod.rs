@@ -50,7 +50,7 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; wide has the arguments of each object for kubectl; name lists the
+    /// The output format; wide prints each object as arguments for kubectl; name lists the
     /// objects that the deletion deletes or keeps Terminating; markdown is for a comment on a pull request; dot, mermaid and html are a graph
     #[arg(
         short,

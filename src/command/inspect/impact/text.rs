@@ -110,8 +110,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     };
     let later = match known.iter().filter(|volume| volume.held).count() {
         0 => String::new(),
-        count if count == known.len() => "; later".to_owned(),
-        count => format!("; {count} of them later"),
+        count if count == known.len() => ", once they are released".to_owned(),
+        count => format!(", {count} of them once they are released"),
     };
     let destroyed = format!("{} (reclaimPolicy Delete){later}", with_size(&known));
     let why = unknown.first().and_then(|volume| volume.reclaim_policy_not_read.as_deref());

@@ -85,7 +85,7 @@ impl Report for PlanReport {
     }
 
     fn text(&self, view: View) -> String {
-        let heading = ["POLICY", "ACTION", "PROTECTED", "HOLDS", "PROTECTS"];
+        let heading = ["POLICY", "ACTION", "PROTECTED", "HOLDS", "RULES"];
         let row = |table: &mut Table, policy: &PolicyPlan| policy.row(table, view);
         let mut text = view.table(&heading, (&self.policies, MAX_POLICIES, "policies"), row);
         for unread in FailedRead::grouped(&self.not_read, view.verbose) {

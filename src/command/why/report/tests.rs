@@ -116,7 +116,7 @@ fn the_commands_to_delete_it_are_printed_once() {
          managed by: Helm release web [2J\n\
          not read: a: x\n\
          not read: 2 kinds: forbidden for you; --verbose lists them\n\
-         not read, and may contain more: events, nodes\n"
+         incomplete, because belay could not read: events, nodes\n"
     );
     assert_eq!(report.exit_code(), 1);
 }
