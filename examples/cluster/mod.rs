@@ -218,7 +218,7 @@ pub fn manifests() -> Vec<((&'static str, &'static str), Value)> {
         ),
         (
             ("", "PersistentVolumeClaim"),
-            json!({"metadata": metadata("data"), "spec": {"volumeName": "pv-1", "storageClassName": "fast"}, "status": {"phase": "Bound"}}),
+            json!({"metadata": metadata("data"), "spec": {"volumeName": "pv-1", "storageClassName": "fast"}, "status": {"phase": "BoundServer"}}),
         ),
     ]
 }

@@ -52,8 +52,8 @@ impl AffectedObjects {
         };
         let fates = fates(situation.graph, &request);
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
-        let is_decided = |id| situation.graph.get(id).is_some_and(is_decided);
-        lost.retain(|id| fates.may_be_lost(*id) && !is_decided(*id));
+        let waits_without_hold = |id| situation.graph.get(id).is_some_and(waits_without_hold);
+        lost.retain(|id| fates.may_be_lost(*id) && !waits_without_hold(*id));
         lost.sort_unstable();
         Self { complete: fates.is_complete(), fates, lost }
     }
@@ -97,7 +97,7 @@ impl AffectedObjects {
 /// Whether the DELETE of this object has passed, and belay can't keep the object any more: it waits
 /// for its dependents without a hold, and the API server adds none to a Terminating object.
 /// If it counted, its dependents that use each other would never be deleted (H151).
-fn is_decided(node: Node<'_>) -> bool {
+fn waits_without_hold(node: Node<'_>) -> bool {
     node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
 }
 

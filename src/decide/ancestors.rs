@@ -52,7 +52,7 @@ impl DeletionState {
 
 /// Whether an approval of an object in this state counts for the object itself, or for its
 /// content that was created at this time.
-pub(super) fn approval_counts(
+pub(super) fn is_approval_counted(
     situation: &Situation<'_>,
     records: ExemptionRecords,
     approval: &Approval,
@@ -91,7 +91,7 @@ pub(super) struct ApprovalSearch<'s, 'a> {
     /// The approvals on a path without sufficient approvals.
     pub(super) insufficient: ApprovalsByName<'a>,
     /// Approvals that are older than a change of owners on their path.
-    pub(super) late: ApprovalsByName<'a>,
+    pub(super) outdated: ApprovalsByName<'a>,
     /// The number of checked owners.
     checked: usize,
 }
@@ -105,7 +105,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         (records, are_sufficient): (ExemptionRecords, &'s dyn Fn(&ApprovalsByName<'a>) -> bool),
         (namespace, created): (&'s str, i64),
     ) -> Self {
-        let (sufficient, insufficient, late) = Default::default();
+        let (sufficient, insufficient, outdated) = Default::default();
         Self {
             situation,
             records,
@@ -114,7 +114,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
             are_sufficient,
             sufficient,
             insufficient,
-            late,
+            outdated,
             checked: 0,
         }
     }
@@ -192,11 +192,11 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         let Self { situation, records, namespace, created, .. } = *self;
         let counting = content_approvals(situation, owner_ref).filter(|approval| {
             approval.covers_namespace(namespace)
-                && approval_counts(situation, records, approval, (state, created))
+                && is_approval_counted(situation, records, approval, (state, created))
         });
         for approval in counting {
             let covers = version <= approval.version;
-            let matching = if covers { approvals.to_mut() } else { &mut self.late };
+            let matching = if covers { approvals.to_mut() } else { &mut self.outdated };
             matching.insert(&approval.name, approval);
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::ancestors::{
-    ApprovalSearch, ApprovalsByName, DeletionState, ExemptionRecords, Owners, approval_counts,
-    approvals_of,
+    ApprovalSearch, ApprovalsByName, DeletionState, ExemptionRecords, Owners, approvals_of,
+    is_approval_counted,
 };
 use super::item::JudgedObject;
 use super::owners::follows_owner_or_namespace;
@@ -15,7 +15,7 @@ use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 struct CollectedApprovals<'a> {
     in_force: ApprovalsByName<'a>,
     /// Approvals that are older than the owner references of the object, so they do not count.
-    late: ApprovalsByName<'a>,
+    outdated: ApprovalsByName<'a>,
 }
 
 /// Collects approvals in force for this object until they are sufficient: approvals of the
@@ -33,7 +33,7 @@ fn collect_approvals<'a>(
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         approval.names_object(&identity)
-            && approval_counts(situation, records, approval, (state, i64::MIN))
+            && is_approval_counted(situation, records, approval, (state, i64::MIN))
     });
     let mut in_force: ApprovalsByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.creation_time());
@@ -43,12 +43,12 @@ fn collect_approvals<'a>(
             approval.content
                 && approval.names_object(&identity)
                 && approval.covers_namespace(namespace)
-                && approval_counts(situation, owner_records, approval, (state, created))
+                && is_approval_counted(situation, owner_records, approval, (state, created))
         });
         in_force.extend(content.map(by_name));
     }
     if are_sufficient(&in_force) || situation.policies.approvals.is_empty() {
-        return CollectedApprovals { in_force, late: ApprovalsByName::new() };
+        return CollectedApprovals { in_force, outdated: ApprovalsByName::new() };
     }
     let owners = Owners::of_item(situation, item);
     let mut ancestors =
@@ -58,7 +58,7 @@ fn collect_approvals<'a>(
         false => ancestors.insufficient,
     };
     in_force.append(&mut more);
-    CollectedApprovals { in_force, late: ancestors.late }
+    CollectedApprovals { in_force, outdated: ancestors.outdated }
 }
 
 /// Whether exemption records allow the DELETE of this object. It follows its owner or Namespace
@@ -121,17 +121,17 @@ pub(crate) fn ineffective_approvals(
     item: &JudgedObject<'_>,
     policies: &[&Policy],
 ) -> Vec<IneffectiveApproval> {
-    let ApprovalStatus { people, late, .. } =
+    let ApprovalStatus { people, outdated, .. } =
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let ineffective = people.into_iter().filter_map(|approval| {
         let (policy, why) = Policy::reason_not_counted(approval, policies.iter().copied())?;
         Some((&approval.approver, &policy.source, why))
     });
-    let late = late.into_iter().filter_map(|approval| {
+    let outdated = outdated.into_iter().filter_map(|approval| {
         Some((&approval.approver, &policies.first()?.source, IneffectiveReason::Attached))
     });
     let reported =
-        ineffective.chain(late).collect::<BTreeSet<_>>().into_iter().take(MAX_INEFFECTIVE);
+        ineffective.chain(outdated).collect::<BTreeSet<_>>().into_iter().take(MAX_INEFFECTIVE);
     let ineffective_approvals = reported.map(|(approver, policy, why)| {
         let (approver, policy) = (approver.clone(), policy.clone());
         IneffectiveApproval { approver, policy, why }
@@ -146,7 +146,7 @@ struct ApprovalStatus<'a> {
     /// The approvals of people.
     people: Vec<&'a Approval>,
     /// The approvals that are older than the owner references of the object.
-    late: Vec<&'a Approval>,
+    outdated: Vec<&'a Approval>,
     terms: Option<ApprovalTerms>,
 }
 
@@ -171,13 +171,13 @@ fn approval_status<'a>(
         let (own_records, people) = split(approvals);
         terms(&own_records).is_none_or(|terms| terms.are_met(&people))
     };
-    let CollectedApprovals { in_force, late } =
+    let CollectedApprovals { in_force, outdated } =
         collect_approvals(situation, item, records, &are_sufficient);
-    let late =
-        late.into_values().filter(|approval| !identities.is_own(&approval.approver)).collect();
+    let outdated =
+        outdated.into_values().filter(|approval| !identities.is_own(&approval.approver)).collect();
     let (own_records, people) = split(&in_force);
     let terms = terms(&own_records);
-    ApprovalStatus { own_records, people, late, terms }
+    ApprovalStatus { own_records, people, outdated, terms }
 }
 
 /// The containers of an object: its Namespace, and the CRD of a custom resource.

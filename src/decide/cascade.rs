@@ -85,7 +85,7 @@ pub(super) fn judge_remaining_users<'a>(
 
 /// The verdict on a DELETE of a Terminating object, which passes: what the hold waits for. The
 /// watches are enough for this warning.
-pub(super) fn judge_hold<'a>(
+pub(super) fn explain_hold<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,

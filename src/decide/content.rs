@@ -17,8 +17,8 @@ use crate::policy::{
 /// The limit of objects that belay counts. More objects do not change the verdict.
 pub(super) const MAX_OBJECTS: usize = 1_000;
 
-/// The objects that count, each with the reason. The objects that messages list come first: those
-/// that can't be deleted first either, then by name. So they do not depend on the order of the
+/// The objects that count, each with the reason. The objects that messages list come first:
+/// objects whose own DELETE is always denied, then by name. So they do not depend on the order of the
 /// search.
 fn find_counted<'a, R>(
     situation: &Situation<'a>,

@@ -2,7 +2,7 @@
 //! docs/THEORY.md.
 
 use super::affected::{AffectedObjects, DeletionTarget, MAX_FOLLOWED, lost_volume};
-use super::cascade::{defer_to_release, judge_hold, judge_remaining_users};
+use super::cascade::{defer_to_release, explain_hold, judge_remaining_users};
 use super::content::{
     BlockingObjects, Container, find_content, find_existing, protects_now, require_content_lists,
 };
@@ -40,11 +40,12 @@ pub(super) fn decide_delete_or_explain_hold<'a>(
     target: &JudgedObject<'a>,
 ) -> Verdict {
     let verdict = decide_delete_with_alternative(situation, review, target);
-    let is_held = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
-    if is_held { judge_hold(situation, review, target) } else { verdict }
+    let asks_why = review.dry_run && target.is_terminating() && verdict.blockers.is_empty();
+    if asks_why { explain_hold(situation, review, target) } else { verdict }
 }
 
-/// The verdict on the deletion of this object with the options of the review.
+/// The verdict on the deletion of this object with the options of the review. If it is a denial,
+/// also the first propagation with which belay would allow the deletion.
 pub(super) fn decide_delete_with_alternative<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
@@ -161,25 +162,25 @@ fn deletion_target<'a>(
 }
 
 /// Answers questions 4 to 7 for all objects that the deletion of these targets may delete.
-pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[DeletionTarget<'a>]) {
-    if !members.is_empty() {
-        let affected = AffectedObjects::find(&judgement.situation, members);
-        judge_affected(judgement, members, &affected);
+pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, targets: &[DeletionTarget<'a>]) {
+    if !targets.is_empty() {
+        let affected = AffectedObjects::find(&judgement.situation, targets);
+        judge_affected(judgement, targets, &affected);
     }
 }
 
 /// Answers questions 4 to 7 for these targets and the affected objects.
 pub(super) fn judge_affected<'a>(
     judgement: &mut Judgement<'a>,
-    members: &[DeletionTarget<'a>],
+    targets: &[DeletionTarget<'a>],
     affected: &AffectedObjects,
 ) {
     let (situation, fates) = (judgement.situation, &affected.fates);
     judgement.set_leads_to_deletion();
-    let nodes = members.iter().filter_map(|member| member.item.node);
+    let nodes = targets.iter().filter_map(|target| target.item.node);
     let target_ids: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    let other_deletes = other_deletes(&situation, members);
-    for DeletionTarget { item: target, deferred_to_release, .. } in members {
+    let other_deletes = other_deletes(&situation, targets);
+    for DeletionTarget { item: target, deferred_to_release, .. } in targets {
         if *deferred_to_release {
             judge_remaining_users(judgement, fates, target);
         } else {
@@ -196,11 +197,11 @@ pub(super) fn judge_affected<'a>(
         }
     }
     let contained =
-        |member: &DeletionTarget<'a>| Some((member.item, Container::from_item(&member.item)?));
-    let containers: Vec<_> = members.iter().filter_map(contained).collect();
+        |target: &DeletionTarget<'a>| Some((target.item, Container::from_item(&target.item)?));
+    let containers: Vec<_> = targets.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
     let needs_live_proof = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
-    let foreground = members.iter().any(|member| member.propagation == Propagation::Foreground);
+    let foreground = targets.iter().any(|target| target.propagation == Propagation::Foreground);
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
     // The controller of a container deletes its content directly, whatever owns it.
     let owner_propagation = containers.is_empty().then_some(propagation);
@@ -215,28 +216,31 @@ pub(super) fn judge_affected<'a>(
             continue;
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.with_content_approval(certain || !containers.is_empty(), |judgement| {
-            judge_protection(judgement, fates, &item, context);
-        });
+        judgement.judge_coverable_by_content_approval(
+            certain || !containers.is_empty(),
+            |judgement| {
+                judge_protection(judgement, fates, &item, context);
+            },
+        );
     }
     for (target, container) in &containers {
-        judgement.with_content_approval(true, |judgement| {
+        judgement.judge_coverable_by_content_approval(true, |judgement| {
             for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
                 judge_protection(judgement, fates, &item, context);
             }
             require_known_content(judgement, target, |_| true);
         });
     }
-    for DeletionTarget { item: target, propagation, .. } in members {
+    for DeletionTarget { item: target, propagation, .. } in targets {
         judge_orphaning(judgement, fates, target, *propagation);
     }
 }
 
 /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
 /// content, they do not keep a Namespace or CRD among the targets.
-fn other_deletes(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> NumberSet<NodeId> {
-    let is_container = |member: &&DeletionTarget<'_>| Container::from_item(&member.item).is_some();
-    let (containers, others): (Vec<_>, Vec<_>) = members.iter().partition(is_container);
+fn other_deletes(situation: &Situation<'_>, targets: &[DeletionTarget<'_>]) -> NumberSet<NodeId> {
+    let is_container = |target: &&DeletionTarget<'_>| Container::from_item(&target.item).is_some();
+    let (containers, others): (Vec<_>, Vec<_>) = targets.iter().partition(is_container);
     if containers.is_empty() || others.is_empty() {
         return NumberSet::default();
     }
@@ -357,7 +361,7 @@ pub(super) fn judge_remaining_content<'a>(
         }
     }
     let Some(container) = Container::from_item(target) else { return };
-    judgement.with_content_approval(true, |judgement| {
+    judgement.judge_coverable_by_content_approval(true, |judgement| {
         for item in container.judged_objects(situation) {
             for applied in situation.policies_of(item.facts) {
                 let source = || applied.policy.source.clone();

@@ -2,7 +2,7 @@
 //! would deny.
 
 use super::affected::lost_volume;
-use super::cascade::judge_hold;
+use super::cascade::explain_hold;
 use super::causes::is_in_other_namespace;
 use super::delete::decide_with_propagation;
 use super::item::JudgedObject;
@@ -28,9 +28,9 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: whether the request is an UPDATE, and the objects of so many
-    /// blockers whose DELETE belay would not allow at once either.
-    pub(super) fn with_refused_steps(
+    /// Adds data for the message: whether the request is an UPDATE, and, for so many blockers, the
+    /// objects to delete first whose DELETE belay denies too.
+    pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,
         review: &Review<'_>,
@@ -48,7 +48,7 @@ impl Verdict {
         let delete = |object: &ObjectName| {
             let item = item(object)?;
             let verdict = match item.is_terminating() && item.hold() != HoldAge::NotHeld {
-                true => judge_hold(situation, review, &item),
+                true => explain_hold(situation, review, &item),
                 false => decide_with_propagation(situation, review, &item, Propagation::Background),
             };
             let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Hold);

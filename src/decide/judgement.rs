@@ -66,7 +66,11 @@ impl<'a> Judgement<'a> {
 
     /// Adds the findings of `judge`. `covered`: whether an approval of the target with scope
     /// Content covers them.
-    pub(super) fn with_content_approval(&mut self, covered: bool, judge: impl FnOnce(&mut Self)) {
+    pub(super) fn judge_coverable_by_content_approval(
+        &mut self,
+        covered: bool,
+        judge: impl FnOnce(&mut Self),
+    ) {
         let outer = std::mem::replace(&mut self.covered_by_content_approval, covered);
         judge(self);
         self.covered_by_content_approval = outer;

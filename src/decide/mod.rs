@@ -62,7 +62,7 @@ pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
 pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use};
 pub(crate) use render::{
-    ENDS_USE, HOLD_WARNING, UNTIL_APPROVED, approve_command, describe_cause, policy_names,
+    HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, approve_command, describe_cause, policy_names,
     remedies, sentence,
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};
@@ -71,7 +71,7 @@ pub(crate) use situation::is_default_object;
 pub use situation::{LiveRead, LiveReads, ObjectSource, Situation};
 pub use status_causes::{StatusCause, denial};
 pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_unreadable};
-pub(crate) use users::{counting_users, example_rank};
+pub(crate) use users::{example_rank, relevant_users};
 pub use verdict::{
     DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval, LostVolume, Overrides,
     Recordable, RefusedStep, RevokedRecord, Verdict, decide_paused,
@@ -99,7 +99,7 @@ pub fn decide_within(
 ) -> Verdict {
     let situation = &Situation { work: StepCounter::new(budget), ..*situation };
     existence::decide_unknown_container(situation, review).unwrap_or_else(|| {
-        let verdict = decide_operation(situation, review).with_refused_steps(situation, review, 1);
+        let verdict = decide_operation(situation, review).with_advice(situation, review, 1);
         existence::decide_existing(situation, review, verdict)
     })
 }
@@ -119,7 +119,7 @@ pub fn decide_together(
         ),
         _ => delete::decide_deletes_together(situation, review, nodes),
     };
-    verdict.with_refused_steps(situation, review, remedy::MAX_DESCRIBED)
+    verdict.with_advice(situation, review, remedy::MAX_DESCRIBED)
 }
 
 /// The verdict, if the object of the review exists.

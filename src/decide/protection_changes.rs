@@ -5,7 +5,7 @@ use super::content::Container;
 use super::delete::require_known_content;
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::users::counting_users;
+use super::users::relevant_users;
 use super::{Cause, ObjectName, Reason, Review};
 use crate::objects::{LABEL_VALUES, NumberSet};
 use crate::policy::{AppliedPolicy, Policy, PolicySource};
@@ -62,7 +62,7 @@ fn judge_lost_users<'a>(
     for applied in before {
         let Some(in_use) = &applied.policy.modes.while_used else { continue };
         let users = |item| {
-            let users = counting_users(&situation, item, in_use, situation.graph);
+            let users = relevant_users(&situation, item, in_use, situation.graph);
             users.map(|user| user.node.id()).collect::<NumberSet<_>>()
         };
         if !users(target).is_subset(&users(after)) {

@@ -19,7 +19,7 @@ const MAX_WARNING: usize = 256;
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 
 /// The end of that warning about users.
-pub(crate) const ENDS_USE: &str = " no longer use";
+pub(crate) const NO_LONGER_USES: &str = " no longer use";
 
 /// The end of that warning about an object that only an approval releases.
 pub(crate) const UNTIL_APPROVED: &str = "its deletion is approved";
@@ -224,9 +224,7 @@ fn sentence_about(verdict: &Verdict, blocker: &Blocker) -> String {
         true => {
             let suffix = namespace_suffix(target, &blocker.object);
             let object = blocker.object.quoted();
-            let subject = format!(
-                "this change of owner references lets Kubernetes delete {object}{suffix}, which"
-            );
+            let subject = format!("this change lets Kubernetes delete {object}{suffix}, which");
             sentence_with(target, blocker, &subject)
         }
         false => sentence(target, blocker),
@@ -448,8 +446,8 @@ fn hold_warning(blocker: &Blocker) -> String {
     });
     let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
     let until = match user {
-        Some(user) if others == 0 => format!("{user}{ENDS_USE}s it"),
-        Some(user) => format!("{user}{}{ENDS_USE} it", and_more(others, "object")),
+        Some(user) if others == 0 => format!("{user}{NO_LONGER_USES}s it"),
+        Some(user) => format!("{user}{}{NO_LONGER_USES} it", and_more(others, "object")),
         None if blocker.reason == Reason::Protected || blocker.causes == [Cause::Always] => {
             UNTIL_APPROVED.to_owned()
         }

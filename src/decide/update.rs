@@ -231,7 +231,8 @@ fn judge_lost_owners<'a>(
     let unread: Vec<_> =
         unresolved.filter_map(|owner_ref| unread_owner(&situation, owner_ref)).collect();
     if unread.len() > MAX_OWNERS_READ {
-        judge_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
+        let count = format!("{} references to owners that belay has not read", unread.len());
+        judge_unknown_owners(judgement, target, &count);
     } else {
         judgement.require_reads_for_any_action(unread);
     }
@@ -292,7 +293,8 @@ fn judge_many_owner_changes<'a>(
     by_collector: bool,
 ) {
     if !by_collector {
-        judge_unknown_owners(judgement, target, &format!("more than {MAX_LIST_ENTRIES}"));
+        let count = format!("more than {MAX_LIST_ENTRIES} owner references");
+        judge_unknown_owners(judgement, target, &count);
     }
     judgement.deny_instead_of_hold();
     let member = DeletionTarget::new(*target, Propagation::Background);
@@ -302,7 +304,7 @@ fn judge_many_owner_changes<'a>(
 
 /// Denies a change of more owner references than belay checks.
 fn judge_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>, count: &str) {
-    let text = format!("changes {count} owner references, which is more than belay checks");
+    let text = format!("changes {count}, which is more than belay checks");
     judgement.add_unknown(target, &Cause::TooLarge(text), |policy| policy.modes.from_orphaning);
 }
 

@@ -71,7 +71,7 @@ pub(super) fn find_users<'a>(
     let namespace = item.facts.own_namespace();
     let managers = || UsersByManager::new(situation, in_use, namespace);
     let (mut blocking, mut doomed) = (managers(), managers());
-    for user in counting_users(situation, item, in_use, situation.graph) {
+    for user in relevant_users(situation, item, in_use, situation.graph) {
         if !situation.work.charge(user.node.finalizers().size()) {
             break;
         }
@@ -87,7 +87,7 @@ pub(super) fn find_users<'a>(
     }
     // Without a connected watch belay reads lists, also for a held object.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
-        for user in counting_users(situation, item, in_use, &reads.graph) {
+        for user in relevant_users(situation, item, in_use, &reads.graph) {
             if blocking.checked >= MAX_USERS || !situation.work.charge(1) {
                 break;
             }
@@ -249,11 +249,11 @@ pub(super) fn is_used<'a>(
     item: &JudgedObject<'a>,
     in_use: &'a InUse,
 ) -> bool {
-    counting_users(situation, item, in_use, situation.graph).next().is_some()
+    relevant_users(situation, item, in_use, situation.graph).next().is_some()
 }
 
 /// The users in this graph that a policy counts.
-pub(crate) fn counting_users<'a>(
+pub(crate) fn relevant_users<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     in_use: &'a InUse,

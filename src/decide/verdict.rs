@@ -96,13 +96,13 @@ impl HoldPosition {
 /// The HTTP code of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenialStatus {
-    /// All clients treat 403 as a denial and print the message. They do not do so for
-    /// other codes, such as 404 and 409.
+    /// 403, except for the two clients below. All clients treat 403 as a denial and print the
+    /// message. They do not do so for other codes, such as 409.
     Forbidden,
     /// 429. `kubectl drain` retries after this code.
     TooManyRequests,
-    /// The code is 404. The namespace controller deletes all objects of a kind with one request, which the API
-    /// server stops at the first denial with another code.
+    /// 404, for the namespace controller: it deletes all objects of a kind with one request, which
+    /// the API server stops at the first denial with another code.
     NotFound,
 }
 
@@ -228,11 +228,11 @@ impl Verdict {
     /// The first reason for which the hold keeps an object after the accepted DELETE, also during a
     /// Pause, which releases no holds.
     pub fn hold_blocker(&self) -> Option<&Blocker> {
-        self.blockers.iter().find(|blocker| self.is_hold(blocker))
+        self.blockers.iter().find(|blocker| self.keeps_by_hold(blocker))
     }
 
     /// Whether this blocker is a reason for which the hold keeps an object after the accepted DELETE.
-    pub fn is_hold(&self, blocker: &Blocker) -> bool {
+    pub fn keeps_by_hold(&self, blocker: &Blocker) -> bool {
         let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
         self.decision.passes()
             && !self.is_update

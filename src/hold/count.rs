@@ -18,7 +18,7 @@ use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, OwnerReader};
 use crate::decide::{
     Cause, JudgedObject, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
-    counting_users,
+    relevant_users,
 };
 use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
@@ -283,7 +283,7 @@ impl<'a> UseSearch<'a> {
         let held = HeldTarget { node, owners, settle_seconds };
         for in_use in while_used.modes {
             let mut selected = NumberSet::default();
-            for user in counting_users(&live, &item, in_use, graph) {
+            for user in relevant_users(&live, &item, in_use, graph) {
                 if self.keeping_users >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
@@ -296,7 +296,7 @@ impl<'a> UseSearch<'a> {
             // Whether a policy selects a user also depends on its owners, which may not
             // have been read.
             let any_user = if in_use.optional { &ALL_USES } else { &ALL_REQUIRED_USES };
-            for user in counting_users(&live, &item, any_user, graph) {
+            for user in relevant_users(&live, &item, any_user, graph) {
                 if self.keeping_users >= MAX_COUNTED_USERS {
                     return Ok(());
                 }

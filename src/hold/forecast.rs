@@ -3,7 +3,7 @@
 
 use super::UnknownUse;
 use super::count::{Protection, protection};
-use crate::decide::{JudgedObject, Situation, counting_users};
+use crate::decide::{JudgedObject, Situation, relevant_users};
 use crate::graph::{Node, NodeId};
 
 /// What the release of a hold will wait for.
@@ -38,7 +38,7 @@ pub fn forecast(situation: &Situation<'_>, policies_known: bool, node: Node<'_>)
     };
     let item = JudgedObject::of_node(situation, node);
     let users = while_used.modes.into_iter();
-    let users = users.flat_map(|mode| counting_users(situation, &item, mode, situation.graph));
+    let users = users.flat_map(|mode| relevant_users(situation, &item, mode, situation.graph));
     let mut users: Vec<NodeId> = users.map(|user| user.node.id()).collect();
     users.sort_unstable();
     users.dedup();

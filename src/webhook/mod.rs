@@ -37,7 +37,7 @@ use futures_util::future::{LocalBoxFuture, ready};
 
 pub use path::{AcceptedTokens, PathToken, random_hex, redact_tokens};
 pub use response::respond;
-pub use server::{Bound, Certificates, Server, bind};
+pub use server::{BoundServer, Certificates, ServerSettings, bind};
 pub use slots::default_threads;
 pub use wire::{Parsed, parse as parse_review};
 

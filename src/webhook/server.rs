@@ -39,7 +39,7 @@ const BACKLOG: i32 = 4096;
 
 /// The settings of the server.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct ServerSettings {
     /// The address of the webhook.
     pub listen: SocketAddr,
     /// The address of probes and metrics.
@@ -64,7 +64,7 @@ pub struct Certificates {
 
 /// A server that listens and does not serve yet. Its addresses are known before the first
 /// request.
-pub struct Bound {
+pub struct BoundServer {
     /// The webhook's address, with the port that the system chose for port 0.
     pub listen: SocketAddr,
     /// The probes' address.
@@ -78,8 +78,8 @@ pub struct Bound {
 }
 
 /// Loads the certificates and listens on both addresses. Serves nothing yet.
-pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
-    let Server { listen, probes, certificates, workers } = server;
+pub fn bind(server: ServerSettings, shared: Shared) -> Result<BoundServer, ServeError> {
+    let ServerSettings { listen, probes, certificates, workers } = server;
     let Certificates { serving, files, .. } = &certificates;
     let loaded = files.load(serving, &shared.metrics)?;
     let tls = certs::server_config(serving, files.client_ca.is_some())?;
@@ -101,7 +101,7 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let probes_address = listener.local_addr().unwrap_or(probes);
     let probing = probing(listener, limits.probes, &shared).map_err(probes_error)?;
 
-    Ok(Bound {
+    Ok(BoundServer {
         listen: listen_address,
         probes: probes_address,
         shared,
@@ -327,7 +327,7 @@ where
     }
 }
 
-impl Bound {
+impl BoundServer {
     /// Serves until SIGTERM or SIGINT. Then belay reports that it is not ready, and answers
     /// for the drain time. After that it accepts no new connections and answers the last
     /// requests. A second signal ends it at once.

@@ -199,7 +199,10 @@ fn an_object_outside_of_the_deletion_keeps_a_hold() {
     let text = belay(plane, &asked).stdout;
     let held = format!("held     in use by pod/backup; volume {} 1Gi destroyed then", volumes[0]);
     assert!(text.contains(&held), "{text}");
-    assert!(text.contains("volume, 1Gi (reclaimPolicy Delete), once they are released\n"), "{text}");
+    assert!(
+        text.contains("volume, 1Gi (reclaimPolicy Delete), once they are released\n"),
+        "{text}"
+    );
     let told = json(&belay(plane, &[&asked[..], &["-o", "json"]].concat()));
     let volume = destroyed(&told, &volumes[0]);
     assert_eq!(volume["held"], true, "{told}");

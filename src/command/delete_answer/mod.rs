@@ -175,7 +175,7 @@ impl DeleteAnswer {
 /// object. `None` if it keeps none.
 fn kept_without_denial(denied: &Verdict) -> Option<Verdict> {
     let accepted = decide_paused(denied.clone());
-    let holds = accepted.blockers.iter().filter(|blocker| accepted.is_hold(blocker));
+    let holds = accepted.blockers.iter().filter(|blocker| accepted.keeps_by_hold(blocker));
     let blockers: Vec<_> = holds.cloned().collect();
     (!blockers.is_empty()).then_some(Verdict { blockers, ..accepted })
 }

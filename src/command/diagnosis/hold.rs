@@ -10,7 +10,7 @@ use super::finding::{Cause, Finding};
 use crate::cluster::release::by_hand::check_by_hand;
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::decide::{
-    self, ENDS_USE, HOLD_WARNING, UNTIL_APPROVED, describe_cause, step_to_end_use,
+    self, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause, step_to_end_use,
 };
 use crate::hold::{ReleaseReason, UseCheck};
 use crate::objects::{ObjectRef, without_controls};
@@ -51,7 +51,7 @@ impl HoldState {
     /// The state in belay's warning about a DELETE; `None` if it names no cause.
     pub fn from_warning(warning: &str) -> Option<Self> {
         let (_, until) = warning.split_once(HOLD_WARNING)?;
-        let cause = match until.split_once(ENDS_USE) {
+        let cause = match until.split_once(NO_LONGER_USES) {
             Some((users, _)) => without_controls(users),
             None if until.starts_with(UNTIL_APPROVED) => cause_text(&decide::Cause::Always),
             None => return None,

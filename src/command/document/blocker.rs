@@ -39,7 +39,7 @@ impl BlockerReport {
             says,
             policies: blocker.policies.iter().map(policy_name).collect(),
             by: policy_names(blocker),
-            is_hold: verdict.is_hold(blocker),
+            is_hold: verdict.keeps_by_hold(blocker),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::certs::{CertificateFiles, CertificatePaths, PairFiles, Serving};
 use crate::decide::FailurePolicy;
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
 use crate::timing::Timing;
-use crate::webhook::{self, Certificates, Limits, Server, Shared, default_threads};
+use crate::webhook::{self, Certificates, Limits, ServerSettings, Shared, default_threads};
 
 #[derive(Debug, Args)]
 pub struct ServeArguments {
@@ -228,14 +228,14 @@ impl ServeOptions {
         address: Ipv4Addr,
         serving: Option<Arc<Serving>>,
         decider: Arc<dyn webhook::Decider>,
-    ) -> (Server, Shared) {
+    ) -> (ServerSettings, Shared) {
         let pair = serving.is_none().then_some(self.pair);
         let certificates = Certificates {
             serving: serving.unwrap_or_default(),
             files: CertificateFiles { pair, client_ca: self.client_ca },
             poll_interval: self.timing.certificates.poll,
         };
-        let server = Server {
+        let server = ServerSettings {
             listen: self.listen.unwrap_or(SocketAddr::from((address, 8443))),
             probes: self.probes.unwrap_or(SocketAddr::from((address, 8081))),
             certificates,

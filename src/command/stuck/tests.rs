@@ -71,7 +71,10 @@ not read: secrets: forbidden
     let unread = |resource: &str| FailedRead { resource: resource.to_owned(), why: String::new() };
     blind.evidence_not_read = vec![unread("nodes"), unread("secrets"), unread("services")];
     let blind = shown(&blind, Format::Table, false);
-    assert!(blind.ends_with("\nincomplete, because belay could not read: nodes, services\n"), "{blind}");
+    assert!(
+        blind.ends_with("\nincomplete, because belay could not read: nodes, services\n"),
+        "{blind}"
+    );
     let kinds = ["a", "b", "c", "d"];
     assert_eq!(
         FailedRead::evidence_line(&kinds, false).unwrap(),

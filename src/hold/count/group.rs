@@ -3,7 +3,7 @@
 
 use super::{ReleaseGroup, UnknownUse, UseSearch};
 use crate::decide::{
-    CollectorRefusal, JudgedObject, Situation, counting_users, refusal_in_cascade,
+    CollectorRefusal, JudgedObject, Situation, refusal_in_cascade, relevant_users,
 };
 use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::NumberSet;
@@ -62,6 +62,6 @@ impl<'a> UseSearch<'a> {
         let live = Situation { graph, ..*self.owner_reader.situation };
         let item = JudgedObject::of_node(&live, node);
         let remains = |user: ObjectUser<'_>| !group.contains(user.node.id());
-        Ok(modes.into_iter().any(|in_use| counting_users(&live, &item, in_use, graph).any(remains)))
+        Ok(modes.into_iter().any(|in_use| relevant_users(&live, &item, in_use, graph).any(remains)))
     }
 }

@@ -45,7 +45,7 @@ fn is_not_owned(team: &Team<'_>, name: &str, owners: &Value, reason: &str) {
 }
 
 /// Waits until belay knows of an approval that covers this ConfigMap.
-fn approval_counts(team: &Team<'_>, name: &str) {
+fn is_approval_counted(team: &Team<'_>, name: &str) {
     let object = format!("configmap/{name}");
     eventually("the approval", SOON, || team.delete(&[&object, "--dry-run=server"]).success())
         .unwrap();
@@ -57,7 +57,7 @@ fn h01_an_approval_of_one_namespace_covers_nothing_in_another() {
     let dev_ns = Of { resource: "namespaces", group: "", name: &dev.ns, place: "" };
     dev.approve(Approver::Carol, dev_ns, "Content");
     dev.apply(&locked("known"));
-    approval_counts(&dev, "known");
+    is_approval_counted(&dev, "known");
 
     // Her own object, with the approved Namespace as its owner from the start.
     let by_namespace = dev.owner("Namespace", &dev.ns);
@@ -85,7 +85,7 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     for name in ["approved", "above"] {
         team.approve(Approver::Carol, team.of("configmaps", name), "Content");
         team.apply(&locked(&format!("known-{name}")).with_owner(team.owner("ConfigMap", name)));
-        approval_counts(&team, &format!("known-{name}"));
+        is_approval_counted(&team, &format!("known-{name}"));
     }
     team.deleted(&["configmap/going"]);
 
@@ -124,7 +124,7 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
     team.apply(&locked("precious"));
     team.approve(Approver::Carol, team.of("configmaps", "approved"), "Content");
     team.apply(&locked("known").with_owner(team.owner("ConfigMap", "approved")));
-    approval_counts(&team, "known");
+    is_approval_counted(&team, "known");
 
     for (object, above) in [("precious", "mine"), ("mine", "approved")] {
         let patch =
@@ -152,7 +152,7 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
     assert!(said.contains("also deletes configmap \"precious\""), "{said}");
     team.assert_exists("configmap/precious");
     team.approve(Approver::Dave, team.of("configmaps", "approved"), "Content");
-    approval_counts(&team, "precious");
+    is_approval_counted(&team, "precious");
 }
 
 #[test]

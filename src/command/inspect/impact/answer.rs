@@ -129,7 +129,7 @@ enum Users {
 /// The objects that the deletion of the targets deletes, by the name in a denial.
 struct TargetUsers<'g> {
     graph: &'g Graph,
-    /// The first target that deletes an object.
+    /// The targets that delete an object.
     deleted_by: HashMap<String, Vec<NodeId>>,
 }
 

@@ -56,7 +56,7 @@ impl<'s> Deletion<'s> {
 
     /// The deletion if belay releases each of these holds unless a user of its object remains. belay
     /// allows the DELETE of an object in `denied` under the same conditions.
-    /// `certain`: whether a user whose deletion is uncertain remains.
+    /// `certain`: whether only certain deletions count.
     ///
     /// This starts with the release of all holds and then keeps the holds with remaining users,
     /// so belay releases objects that use each other together.

@@ -34,7 +34,7 @@ pub struct Destroyed {
     /// Whether the object in `by` stays Terminating after this deletion. The resource is
     /// destroyed when it is released.
     pub held: bool,
-    /// Whether that does not depend on timing.
+    /// Whether the destruction is certain, and does not depend on timing.
     pub certain: bool,
     /// Why the reclaimPolicy of the volume is unknown. With Retain, the volume is not destroyed.
     /// Absent if it is Delete.

@@ -83,7 +83,7 @@ pub struct PlannedObject {
     pub resource_version: Option<String>,
     /// Who deletes it.
     pub deleted_by: DeletedBy,
-    /// Whether it stays Terminating, because an object that stays or an approval keeps it.
+    /// Whether it stays Terminating, because an object that stays keeps it, or an approval is missing.
     pub stays: bool,
     #[serde(skip)]
     pub id: Option<NodeId>,
