@@ -7,7 +7,7 @@ use super::FileError;
 use super::documents::Document;
 use super::reader::{Strictness, read};
 use super::tree::Node;
-use crate::objects::{KindId, Kinds, Object};
+use crate::objects::{KindId, Kinds, Object, is_namespace};
 use crate::policy::NAME_LABEL;
 
 /// Kind, namespace and name.
@@ -55,7 +55,7 @@ pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document
             let uid = uid(&[&info.group, &info.kind, namespace, name]);
             metadata.insert("uid".to_owned(), uid.into());
         }
-        if info.group.is_empty() && info.kind == "Namespace" {
+        if is_namespace(&info.group, &info.resource) {
             let labels = metadata.entry("labels").or_insert_with(|| Map::new().into());
             if labels.is_null() {
                 *labels = Map::new().into();
