@@ -38,15 +38,13 @@ pub(super) async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<(), 
     let parameters = PostParams::default();
     let name = secret.metadata.name.as_deref().unwrap_or_default();
     let write = async {
-        let written = match secret.metadata.resource_version {
+        match secret.metadata.resource_version {
             None => secrets.create(&parameters, secret).await,
             Some(_) => secrets.replace(name, &parameters, secret).await,
-        };
-        match written {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => Err(error),
         }
     };
-    within(write).await
+    match within(write).await {
+        Err(error) if !error.is_conflict() => Err(error),
+        _ => Ok(()),
+    }
 }
