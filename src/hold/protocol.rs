@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{ReleaseReason, UseCheck};
+use super::count::{ReleaseReason, UnknownUse, UseCheck};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use crate::decide::{Cause, LiveRead};
 
@@ -119,6 +119,12 @@ pub enum WaitReason {
     /// Its Namespace was removed by force. The object can be read, but not written until
     /// the Namespace is re-created.
     Stranded,
+}
+
+impl From<UnknownUse> for WaitReason {
+    fn from(why: UnknownUse) -> Self {
+        Self::Unknown(why.to_string().into())
+    }
 }
 
 /// How a release ended.

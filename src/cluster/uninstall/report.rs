@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use crate::decide::Cause;
+use crate::hold::WaitReason;
 use crate::objects::{ObjectRef, full_name};
 
 /// An event during an uninstall.
@@ -84,6 +85,16 @@ pub enum Reason {
     Late,
     /// The object is not Terminating, and this is a dry run.
     DryRun,
+}
+
+impl From<WaitReason> for Reason {
+    fn from(why: WaitReason) -> Self {
+        match why {
+            WaitReason::InUse(causes) => Self::InUse(causes),
+            WaitReason::Unknown(why) => Self::Unknown(why.to_string()),
+            WaitReason::Stranded => Self::Stranded,
+        }
+    }
 }
 
 impl Reason {
