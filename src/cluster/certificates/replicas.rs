@@ -59,18 +59,15 @@ impl Replicas {
                         backoff.succeeded();
                         jittered(self.timing().report)
                     }
-                    Err(error) => {
-                        if backoff.is_first() {
-                            tracing::error!(
-                                %error,
-                                lease = self.own_name(),
-                                "this replica cannot report which certificate it serves; a \
-                                 rotation may not wait for it; check that belay's account may \
-                                 patch Leases in its own namespace"
-                            );
-                        }
-                        backoff.next()
-                    }
+                    Err(error) => backoff.fail(|| {
+                        tracing::error!(
+                            %error,
+                            lease = self.own_name(),
+                            "this replica cannot report which certificate it serves; a \
+                             rotation may not wait for it; check that belay's account may \
+                             patch Leases in its own namespace"
+                        );
+                    }),
                 },
             };
             tokio::select! {
