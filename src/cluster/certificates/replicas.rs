@@ -122,11 +122,13 @@ impl Replicas {
     /// Deletes the Leases of replicas that stopped long ago, while this replica is the
     /// leader. Failures are retried later.
     pub async fn sweep(&self) {
+        let signals = &self.context.signals;
+        signals.while_leading(|| self.sweep_regularly(), std::future::pending).await;
+    }
+
+    async fn sweep_regularly(&self) {
         loop {
             sleep(jittered(self.timing().sweep)).await;
-            if !*self.context.signals.leading.borrow() {
-                continue;
-            }
             let leases = self.list().await.unwrap_or_else(|error| {
                 tracing::debug!(%error, "the replicas' Leases cannot be listed");
                 Vec::new()
