@@ -7,11 +7,9 @@ use super::FileError;
 use super::documents::Document;
 use super::reader::{Strictness, read};
 use super::tree::Node;
+use crate::cluster::ObjectKey;
 use crate::objects::{KindId, Kinds, Object, is_namespace};
 use crate::policy::NAME_LABEL;
-
-/// Kind, namespace and name.
-pub type Key = (KindId, String, String);
 
 /// Checks the metadata of a document and returns its key. `default_namespace` is the namespace
 /// of a document without one.
@@ -20,7 +18,7 @@ pub fn key(
     kind: KindId,
     document: &Document,
     default_namespace: &str,
-) -> Result<Key, FileError> {
+) -> Result<ObjectKey, FileError> {
     let name = document.name()?.to_owned();
     let object: Result<Object<'_>, _> = read(&document.node, "", Strictness::IgnoreUnknown);
     object.map_err(|error| document.type_error(&error))?;
@@ -41,7 +39,7 @@ pub fn key(
 }
 
 /// The object, with the fields that an API server would set.
-pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document) -> Value {
+pub fn complete(kinds: &Kinds, (kind, namespace, name): &ObjectKey, document: Document) -> Value {
     let is_crd = document.is_crd();
     let mut object = Value::from(document.node.content);
     let info = kinds.info(*kind);
