@@ -103,12 +103,11 @@ impl Replicas {
     /// This replica no longer serves.
     pub async fn leave(&self) {
         let (name, parameters) = (self.own_name(), DeleteParams::default());
-        match timeout(super::LAST_REQUEST_LIMIT, self.leases.delete(&name, &parameters)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
+        let delete = self.leases.delete(&name, &parameters);
+        match within_limit(super::LAST_REQUEST_LIMIT, delete).await {
+            Ok(_) | Err(ApiError::NotFound) => {}
             // A replica counts as stopped after it has not reported for this long.
-            Ok(Err(error)) => tracing::debug!(%error, lease = name, "not deleted"),
-            Err(_) => tracing::debug!(lease = name, "not deleted in time"),
+            Err(error) => tracing::debug!(%error, lease = name, "not deleted"),
         }
     }
 
