@@ -26,7 +26,6 @@ pub(super) struct InvolvedObject {
 
 /// The content of an Event.
 pub(super) struct EventReport<'a> {
-    /// The name of the Event.
     pub(super) name: String,
     pub(super) involved: &'a InvolvedObject,
     pub(super) is_warning: bool,

@@ -20,7 +20,6 @@ pub(super) fn is_own(secret: &ObjectMeta) -> bool {
     has_annotation(secret, MADE_BY)
 }
 
-/// Whether a Secret has this annotation.
 pub(super) fn has_annotation(secret: &ObjectMeta, key: &str) -> bool {
     secret.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key))
 }

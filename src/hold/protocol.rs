@@ -36,7 +36,6 @@ impl Default for ReleaseTiming {
     }
 }
 
-/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestResult {
     /// 200, with the object.
@@ -91,7 +90,6 @@ pub enum Output {
     SchedulePass(Duration),
     /// GET the target, live.
     Get,
-    /// Write the token.
     WriteToken(TokenWrite),
     /// Read these at the same time, live and consistently: no `resourceVersion`.
     Read(Vec<LiveRead>),
@@ -101,7 +99,6 @@ pub enum Output {
     CheckUse,
     /// Drop the reads, because the pass has ended. [`Output::Ended`] ends the pass as well.
     DropReads,
-    /// Remove the hold.
     Remove(HoldRemoval),
     /// The reason to report in the status.
     Waits(WaitReason),

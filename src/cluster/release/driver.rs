@@ -29,7 +29,6 @@ use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 pub enum DriverReport {
     /// Why the hold stays for now.
     Waits(WaitReason),
-    /// The release has ended.
     Ended(ReleaseEnd),
 }
 

@@ -14,7 +14,6 @@ pub enum Event {
     Step(String),
     /// A problem that the user should know.
     Warning(String),
-    /// The progress.
     Progress(String),
     /// A Terminating object keeps its hold for now.
     Waits(HeldObject),
@@ -59,9 +58,7 @@ pub fn holds(count: usize) -> String {
 /// An object that still has its hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {
-    /// The object.
     pub target: ObjectRef,
-    /// The reason.
     pub reason: Reason,
 }
 

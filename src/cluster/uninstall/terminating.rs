@@ -10,7 +10,6 @@ use crate::cluster::world::ObjectKey;
 use crate::hold::RequestResult;
 use crate::objects::ApiError;
 
-/// The result for a Terminating object.
 pub enum TerminatingResult {
     /// The object has no hold, does not exist, or is not Terminating.
     Nothing,

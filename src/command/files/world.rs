@@ -147,7 +147,6 @@ impl World {
     }
 }
 
-/// The options of a read.
 struct ReadOptions<'r> {
     /// Whether the files contain all objects, so that a missing object does not exist.
     with_objects: bool,

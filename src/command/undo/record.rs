@@ -177,7 +177,6 @@ impl UndoRecord {
         namespaces.iter().map(|namespace| format!(" --ignore-namespace {namespace}")).collect()
     }
 
-    /// The saved volume of a claim.
     pub fn volume_of(&self, claim: &Object) -> Option<&SavedVolume> {
         self.volumes.iter().find(|volume| volume.claim_uid == claim.uid)
     }
