@@ -34,9 +34,7 @@ pub fn user_of(namespace: &str, account: &str) -> String {
 /// The identity of a user, as the API server sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserIdentity {
-    /// The name.
     pub name: String,
-    /// The groups.
     pub groups: Vec<String>,
     /// The time by the API server's clock, which lifetimes are computed from. The clock of the
     /// user's machine may be wrong.

@@ -45,7 +45,6 @@ pub enum Detail {
     Whole,
 }
 
-/// The metadata of a page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PageMetadata {
@@ -72,7 +71,6 @@ pub fn requests(info: &KindInfo, namespace: &str) -> request::Request {
     })
 }
 
-/// The request for one object.
 pub fn get_request(
     info: &KindInfo,
     (namespace, name): (&str, &str),

@@ -47,7 +47,6 @@ impl ApiError {
 /// A failed read, with the object that the Status of the API server names.
 #[derive(Debug, Clone)]
 pub struct ReadFailure {
-    /// The error.
     pub error: ApiError,
     /// The resource and the name in the Status; empty if it names none.
     pub about: (String, String),

@@ -36,7 +36,6 @@ pub struct Access {
 /// The user of a command, connected to the API server.
 #[derive(Clone)]
 pub struct Caller {
-    /// The client.
     pub client: kube::Client,
     /// The namespace of the context.
     pub namespace: String,

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use super::holding::HoldProgress;
 use super::world::SharedWorld;
+use crate::decide::AdmissionPhase;
 use crate::telemetry::{Metrics, Readiness};
 use crate::timing::Timing;
 use crate::webhook::PathToken;
@@ -234,8 +235,8 @@ pub struct Registered {
     /// The token in the path of all webhooks of both configurations.
     pub token: Option<PathToken>,
     /// The missing configurations, as `kind/name`, and the missing webhooks, as
-    /// `kind/name webhook name`.
-    pub missing: Vec<String>,
+    /// `kind/name webhook name`, each with its phase.
+    pub missing: Vec<(AdmissionPhase, String)>,
     /// The webhooks that differ from the installed manifests, as `kind/name webhook name (fields)`.
     pub changed: Vec<String>,
     /// Whether at least one configuration is known to exist. Without one, belay is being

@@ -26,7 +26,6 @@ pub(super) struct InvolvedObject {
 
 /// The content of an Event.
 pub(super) struct EventReport<'a> {
-    /// The name of the Event.
     pub(super) name: String,
     pub(super) involved: &'a InvolvedObject,
     pub(super) is_warning: bool,
@@ -81,12 +80,9 @@ pub(super) async fn create(client: &kube::Client, event: &Event) -> Result<Creat
     let namespace = event.metadata.namespace.as_deref().unwrap_or(OUTSIDE);
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let params = post_params(false);
-    let created = async {
-        match api.create(&params, event).await {
-            Ok(_) => Ok(Created::New),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Created::AlreadyExists),
-            Err(error) => Err(error),
-        }
-    };
-    within(created).await
+    match within(api.create(&params, event)).await {
+        Ok(_) => Ok(Created::New),
+        Err(error) if error.is_conflict() => Ok(Created::AlreadyExists),
+        Err(error) => Err(error),
+    }
 }

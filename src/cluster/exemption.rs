@@ -108,10 +108,10 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
             approval.metadata.generate_name = Some(format!("{name}-"));
             approval.metadata.name = None;
         }
-        match api.create(&parameters, &approval).await {
+        match api.create(&parameters, &approval).await.map_err(ApiError::from) {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
         }
         // The creator may have made it unreadable (H140).
         let Some(existing) = read_existing(client, &name).await else { continue };

@@ -34,6 +34,5 @@ pub struct BackfillStop {
     pub resource: String,
     /// Objects without the hold.
     pub missing: usize,
-    /// The limit.
     pub limit: usize,
 }

@@ -40,7 +40,6 @@ pub enum NoCluster {
     NoContext {
         /// The file.
         path: String,
-        /// The context.
         context: String,
     },
     /// The kubeconfig has another problem.

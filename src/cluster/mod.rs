@@ -47,7 +47,7 @@ pub(crate) mod uninstall;
 mod world;
 
 pub(crate) use account::{UserIdentity, account, user_of};
-pub(crate) use api::MANAGER;
+pub(crate) use api::{Detail, MANAGER};
 pub(crate) use api_error::{chain as error_chain, shortened};
 pub(crate) use caller::{Access, Caller};
 pub(crate) use clock::Clock;
@@ -59,7 +59,7 @@ pub(crate) use dump::dump;
 pub use exemption::approval_of;
 pub(crate) use feed::{AwaitedObject, KindsInFiles, Removals, SearchScope, Snapshot, UnreadKind};
 pub use holding::HoldProgress;
-pub(crate) use list::{Listed, list_all};
+pub(crate) use list::{Buffers, ListQuery, ListReader, Listed, Next, list_all};
 pub use live::{
     CollectedReads, ExemptionWrite, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge,
 };

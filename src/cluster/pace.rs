@@ -27,16 +27,19 @@ impl Backoff {
         Self { first, most, failures: 0 }
     }
 
-    /// Whether the last attempt did not fail, so that a failure now should be logged.
-    pub fn is_first(&self) -> bool {
-        self.failures == 0
-    }
-
     /// Called after a failure. Returns how long to wait before the next attempt.
     pub fn next(&mut self) -> Duration {
         let wait = self.first.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
         jittered(wait.min(self.most))
+    }
+
+    /// Like `next`. Logs only the first of consecutive failures.
+    pub fn fail(&mut self, log: impl FnOnce()) -> Duration {
+        if self.failures == 0 {
+            log();
+        }
+        self.next()
     }
 
     /// Called after a success. Returns whether the attempt before had failed.
@@ -88,12 +91,12 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest_and_begin_again() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
-        assert!(backoff.is_first());
+        let mut logged = 0;
         for longest in [1, 2, 4, 4, 4] {
-            let (wait, longest) = (backoff.next(), Duration::from_secs(longest));
+            let (wait, longest) = (backoff.fail(|| logged += 1), Duration::from_secs(longest));
             assert!(longest.mul_f64(0.79) < wait && wait <= longest, "{wait:?} of {longest:?}");
         }
-        assert!(!backoff.is_first());
+        assert_eq!(logged, 1);
         assert!(backoff.succeeded());
         assert!(!backoff.succeeded());
         assert!(backoff.next() <= Duration::from_secs(1));

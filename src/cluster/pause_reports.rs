@@ -41,13 +41,13 @@ pub async fn run(context: Context) {
                 backoff.succeeded();
             }
             Err(error) => {
-                if backoff.is_first() {
+                let wait = backoff.fail(|| {
                     tracing::warn!(
                         %error,
                         "cannot write the Event about a pause; belay retries"
                     );
-                }
-                due = Instant::now() + backoff.next();
+                });
+                due = Instant::now() + wait;
             }
         }
     }

@@ -43,10 +43,10 @@ pub async fn run(context: Context) {
                 }
             }
             Err(error) => {
-                if backoff.is_first() {
+                let wait = backoff.fail(|| {
                     tracing::warn!(%error, "belay cannot read its own RBAC rules");
-                }
-                tokio::time::sleep(backoff.next()).await;
+                });
+                tokio::time::sleep(wait).await;
                 continue;
             }
         }

@@ -20,7 +20,6 @@ pub(super) fn is_own(secret: &ObjectMeta) -> bool {
     has_annotation(secret, MADE_BY)
 }
 
-/// Whether a Secret has this annotation.
 pub(super) fn has_annotation(secret: &ObjectMeta, key: &str) -> bool {
     secret.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key))
 }
@@ -38,15 +37,13 @@ pub(super) async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<(), 
     let parameters = PostParams::default();
     let name = secret.metadata.name.as_deref().unwrap_or_default();
     let write = async {
-        let written = match secret.metadata.resource_version {
+        match secret.metadata.resource_version {
             None => secrets.create(&parameters, secret).await,
             Some(_) => secrets.replace(name, &parameters, secret).await,
-        };
-        match written {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => Err(error),
         }
     };
-    within(write).await
+    match within(write).await {
+        Err(error) if !error.is_conflict() => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -32,7 +32,6 @@ pub enum Answer {
 
 /// Two test objects of one name in one namespace, which belay must protect.
 pub struct Probe {
-    /// The name.
     pub name: String,
     namespace: String,
     config_maps: Api<ConfigMap>,

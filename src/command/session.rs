@@ -30,7 +30,6 @@ pub struct UserSession {
     pub caller: Caller,
     /// The user as the API server reports it; empty for files.
     pub me: UserIdentity,
-    /// The installation.
     pub installation: Installation,
     /// The name of belay's service account in the installation.
     pub account: String,

@@ -34,7 +34,6 @@ pub struct TargetArguments {
 /// One object of a command, and the session of the user.
 pub struct TargetObject {
     pub session: Arc<UserSession>,
-    /// The kind.
     pub info: KindInfo,
     pub object_ref: ObjectRef,
     /// The current content.
@@ -108,7 +107,6 @@ fn usage(error: ObjectWordsError) -> CommandError {
     CommandError::Usage(error.to_string())
 }
 
-/// The text for an object and its namespace.
 fn text_with_namespace(object: &ObjectRef) -> String {
     object.quoted() + &in_namespace(&object.namespace)
 }

@@ -18,7 +18,6 @@ use crate::objects::{KindInfo, Uid};
 /// How long to wait before the first explanation.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(15);
 
-/// Awaits an object of this kind.
 pub fn awaited(info: KindInfo, object: &Object) -> Awaited<'_> {
     let (namespace, name) = (object.namespace.clone(), object.name.clone());
     (object, AwaitedObject { info, namespace, name, uid: Uid::new(&object.uid) })

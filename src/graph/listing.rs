@@ -1,9 +1,8 @@
 //! Lists of all objects of a kind.
 
+use super::Graph;
 use super::coverage::{UnreadableSet, too_many_references};
 use super::node_id::NodeId;
-use super::slot::ObjectPhase;
-use super::{Edges, Graph};
 use crate::objects::{KindId, NumberSet, Object, Unreadable};
 
 /// A list of all objects of a kind that is being read page by page. The graph keeps the
@@ -24,24 +23,7 @@ impl Listing {
 }
 
 impl Graph {
-    /// Replaces all objects of a kind, and sets the kind to complete. Objects that the graph
-    /// already has and that are in the new list are never absent in between.
-    pub fn replace_kind<'o>(
-        &mut self,
-        kind: KindId,
-        objects: impl IntoIterator<Item = (&'o Object<'o>, ObjectPhase, Edges)>,
-    ) {
-        let mut listing = Listing::new(kind);
-        for (object, phase, edges) in objects {
-            let too_many = edges.too_many;
-            self.apply(kind, object, phase, edges);
-            self.add_to_listing(&mut listing, object, too_many);
-        }
-        self.end_listing(listing);
-        self.set_complete(kind, true);
-    }
-
-    /// Adds an applied object to the list. `too_many` is its [`Edges::too_many`].
+    /// Adds an applied object to the list. `too_many` is its [`super::Edges::too_many`].
     pub fn add_to_listing(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
         let namespaced = self.kinds.info(listing.kind).namespaced;
         let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };

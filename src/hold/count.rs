@@ -78,7 +78,6 @@ pub enum UnknownUse {
     /// The objects of a kind that may use the target could not be listed.
     #[error("objects of kind {kind} may use it: {why}")]
     ListFailed {
-        /// The kind.
         kind: String,
         /// The reason.
         why: ApiError,

@@ -18,7 +18,6 @@ pub(super) struct OwnerReader<'a> {
 
 /// The state of the owner of a reference.
 enum OwnerState<'g> {
-    /// The owner exists.
     Exists(Node<'g>),
     /// The owner does not exist.
     Absent,
@@ -31,7 +30,6 @@ enum OwnerState<'g> {
 
 /// The direct and indirect owners of an object.
 pub(super) struct AllOwners {
-    /// The existing owners.
     pub(super) existing: NumberSet<NodeId>,
     /// The creation time of the oldest of these owners and the object.
     pub(super) oldest_creation: i64,

@@ -17,7 +17,6 @@ pub const TOKEN: &str = "belay.dev/release-token";
 /// The state of the target of a release, from an answer of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TargetState {
-    /// The uid.
     pub uid: Arc<str>,
     /// The resourceVersion.
     pub version: Arc<str>,

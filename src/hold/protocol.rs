@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{ReleaseReason, UseCheck};
+use super::count::{ReleaseReason, UnknownUse, UseCheck};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use crate::decide::{Cause, LiveRead};
 
@@ -36,7 +36,6 @@ impl Default for ReleaseTiming {
     }
 }
 
-/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestResult {
     /// 200, with the object.
@@ -91,7 +90,6 @@ pub enum Output {
     SchedulePass(Duration),
     /// GET the target, live.
     Get,
-    /// Write the token.
     WriteToken(TokenWrite),
     /// Read these at the same time, live and consistently: no `resourceVersion`.
     Read(Vec<LiveRead>),
@@ -101,7 +99,6 @@ pub enum Output {
     CheckUse,
     /// Drop the reads, because the pass has ended. [`Output::Ended`] ends the pass as well.
     DropReads,
-    /// Remove the hold.
     Remove(HoldRemoval),
     /// The reason to report in the status.
     Waits(WaitReason),
@@ -119,6 +116,12 @@ pub enum WaitReason {
     /// Its Namespace was removed by force. The object can be read, but not written until
     /// the Namespace is re-created.
     Stranded,
+}
+
+impl From<UnknownUse> for WaitReason {
+    fn from(why: UnknownUse) -> Self {
+        Self::Unknown(why.to_string().into())
+    }
 }
 
 /// How a release ended.

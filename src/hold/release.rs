@@ -262,11 +262,10 @@ impl Release {
                 vec![Output::Waits(WaitReason::InUse(causes))]
             }
             UseCheck::Unknown(why) => {
-                vec![Output::Waits(WaitReason::Unknown(why.to_string().into()))]
+                vec![Output::Waits(why.into())]
             }
             UseCheck::NeedsReads(_) => {
-                let why = UnknownUse::TooManyRounds.to_string();
-                vec![Output::Waits(WaitReason::Unknown(why.into()))]
+                vec![Output::Waits(UnknownUse::TooManyRounds.into())]
             }
         };
         outputs.push(Output::DropReads);

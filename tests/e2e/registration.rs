@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use belay::cluster::registration::manifests::{Address, skeleton};
 use belay::cluster::registration::run;
 use belay::cluster::{Context, Paths, Settings, Signals, World};
+use belay::decide::AdmissionPhase;
 use belay::policy::api::DeletionPolicySpec;
 use belay::policy::{Policy, PolicySet};
 use belay::telemetry::{Metrics, Readiness};
@@ -247,7 +248,8 @@ async fn an_uninstalled_webhook_configuration_stays_deleted_and_is_reported() {
     until("the metric", async || it.counts(missing)).await;
     assert!(it.counts("belay_registration_missing{configuration=\"mutating\"} 0"));
     let registered = it.context.signals.registered.borrow().clone();
-    assert_eq!(registered.missing, ["ValidatingWebhookConfiguration/reg-gone"]);
+    let name = "ValidatingWebhookConfiguration/reg-gone".to_owned();
+    assert_eq!(registered.missing, [(AdmissionPhase::Validate, name)]);
     assert_eq!(registered.generation, None);
     // belay stays ready: it answers every request.
     assert!(it.context.readiness.is_ready());

@@ -59,18 +59,15 @@ impl Replicas {
                         backoff.succeeded();
                         jittered(self.timing().report)
                     }
-                    Err(error) => {
-                        if backoff.is_first() {
-                            tracing::error!(
-                                %error,
-                                lease = self.own_name(),
-                                "this replica cannot report which certificate it serves; a \
-                                 rotation may not wait for it; check that belay's account may \
-                                 patch Leases in its own namespace"
-                            );
-                        }
-                        backoff.next()
-                    }
+                    Err(error) => backoff.fail(|| {
+                        tracing::error!(
+                            %error,
+                            lease = self.own_name(),
+                            "this replica cannot report which certificate it serves; a \
+                             rotation may not wait for it; check that belay's account may \
+                             patch Leases in its own namespace"
+                        );
+                    }),
                 },
             };
             tokio::select! {
@@ -106,12 +103,11 @@ impl Replicas {
     /// This replica no longer serves.
     pub async fn leave(&self) {
         let (name, parameters) = (self.own_name(), DeleteParams::default());
-        match timeout(super::LAST_REQUEST_LIMIT, self.leases.delete(&name, &parameters)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
+        let delete = self.leases.delete(&name, &parameters);
+        match within_limit(super::LAST_REQUEST_LIMIT, delete).await {
+            Ok(_) | Err(ApiError::NotFound) => {}
             // A replica counts as stopped after it has not reported for this long.
-            Ok(Err(error)) => tracing::debug!(%error, lease = name, "not deleted"),
-            Err(_) => tracing::debug!(lease = name, "not deleted in time"),
+            Err(error) => tracing::debug!(%error, lease = name, "not deleted"),
         }
     }
 
@@ -125,11 +121,13 @@ impl Replicas {
     /// Deletes the Leases of replicas that stopped long ago, while this replica is the
     /// leader. Failures are retried later.
     pub async fn sweep(&self) {
+        let signals = &self.context.signals;
+        signals.while_leading(|| self.sweep_regularly(), std::future::pending).await;
+    }
+
+    async fn sweep_regularly(&self) {
         loop {
             sleep(jittered(self.timing().sweep)).await;
-            if !*self.context.signals.leading.borrow() {
-                continue;
-            }
             let leases = self.list().await.unwrap_or_else(|error| {
                 tracing::debug!(%error, "the replicas' Leases cannot be listed");
                 Vec::new()

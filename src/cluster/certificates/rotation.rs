@@ -99,7 +99,6 @@ pub enum Step {
     Promote,
     /// Remove the old CA: no replica serves its certificate any more.
     Drop,
-    /// Wait.
     Wait(Waiting),
 }
 

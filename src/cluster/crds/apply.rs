@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{CrdError, POLL_INTERVAL, WAIT_LIMIT, crd_api, crd_error, crd_name, read};
 use crate::cluster::api::post_params;
-use crate::cluster::pace::{LIMIT, timed};
+use crate::cluster::pace::within;
 use crate::objects::ApiError;
 
 /// The number of attempts when another client writes the CRD at the same time.
@@ -41,13 +41,15 @@ pub async fn apply(
         };
         match written {
             Ok(change) => break change,
-            // Another client has changed the CRD, so it is read again.
-            Err(ApplyError::Conflict) if tries > 0 => tries -= 1,
-            Err(ApplyError::Conflict) => {
-                let why = ApiError::Other("another client keeps writing it".to_owned());
-                return Err(crd_error("write", crd_name(wanted), why));
+            // Another client has changed, created or deleted the CRD, so it is read again.
+            Err(error) if error.is_conflict() || error == ApiError::NotFound => {
+                if tries == 0 {
+                    let why = ApiError::Other("another client keeps writing it".to_owned());
+                    return Err(crd_error("write", crd_name(wanted), why));
+                }
+                tries -= 1;
             }
-            Err(ApplyError::Not(error)) => return Err(crd_error("write", crd_name(wanted), error)),
+            Err(error) => return Err(crd_error("write", crd_name(wanted), error)),
         }
     };
     wait_until_established(client, crd_name(wanted)).await?;
@@ -81,35 +83,11 @@ pub fn refusal(
     })
 }
 
-/// Why a write failed.
-enum ApplyError {
-    /// The CRD has changed since it was read.
-    Conflict,
-    /// Another error.
-    Not(ApiError),
-}
-
-impl From<kube::Error> for ApplyError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            // The CRD may also have been created or deleted meanwhile.
-            kube::Error::Api(status) if matches!(status.code, 404 | 409) => Self::Conflict,
-            other => Self::Not(other.into()),
-        }
-    }
-}
-
-impl From<ApiError> for ApplyError {
-    fn from(error: ApiError) -> Self {
-        Self::Not(error)
-    }
-}
-
 async fn create(
     client: &kube::Client,
     wanted: &CustomResourceDefinition,
-) -> Result<Change, ApplyError> {
-    send(crd_api(client).create(&post_params(false), wanted)).await?;
+) -> Result<Change, ApiError> {
+    within(crd_api(client).create(&post_params(false), wanted)).await?;
     Ok(Change::Created)
 }
 
@@ -119,21 +97,16 @@ async fn replace(
     client: &kube::Client,
     wanted: &CustomResourceDefinition,
     stored: CustomResourceDefinition,
-) -> Result<Change, ApplyError> {
+) -> Result<Change, ApiError> {
     let api = crd_api(client);
     let (metadata, message) = merged(&wanted.metadata, stored.metadata.clone());
     let after = CustomResourceDefinition { metadata, spec: wanted.spec.clone(), ..stored };
-    let tried = send(api.replace(crd_name(wanted), &post_params(true), &after)).await?;
+    let tried = within(api.replace(crd_name(wanted), &post_params(true), &after)).await?;
     if !message && tried.metadata.generation == after.metadata.generation {
         return Ok(Change::None);
     }
-    send(api.replace(crd_name(wanted), &post_params(false), &after)).await?;
+    within(api.replace(crd_name(wanted), &post_params(false), &after)).await?;
     Ok(Change::Updated)
-}
-
-/// Sends one request. A conflict (409) is a separate result.
-async fn send<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApplyError> {
-    timed(LIMIT, request).await?.map_err(ApplyError::from)
 }
 
 /// The stored metadata with the labels and annotations of the new CRD, and whether they

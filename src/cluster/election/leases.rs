@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 
 use super::record::spec_from_lease;
-use crate::cluster::pace::{timed, within_limit};
+use crate::cluster::pace::within_limit;
 use crate::lease::Spec;
 use crate::objects::ApiError;
 
@@ -55,14 +55,14 @@ impl Leases {
                 self.api.create(&parameters, lease).await
             }
         };
-        match timed(self.limit, write).await? {
+        match within_limit(self.limit, write).await {
             Ok(stored) => Ok(Some(stored)),
             // It was changed or created since it was read.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) if error.is_conflict() => Ok(None),
             // Or deleted. If the create request fails with 404, the namespace does not
             // exist.
-            Err(kube::Error::Api(status)) if status.code == 404 && exists => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(ApiError::NotFound) if exists => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -205,15 +205,15 @@ impl<'a> Election<'a> {
                     sleep(wait).await;
                 }
                 Err(error) => {
-                    if backoff.is_first() {
+                    let wait = backoff.fail(|| {
                         tracing::error!(
                             %error,
                             lease = self.context.settings.name,
                             "cannot read or write the Lease; belay retries. Check that its \
                              ServiceAccount may get, create and update the Lease"
                         );
-                    }
-                    sleep(backoff.next()).await;
+                    });
+                    sleep(wait).await;
                 }
             }
         }

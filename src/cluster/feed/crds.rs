@@ -26,7 +26,6 @@ pub type Crds = Arc<Mutex<BTreeMap<String, Crd>>>;
 pub struct Crd {
     /// The kind. The stored version comes first, because the API server need not convert it.
     pub info: KindInfo,
-    /// Whether the CRD is Terminating.
     pub terminating: bool,
 }
 

@@ -32,7 +32,6 @@ pub struct OtherVersion(pub String);
 /// The objects by name.
 type ByName<T> = BTreeMap<String, Result<T, OtherVersion>>;
 
-/// The objects of one kind.
 #[derive(Debug)]
 pub struct OwnKindState<T> {
     /// All objects that belay does not ignore.

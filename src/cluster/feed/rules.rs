@@ -150,7 +150,8 @@ impl Feed {
         let kinds = self.context.world.read().graph.kinds.clone();
         let relations: Vec<CustomRelation> = self.effective.relations.values().cloned().collect();
         let policies: Vec<Policy> = self.effective.policies.values().cloned().collect();
-        let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
+        let (identities, labelled) = (self.identities.clone(), &self.context.settings.labelled);
+        let rules = match Rules::load(&kinds, &relations, policies, identities, Some(labelled)) {
             Ok(rules) => rules,
             Err(error) => {
                 tracing::error!(
@@ -166,7 +167,6 @@ impl Feed {
         let Rules { catalogue, policies: mut set } = rules;
         set.approvals = std::mem::take(&mut old.approvals);
         set.pauses = std::mem::take(&mut old.pauses);
-        set.label_holds = Some(self.context.settings.labelled.clone());
         let before: HashSet<&str> = old.annotation_keys().collect();
         let reread = set.annotation_keys().any(|key| !before.contains(key));
         let unserved = unserved_kinds(&relations, &self.context.settings.labelled, &graph.kinds);

@@ -346,14 +346,14 @@ impl Snapshot {
         update: impl FnOnce(&mut World),
     ) -> Result<(), ApiError> {
         let mut world = self.context.world.write();
-        let identities = self.identities.clone();
+        let (identities, labelled) = (self.identities.clone(), &self.context.settings.labelled);
         let rules =
-            Rules::load(&world.graph.kinds, relations, policies, identities).map_err(|error| {
-                ApiError::Other(format!("the relations cannot be compiled: {error}"))
-            })?;
+            Rules::load(&world.graph.kinds, relations, policies, identities, Some(labelled))
+                .map_err(|error| {
+                    ApiError::Other(format!("the relations cannot be compiled: {error}"))
+                })?;
         rules.prepare(&mut world.graph);
         (world.catalogue, world.policies) = (rules.catalogue, rules.policies);
-        world.policies.label_holds = Some(self.context.settings.labelled.clone());
         update(&mut world);
         Ok(())
     }

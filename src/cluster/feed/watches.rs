@@ -19,7 +19,6 @@ use crate::telemetry::FeedState;
 /// delayed.
 const SLICE: usize = 1_000;
 
-/// All watches of objects.
 pub struct Watches {
     context: Context,
     server: WatchServer,
@@ -42,7 +41,6 @@ impl Drop for RunningWatch {
     }
 }
 
-/// The state of all watches.
 pub struct State {
     /// Watches whose first list has neither ended nor failed.
     pub waiting: Vec<String>,

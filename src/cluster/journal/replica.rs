@@ -45,11 +45,11 @@ pub(super) async fn write_journal(context: &Context, pending: &PendingWrites) {
         pending.activity_changed.notified().await;
         tokio::time::sleep(timing.journal.gather).await;
         while let Err(error) = write(context, pending).await {
-            if backoff.is_first() {
+            let wait = backoff.fail(|| {
                 tracing::warn!(%error, "the journal cannot be written, so the status of policies \
                                         lacks recent denials");
-            }
-            tokio::time::sleep(backoff.next()).await;
+            });
+            tokio::time::sleep(wait).await;
         }
         if backoff.succeeded() {
             tracing::info!("the journal is written again");

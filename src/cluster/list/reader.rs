@@ -24,7 +24,6 @@ const PAGE_BYTES: usize = 4 << 20;
 /// Which objects to list.
 #[derive(Debug, Clone, Copy)]
 pub struct ListQuery<'a> {
-    /// The kind.
     pub info: &'a KindInfo,
     /// The namespace; empty: all.
     pub namespace: &'a str,

@@ -134,7 +134,6 @@ impl KindToRead {
     }
 }
 
-/// The objects of one read.
 #[derive(Default)]
 struct ObjectsRead {
     objects: Vec<Box<RawValue>>,

@@ -16,7 +16,6 @@ use crate::cluster::list::Buffers;
 pub struct MemoryLimits {
     /// For all groups together.
     pub total: usize,
-    /// For one group.
     pub per_group: usize,
     /// The smallest amount that is reserved at a time.
     pub step: usize,

@@ -12,7 +12,6 @@ use crate::webhook::PathToken;
 /// The key of the Secret's data.
 const KEY: &str = "tokens.json";
 
-/// A token as it is stored.
 #[derive(Serialize, Deserialize)]
 struct StoredToken {
     token: String,

@@ -373,7 +373,7 @@ impl Driver {
                 ObservedConfiguration::Missing => {
                     calls_belay = false;
                     bundles.push(None);
-                    missing.push(format!("{kind}/{name}"));
+                    missing.push((configuration.phase, format!("{kind}/{name}")));
                     if !std::mem::replace(&mut configuration.is_reported_missing, true) {
                         tracing::warn!(
                             kind,
@@ -407,7 +407,11 @@ impl Driver {
             let difference = compare(webhooks, configuration.phase, &only_rules);
             calls_belay &= difference.calls_belay;
             let absent = difference.missing;
-            missing.extend(absent.iter().map(|webhook| format!("{kind}/{name} webhook {webhook}")));
+            missing.extend(
+                absent.iter().map(|webhook| {
+                    (configuration.phase, format!("{kind}/{name} webhook {webhook}"))
+                }),
+            );
             if configuration.reported_missing != absent {
                 if !absent.is_empty() {
                     tracing::warn!(

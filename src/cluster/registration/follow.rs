@@ -44,15 +44,15 @@ pub(super) async fn follow(
                 ConfigurationEvent::Deleted(object.metadata.uid.unwrap_or_default())
             }
             Err(error) => {
-                if backoff.is_first() {
+                let wait = backoff.fail(|| {
                     tracing::warn!(
                         kind,
                         name,
                         error = chain(&error),
                         "cannot watch the webhook configuration; belay retries"
                     );
-                }
-                tokio::time::sleep(backoff.next()).await;
+                });
+                tokio::time::sleep(wait).await;
                 continue;
             }
         };

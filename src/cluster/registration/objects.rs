@@ -37,7 +37,6 @@ impl<'p> ObjectLimits<'p> {
         self
     }
 
-    /// Without these kinds.
     #[must_use]
     pub(super) fn without(mut self, kinds: impl Iterator<Item = Kind<'p>>) -> Self {
         kinds.for_each(|kind| drop(self.0.remove(&kind)));

@@ -75,7 +75,6 @@ impl ObservedConfiguration {
     }
 }
 
-/// Whether a reference is to the Namespace of this name.
 pub(super) fn is_namespace(reference: &OwnerReference, name: &str) -> bool {
     reference.api_version == "v1" && reference.kind == "Namespace" && reference.name == name
 }

@@ -80,7 +80,7 @@ impl OwnerReferenceWriter {
                 self.backoff.succeeded();
             }
             Err(error) => {
-                if self.backoff.is_first() {
+                let wait = self.backoff.fail(|| {
                     tracing::warn!(
                         kind,
                         name = settings.name,
@@ -89,9 +89,9 @@ impl OwnerReferenceWriter {
                          retries. Until then, a deletion of that Namespace leaves the configuration \
                          behind, and it refuses requests"
                     );
-                }
+                });
                 self.uid = before;
-                self.retry_at = Some(Instant::now() + self.backoff.next());
+                self.retry_at = Some(Instant::now() + wait);
             }
         }
     }

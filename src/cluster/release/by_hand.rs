@@ -36,10 +36,8 @@ pub async fn check_by_hand(
     reader: &Reader,
     key: &ObjectKey,
     object: &Value,
-) -> UseCheck {
-    let Some(body) = TargetBody::new(object) else {
-        return UseCheck::Unknown(UnknownUse::TargetUnread);
-    };
+) -> Result<ReleaseReason, WaitReason> {
+    let body = TargetBody::new(object).ok_or(UnknownUse::TargetUnread)?;
     let mut check = CheckByHand {
         context,
         reader,
@@ -52,7 +50,7 @@ pub async fn check_by_hand(
     };
     confirm(&mut check, MAX_READ_ROUNDS.into())
         .await
-        .unwrap_or(UseCheck::Unknown(UnknownUse::TooManyRounds))
+        .unwrap_or_else(|_| Err(UnknownUse::TooManyRounds.into()))
 }
 
 /// Checks the use of an object with the rights of the person who runs the command.
@@ -69,18 +67,21 @@ struct CheckByHand<'a> {
 }
 
 impl Confirm for CheckByHand<'_> {
-    type Answer = UseCheck;
+    type Answer = Result<ReleaseReason, WaitReason>;
 
-    async fn answer(&mut self) -> Option<(UseCheck, Vec<LiveRead>)> {
+    async fn answer(&mut self) -> Option<(Self::Answer, Vec<LiveRead>)> {
         let target = (self.key.0, &self.body);
         let count = check_collected(&self.context.world, &mut self.collected, target, &self.budget);
-        Some(match (count, &self.missing_list) {
-            (UseCheck::NeedsReads(reads), _) => (UseCheck::NeedsReads(Vec::new()), reads.concat()),
-            (UseCheck::Releasable(ReleaseReason::Unused), Some(missing_list)) => {
-                (UseCheck::Unknown(missing_list.clone()), Vec::new())
+        let answer = match (count, &self.missing_list) {
+            (UseCheck::NeedsReads(reads), _) => {
+                return Some((Err(UnknownUse::TooManyRounds.into()), reads.concat()));
             }
-            (count, _) => (count, Vec::new()),
-        })
+            (UseCheck::Releasable(ReleaseReason::Unused), Some(list)) => Err(list.clone().into()),
+            (UseCheck::Releasable(reason), _) => Ok(reason),
+            (UseCheck::InUse(causes), _) => Err(WaitReason::InUse(causes)),
+            (UseCheck::Unknown(why), _) => Err(why.into()),
+        };
+        Some((answer, Vec::new()))
     }
 
     async fn read(&mut self, reads: Vec<LiveRead>) {

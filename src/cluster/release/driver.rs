@@ -29,7 +29,6 @@ use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 pub enum DriverReport {
     /// Why the hold stays for now.
     Waits(WaitReason),
-    /// The release has ended.
     Ended(ReleaseEnd),
 }
 
@@ -141,12 +140,12 @@ impl Driver {
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             // The future of a pass is boxed, so that a target that only waits takes little memory.
             tokio::select! {
-                () = pending.added.notified() => Box::pin(self.update(pending, &report)).await,
+                () = pending.added.notified() => Box::pin(self.update(false, pending, &report)).await,
                 () = sleep_until(due) => {
                     // A pass sends reads, so it waits for its turn. An update needs no turn.
                     let passes = self.shared.passes.clone();
                     let turn = passes.acquire(&self.key.1).await;
-                    Box::pin(self.pass(pending, &report)).await;
+                    Box::pin(self.update(true, pending, &report)).await;
                     self.end_turn(turn);
                 }
             }
@@ -189,27 +188,19 @@ impl Driver {
         }
     }
 
-    /// Applies the pending updates.
+    /// Applies the pending updates, and starts a pass if it is due, which covers them.
     async fn update(
         &mut self,
+        is_pass_due: bool,
         pending: &PendingUpdate,
         report: &impl Fn(&TargetClient, DriverReport),
     ) {
         let mut inputs = Vec::new();
         self.apply_update(pending.take(), &mut inputs, report).await;
-        self.process(inputs, pending, report).await;
-    }
-
-    /// Starts a pass, which covers all earlier updates.
-    async fn pass(
-        &mut self,
-        pending: &PendingUpdate,
-        report: &impl Fn(&TargetClient, DriverReport),
-    ) {
-        let mut inputs = Vec::new();
-        self.apply_update(pending.take(), &mut inputs, report).await;
-        (self.pass_at, self.pass_by) = (None, None);
-        inputs.push(Input::StartPass);
+        if is_pass_due {
+            (self.pass_at, self.pass_by) = (None, None);
+            inputs.push(Input::StartPass);
+        }
         self.process(inputs, pending, report).await;
     }
 

@@ -60,10 +60,10 @@ pub async fn follow<F: Follower>(
                     next_step = Instant::now();
                 }
                 Some(Err(error)) => {
-                    if watching.is_first() {
+                    let wait = watching.fail(|| {
                         tracing::error!(error = chain(&error), secret = name, "{}", F::NOT_WATCHED);
-                    }
-                    next_event = Instant::now() + watching.next();
+                    });
+                    next_event = Instant::now() + wait;
                 }
                 // A watch has no end.
                 None => return,
@@ -83,12 +83,9 @@ pub async fn follow<F: Follower>(
                 stepping.succeeded();
                 wait
             }
-            Err(error) => {
-                if stepping.is_first() {
-                    tracing::error!(%error, secret = name, "{}", F::NOT_CHANGED);
-                }
-                stepping.next()
-            }
+            Err(error) => stepping.fail(|| {
+                tracing::error!(%error, secret = name, "{}", F::NOT_CHANGED);
+            }),
         };
         let next = Instant::now() + wait;
         next_step = due.map_or(next, |due| next.min(due));

@@ -10,7 +10,7 @@ use crate::cluster::Registered;
 use crate::cluster::holding::{BackfillStop, HoldProgress, RefusedHolds};
 use crate::cluster::journal::to_the_second;
 
-use crate::decide::NoHoldReason;
+use crate::decide::{AdmissionPhase, NoHoldReason};
 use crate::graph::{Graph, Incomplete};
 use crate::objects::{ApiError, KindId, full_name, text_enum};
 use crate::policy::api::NotHeld;
@@ -75,12 +75,13 @@ pub(super) fn ready(
         return not_ready("Invalid", texts.collect::<Vec<_>>().join("; "));
     }
     if !registered.missing.is_empty() {
-        let mutating = |missing: &String| missing.starts_with("Mutating");
-        let effect = match registered.missing.iter().all(mutating) {
+        let mut phases = registered.missing.iter().map(|(phase, _)| *phase);
+        let effect = match phases.all(|phase| phase == AdmissionPhase::Mutate) {
             true => "new objects get no hold, and a removed hold is not restored",
             false => "the API server sends no requests to belay",
         };
-        let missing = registered.missing.join(", ");
+        let names = registered.missing.iter().map(|(_, name)| name.as_str());
+        let missing = names.collect::<Vec<_>>().join(", ");
         return not_ready(
             "ConfigurationMissing",
             format!(

@@ -16,7 +16,6 @@ const SLICE: Duration = Duration::from_millis(3);
 /// The number of objects between two checks of the clock.
 const STEP: usize = 64;
 
-/// The counts of one policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PolicyCount {
     pub(super) protected: i64,
@@ -29,7 +28,6 @@ pub(super) struct PolicyCount {
 /// The counts of each policy, by its name.
 pub(super) type PolicyCounts = HashMap<String, PolicyCount>;
 
-/// Adds the objects of this kind to the counts.
 fn add_objects(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut PolicyCounts) {
     let World { graph, policies, .. } = world;
     let situation = Situation::new(graph, policies, ObjectSource::Files, now);

@@ -93,24 +93,21 @@ async fn read_journals(context: &Context, numbers: &StatusNumbers) {
             Ok(Some(read))
         };
         match read.await {
-            Ok(None) => {
-                if backoff.succeeded() {
-                    tracing::info!("the journals of all replicas are read again");
+            Ok(read) => {
+                if let Some((activity, stale)) = read {
+                    *numbers.activity.lock() = Some(activity);
+                    numbers.changed.notify_one();
+                    replica::delete_stale(context, &stale).await;
                 }
-            }
-            Ok(Some((activity, stale))) => {
-                *numbers.activity.lock() = Some(activity);
-                numbers.changed.notify_one();
-                replica::delete_stale(context, &stale).await;
                 if backoff.succeeded() {
                     tracing::info!("the journals of all replicas are read again");
                 }
             }
             Err(error) => {
-                if backoff.is_first() {
+                let retry = backoff.fail(|| {
                     tracing::warn!(%error, "cannot read the journals of all replicas");
-                }
-                wait = wait.max(backoff.next());
+                });
+                wait = wait.max(retry);
             }
         }
         tokio::time::sleep(wait).await;
@@ -197,10 +194,10 @@ async fn write_statuses(
                 }
                 Err(ApiError::NotFound) => writer.remove(name),
                 Err(error) => {
-                    if backoff.is_first() {
+                    let wait = backoff.fail(|| {
                         tracing::warn!(policy = name, %error, "cannot write the status of a policy");
-                    }
-                    tokio::time::sleep(backoff.next()).await;
+                    });
+                    tokio::time::sleep(wait).await;
                     break;
                 }
             }

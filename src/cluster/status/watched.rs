@@ -27,9 +27,7 @@ struct PolicyKinds {
     unserved: Vec<String>,
 }
 
-/// The kinds of one policy.
 pub(super) struct WatchedPolicy<'w> {
-    /// The condition Watching.
     pub(super) condition: PolicyCondition,
     /// The kinds that the API server does not serve.
     pub(super) unserved: &'w [String],

@@ -65,7 +65,6 @@ pub struct Evidence {
 pub struct BrokenApi {
     /// Its name, such as `v1beta1.metrics.k8s.io`.
     pub name: String,
-    /// Its group.
     pub group: String,
     /// The message of its condition.
     pub why: String,
@@ -76,9 +75,7 @@ pub struct BrokenApi {
 pub struct Workload {
     /// The short name of the kind, for kubectl.
     pub kind: &'static str,
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
     /// The names of its images, without registry and version.
     pub images: Vec<String>,

@@ -27,14 +27,11 @@ use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shal
 /// The number of kinds that are read at the same time.
 const CONCURRENT_READS: usize = 8;
 
-/// An object that is Terminating.
 #[derive(Debug, Clone)]
 pub struct TerminatingObject {
-    /// The kind.
     pub info: KindInfo,
     /// Which object it is.
     pub object_ref: ObjectRef,
-    /// The uid.
     pub uid: String,
     /// Since when it should be deleted. For a Pod, that is after its grace period.
     pub since: Timestamp,
@@ -49,7 +46,6 @@ pub struct TerminatingObject {
 pub struct Dependent {
     /// Which object it is.
     pub object_ref: ObjectRef,
-    /// The uid.
     pub uid: String,
     /// Whether it is Terminating itself.
     pub terminating: bool,
@@ -204,7 +200,6 @@ impl Survey {
 }
 
 impl Part {
-    /// Adds an object from its JSON.
     fn add(&mut self, info: &KindInfo, json: &str) -> Result<(), serde_json::Error> {
         let object: Object<'_> = serde_json::from_str(json)?;
         let metadata = &object.metadata;

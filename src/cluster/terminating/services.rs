@@ -17,7 +17,6 @@ use crate::objects::{CRDS, list_at, read_shallow};
 pub struct DeadConversion {
     /// The name of the CRD.
     pub definition: String,
-    /// The problem of the Service.
     pub problem: ServiceProblem,
 }
 

@@ -15,7 +15,6 @@ use crate::policy::api::LabelSelector;
 /// A Service, by its namespace and name.
 pub(super) type Service = (String, String);
 
-/// The problem of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceProblem {
     /// Whether the Service does not exist.
@@ -27,7 +26,6 @@ pub struct ServiceProblem {
 /// The labels of Namespaces, by their names.
 pub type LabelsByNamespace = HashMap<String, Value>;
 
-/// The address of a webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WebhookAddress {
     /// A Service, by its namespace and name.
@@ -54,7 +52,6 @@ impl WebhookAddress {
         Self::Host(host.rsplit('@').next().unwrap_or_default().to_owned())
     }
 
-    /// The Service of the address.
     pub(super) fn service(&self) -> Option<&Service> {
         match self {
             Self::Service(service) => Some(service),
@@ -70,7 +67,6 @@ pub struct Webhook {
     pub configuration: String,
     /// The webhook's name.
     pub name: String,
-    /// Its address.
     pub address: WebhookAddress,
     /// The problem of its Service; `None` if none is known.
     pub problem: Option<ServiceProblem>,

@@ -99,7 +99,6 @@ impl Configurations {
         self.0.iter().any(|(_, found)| found.is_some())
     }
 
-    /// The uids of the configurations.
     #[cfg(test)]
     pub fn uids(&self) -> String {
         let uid = |(kind, found): &(ApiResource, Option<DynamicObject>)| {

@@ -8,10 +8,8 @@ use crate::cluster::world::World;
 use crate::decide::is_hold_unsafe_on_kind;
 use crate::objects::{KindId, KindInfo};
 
-/// A kind to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedKind {
-    /// The kind.
     pub kind: KindId,
     /// The description of the kind.
     pub info: KindInfo,

@@ -49,7 +49,6 @@ use super::world::World;
 use crate::objects::ApiError;
 use crate::policy::Identities;
 
-/// The options of an uninstall.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UninstallOptions {
     /// Whether to release also Terminating objects that are in use.
@@ -90,9 +89,7 @@ pub struct Uninstall<'a> {
     pub settings: Settings,
     /// The user names that belay knows.
     pub identities: Identities,
-    /// The clock.
     pub clock: Clock,
-    /// The options.
     pub options: UninstallOptions,
     /// Receives the events of the uninstall.
     pub report: &'a dyn Fn(Event),

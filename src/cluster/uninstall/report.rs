@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use crate::decide::Cause;
+use crate::hold::WaitReason;
 use crate::objects::{ObjectRef, full_name};
 
 /// An event during an uninstall.
@@ -13,7 +14,6 @@ pub enum Event {
     Step(String),
     /// A problem that the user should know.
     Warning(String),
-    /// The progress.
     Progress(String),
     /// A Terminating object keeps its hold for now.
     Waits(HeldObject),
@@ -58,9 +58,7 @@ pub fn holds(count: usize) -> String {
 /// An object that still has its hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {
-    /// The object.
     pub target: ObjectRef,
-    /// The reason.
     pub reason: Reason,
 }
 
@@ -84,6 +82,16 @@ pub enum Reason {
     Late,
     /// The object is not Terminating, and this is a dry run.
     DryRun,
+}
+
+impl From<WaitReason> for Reason {
+    fn from(why: WaitReason) -> Self {
+        match why {
+            WaitReason::InUse(causes) => Self::InUse(causes),
+            WaitReason::Unknown(why) => Self::Unknown(why.to_string()),
+            WaitReason::Stranded => Self::Stranded,
+        }
+    }
 }
 
 impl Reason {

@@ -7,10 +7,9 @@ use super::report::Reason;
 use crate::cluster::Snapshot;
 use crate::cluster::release::{Response, TargetClient, by_hand};
 use crate::cluster::world::ObjectKey;
-use crate::hold::{RequestResult, UseCheck};
+use crate::hold::RequestResult;
 use crate::objects::ApiError;
 
-/// The result for a Terminating object.
 pub enum TerminatingResult {
     /// The object has no hold, does not exist, or is not Terminating.
     Nothing,
@@ -54,14 +53,7 @@ pub async fn release_terminating(
             snapshot.insert(key.0, &object);
             let count = by_hand::check_by_hand(context, &snapshot.reader, key, &object).await;
             remove_node(&mut context.world.write(), key);
-            match count {
-                UseCheck::Releasable(_) => None,
-                UseCheck::InUse(causes) => Some(Reason::InUse(causes)),
-                UseCheck::Unknown(why) => Some(Reason::Unknown(why.to_string())),
-                UseCheck::NeedsReads(_) => {
-                    Some(Reason::Unknown("its users can't be read".to_owned()))
-                }
-            }
+            count.err().map(Reason::from)
         }
     };
     match reason {

@@ -21,7 +21,7 @@ use crate::cluster::holds::{HeldPages, HoldWriteResult, pace, write_hold};
 use crate::cluster::pace::{within, within_limit};
 use crate::cluster::release::{DriverReport, by_hand};
 use crate::cluster::world::ObjectKey;
-use crate::hold::{ReleaseEnd, WaitReason};
+use crate::hold::ReleaseEnd;
 use crate::objects::{ApiError, ObjectRef};
 use crate::timing;
 
@@ -392,9 +392,7 @@ impl<'a> Withdrawal<'a> {
     fn take_report(&mut self, key: ObjectKey, report: DriverReport) {
         let was_releasing = self.releasing.remove(&key).is_some();
         let reason = match report {
-            DriverReport::Waits(WaitReason::InUse(causes)) => Reason::InUse(causes),
-            DriverReport::Waits(WaitReason::Stranded) => Reason::Stranded,
-            DriverReport::Waits(WaitReason::Unknown(why)) => Reason::Unknown(why.to_string()),
+            DriverReport::Waits(why) => why.into(),
             DriverReport::Ended(end) => {
                 self.tally.released_terminating +=
                     usize::from(matches!(end, ReleaseEnd::Released(_)));

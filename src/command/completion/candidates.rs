@@ -5,9 +5,7 @@ use clap::{Arg, Command};
 
 /// Reads names in a cluster for completions, on demand.
 pub trait ClusterNames {
-    /// The names of kinds.
     fn kinds(&self) -> Vec<String>;
-    /// The names of Namespaces.
     fn namespaces(&self) -> Vec<String>;
     /// The names of the objects of a kind, in the namespace of the command line.
     fn objects(&self, kind: &str) -> Vec<String>;

@@ -4,23 +4,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ListParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-
 use super::candidates::ClusterNames;
-use crate::cluster::{Access, Caller, read_names};
+use crate::cluster::{Access, Buffers, Caller, Detail, ListQuery, ListReader, Next, read_names};
 use crate::command::block_on;
-use crate::objects::{KindNames, Kinds};
+use crate::objects::{KindInfo, KindNames, Kinds, Object};
 
 /// The time limit of one completion.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The maximum number of names in a page.
-const PAGE_SIZE: u32 = 500;
-
-/// The time after which the command reads no further page.
-const PAGE_LIMIT: Duration = Duration::from_millis(600);
+/// The time after which the command reads no further objects.
+const READ_LIMIT: Duration = Duration::from_millis(600);
 
 /// The cluster of this command line.
 pub struct Cluster {
@@ -78,9 +71,9 @@ impl ClusterNames for Cluster {
 
     fn namespaces(&self) -> Vec<String> {
         let listed = self.ask(async |caller| {
-            let api: Api<Namespace> = Api::all(caller.client.clone());
-            let list = api.list_metadata(&ListParams::default().limit(PAGE_SIZE)).await.ok()?;
-            Some(list.items.into_iter().filter_map(|one| one.metadata.name).collect())
+            let kinds = Kinds::default();
+            let info = kinds.info(kinds.find("", "Namespace")?);
+            list_names(&caller, info, "", Instant::now()).await
         });
         listed.unwrap_or_default()
     }
@@ -91,26 +84,33 @@ impl ClusterNames for Cluster {
             let began = Instant::now();
             let names = read_names(&caller.client).await.ok()?;
             let info = names.find(&kind)?;
-            let gvk = GroupVersionKind::gvk(&info.group, info.versions.first()?, &info.kind);
-            let resource = ApiResource::from_gvk_with_plural(&gvk, &info.resource);
             let namespace = namespace.unwrap_or_else(|| caller.namespace.clone());
-            let api: Api<DynamicObject> = match info.namespaced {
-                true => Api::namespaced_with(caller.client.clone(), &namespace, &resource),
-                false => Api::all_with(caller.client.clone(), &resource),
-            };
-            let (mut objects, mut page) = (Vec::new(), ListParams::default().limit(PAGE_SIZE));
-            loop {
-                let list = api.list_metadata(&page).await.ok()?;
-                objects.extend(list.items.into_iter().filter_map(|one| one.metadata.name));
-                match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) if began.elapsed() < PAGE_LIMIT => {
-                        page = page.continue_token(&token)
-                    }
-                    _ => return Some(objects),
-                }
-            }
+            let namespace = if info.namespaced { &namespace } else { "" };
+            list_names(&caller, info, namespace, began).await
         });
         listed.unwrap_or_default()
+    }
+}
+
+/// The names of the objects of a kind; only some of them if there are many.
+async fn list_names(
+    caller: &Caller,
+    info: &KindInfo,
+    namespace: &str,
+    began: Instant,
+) -> Option<Vec<String>> {
+    let query = ListQuery { info, namespace, detail: Detail::Metadata, labels: "" };
+    let mut list = ListReader::new(&caller.client, query, Buffers::new(1));
+    let mut names = Vec::new();
+    loop {
+        match list.next().await.ok()? {
+            Next::Object(json) if began.elapsed() < READ_LIMIT => {
+                let object = serde_json::from_str::<Object<'_>>(json).ok();
+                names.extend(object.map(|object| object.metadata.name.to_string()));
+            }
+            Next::Again => names.clear(),
+            Next::Object(_) | Next::End => return Some(names),
+        }
     }
 }
 

@@ -155,7 +155,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
     let report = |result, says: String| {
         let picture = picture.clone().map(|picture| picture.with_note(says.clone()));
-        DeleteReport::new(result, says, &plan, &selection.cluster).with_picture(picture)
+        DeleteReport { picture, ..DeleteReport::new(result, says, &plan, &selection.cluster) }
     };
     if is_nothing {
         let says = match state.inspection.missing.as_slice() {
@@ -167,7 +167,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {
         let says = "the cluster has changed since the plan; nothing was deleted".to_owned();
-        return report(DeleteResult::Changed, says).with_changes(changes).print(output);
+        return DeleteReport { changes, ..report(DeleteResult::Changed, says) }.print(output);
     }
     let preflight = preflight::check(&state, &selection).await;
     let refusal = match preflight.refusal(&state) {
@@ -176,8 +176,9 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     };
     if let Some(says) = refusal {
         let approve = state.impact.approve.clone();
-        let refused = report(DeleteResult::Refused, says).with_approvals(approve);
-        return refused.with_refusals(preflight.refusals).print(output);
+        let refusals = preflight.refusals;
+        let refused = report(DeleteResult::Refused, says);
+        return DeleteReport { approve, refusals, ..refused }.print(output);
     }
     if dry_run.is_some() {
         let (result, says) = match preflight.unknown.is_empty() {

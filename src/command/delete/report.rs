@@ -17,32 +17,32 @@ use crate::objects::and_more;
 #[serde(rename_all = "camelCase")]
 pub struct DeleteReport {
     /// The result.
-    result: DeleteResult,
+    pub(super) result: DeleteResult,
     /// The result in a sentence.
-    says: String,
+    pub(super) says: String,
     /// The targets.
-    targets: Vec<Object>,
+    pub(super) targets: Vec<Object>,
     /// The objects that were deleted by this run, also by controllers.
-    deleted: Vec<Object>,
+    pub(super) deleted: Vec<Object>,
     /// The objects that still exist, if the command waited for them or expects them to stay.
-    remaining: Vec<Object>,
+    pub(super) remaining: Vec<Object>,
     /// Why the remaining objects that are Terminating stay.
-    stays: Vec<StuckObject>,
+    pub(super) stays: Vec<StuckObject>,
     /// The dependents in namespaces in which the command deletes nothing. The garbage collector
     /// deletes them, unless belay or a finalizer keeps them. The command does not wait for them.
-    not_awaited: Vec<Object>,
+    pub(super) not_awaited: Vec<Object>,
     /// The changes of the cluster since the plan.
-    changes: Vec<PlanChange>,
+    pub(super) changes: Vec<PlanChange>,
     /// The DELETEs that would be refused.
-    refusals: Vec<DeleteRefusal>,
+    pub(super) refusals: Vec<DeleteRefusal>,
     /// The commands that approve the deletion, if it is denied.
-    approve: Vec<String>,
+    pub(super) approve: Vec<String>,
     /// The graph of the impact, if it is the output.
     #[serde(skip)]
-    picture: Option<Picture>,
+    pub(super) picture: Option<Picture>,
     /// The options of the next command.
     #[serde(skip)]
-    options: String,
+    pub(super) options: String,
 }
 
 /// The result of a deletion.
@@ -85,34 +85,6 @@ impl DeleteReport {
             picture: None,
             options: cluster.options(),
         }
-    }
-
-    pub fn with_picture(self, picture: Option<Picture>) -> Self {
-        Self { picture, ..self }
-    }
-
-    pub fn with_deleted(self, deleted: Vec<Object>) -> Self {
-        Self { deleted, ..self }
-    }
-
-    pub fn with_remaining(self, remaining: Vec<Object>, stays: Vec<StuckObject>) -> Self {
-        Self { remaining, stays, ..self }
-    }
-
-    pub fn with_not_awaited(self, not_awaited: Vec<Object>) -> Self {
-        Self { not_awaited, ..self }
-    }
-
-    pub fn with_changes(self, changes: Vec<PlanChange>) -> Self {
-        Self { changes, ..self }
-    }
-
-    pub fn with_refusals(self, refusals: Vec<DeleteRefusal>) -> Self {
-        Self { refusals, ..self }
-    }
-
-    pub fn with_approvals(self, approve: Vec<String>) -> Self {
-        Self { approve, ..self }
     }
 
     fn not_awaited_text(&self) -> String {

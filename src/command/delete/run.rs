@@ -85,7 +85,7 @@ impl Run {
             let changes = self.plan.changes(&state.inspection, &state.plan);
             if !changes.is_empty() {
                 let says = "stopped, because the cluster has changed since the plan".to_owned();
-                return Ok(self.report(DeleteResult::Changed, says).with_changes(changes));
+                return Ok(DeleteReport { changes, ..self.report(DeleteResult::Changed, says) });
             }
             let leftovers = state.leftovers(&self.plan);
             let Some(step) = self.next_step(&state, leftovers.iter().collect()) else {
@@ -207,8 +207,8 @@ impl Run {
                 1 => "1 object was deleted".to_owned(),
                 count => format!("{count} objects were deleted"),
             };
-            let report = self.report(DeleteResult::Deleted, says);
-            return Ok(report.with_not_awaited(self.not_awaited()));
+            let not_awaited = self.not_awaited();
+            return Ok(DeleteReport { not_awaited, ..self.report(DeleteResult::Deleted, says) });
         }
         let says = "these objects stay Terminating, as expected";
         Ok(self.report_remaining(DeleteResult::Stays, says, remaining).await)
@@ -224,8 +224,8 @@ impl Run {
         let stays = explain(self.waiter.cluster(), &remaining).await;
         let list: Vec<&str> = remaining.iter().map(|object| object.typed.as_str()).collect();
         let says = format!("{text}: {}", list.join(", "));
-        let report = self.report(result, says).with_remaining(remaining, stays);
-        report.with_not_awaited(self.not_awaited())
+        let not_awaited = self.not_awaited();
+        DeleteReport { remaining, stays, not_awaited, ..self.report(result, says) }
     }
 
     fn not_awaited(&self) -> Vec<Object> {
@@ -235,8 +235,8 @@ impl Run {
     }
 
     fn report(&self, result: DeleteResult, says: String) -> DeleteReport {
-        let cluster = &self.selection.cluster;
-        DeleteReport::new(result, says, &self.plan, cluster).with_deleted(self.deleted.clone())
+        let report = DeleteReport::new(result, says, &self.plan, &self.selection.cluster);
+        DeleteReport { deleted: self.deleted.clone(), ..report }
     }
 }
 

@@ -154,9 +154,7 @@ impl Denial {
 
     /// Whether it is about a Namespace or something in it.
     pub(super) fn is_in(&self, namespace: &str) -> bool {
-        let Object { group, kind, namespace: place, name, .. } = &self.object;
-        let itself = group.is_empty() && kind == "Namespace" && name == namespace;
-        place == namespace || itself
+        self.object.own_namespace() == namespace
     }
 
     /// In one line, below the object that it is about.

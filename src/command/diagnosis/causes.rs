@@ -30,7 +30,9 @@ pub fn find_causes(
             CLAIM_PROTECTION => mounted_claim(found, evidence),
             "kubernetes.io/pv-protection" => bound_volume(found),
             name => match remover(name) {
-                Some(controller) => kubernetes_finalizer(found, name, controller),
+                Some((controller, when)) => {
+                    kubernetes_finalizer(found, name, &format!("{controller}, when {when}"))
+                }
                 None => foreign_finalizer(name, index, found, evidence),
             },
         };

@@ -9,32 +9,35 @@ use crate::cluster::terminating::{Evidence, TerminatingObject};
 use crate::decide::approve_command;
 use crate::objects::{HOLD, ObjectRef, clear_name, is_hold, shell_word, texts_at};
 
-/// The components that remove well-known finalizers.
-const REMOVERS: &[(&str, &str)] = &[
-    (HOLD, "belay, when nothing needs the object any more"),
-    ("kubernetes", "the namespace controller, when nothing is left in it"),
-    ("foregroundDeletion", "the garbage collector, when the dependents that block are deleted"),
-    ("orphan", "the garbage collector, when its dependents have no reference to it any more"),
-    ("kubernetes.io/pvc-protection", "the PVC protection controller, when no Pod uses it"),
-    ("kubernetes.io/pv-protection", "the PV protection controller, when no claim is bound to it"),
-    ("kubernetes.io/vac-protection", "the protection controller, when no volume uses it"),
-    ("batch.kubernetes.io/job-tracking", "the Job controller, when the Pod is counted"),
+/// The components that remove well-known finalizers, and when.
+const REMOVERS: &[(&str, &str, &str)] = &[
+    (HOLD, "belay", "nothing needs the object any more"),
+    ("kubernetes", "the namespace controller", "nothing is left in it"),
+    ("foregroundDeletion", "the garbage collector", "the dependents that block are deleted"),
+    ("orphan", "the garbage collector", "its dependents have no reference to it any more"),
+    ("kubernetes.io/pvc-protection", "the PVC protection controller", "no Pod uses it"),
+    ("kubernetes.io/pv-protection", "the PV protection controller", "no claim is bound to it"),
+    ("kubernetes.io/vac-protection", "the protection controller", "no volume uses it"),
+    ("batch.kubernetes.io/job-tracking", "the Job controller", "the Pod is counted"),
     (
         "service.kubernetes.io/load-balancer-cleanup",
-        "the service controller, when the load balancer is deleted",
+        "the service controller",
+        "the load balancer is deleted",
     ),
-    ("customresourcecleanup.apiextensions.k8s.io", "the API server, when its objects are deleted"),
+    ("customresourcecleanup.apiextensions.k8s.io", "the API server", "its objects are deleted"),
     (
         "resource.kubernetes.io/delete-protection",
-        "the resource claim controller, when nothing uses it",
+        "the resource claim controller",
+        "nothing uses it",
     ),
 ];
 
-/// The component that removes a finalizer of Kubernetes or of belay.
-pub fn remover(name: &str) -> Option<&'static str> {
+/// The component that removes a finalizer of Kubernetes or of belay, and when.
+pub fn remover(name: &str) -> Option<(&'static str, &'static str)> {
     // The hold has several names, and belay removes all of them.
     let name = if is_hold(name) { HOLD } else { name };
-    REMOVERS.iter().find(|(finalizer, _)| *finalizer == name).map(|(_, remover)| *remover)
+    let mut removers = REMOVERS.iter();
+    removers.find(|(finalizer, ..)| *finalizer == name).map(|(_, remover, when)| (*remover, *when))
 }
 
 /// The field manager that added a finalizer.
@@ -63,6 +66,9 @@ pub struct BlockingFinalizer {
     pub ours: bool,
     /// The controller that removes it, and when.
     pub removed_by: String,
+    /// The sentence about its removal.
+    #[serde(skip)]
+    pub removal: String,
     /// The command to remove the finalizer by hand if its controller no longer exists. Absent
     /// if it must not be removed by hand. It tests what it removes, so it removes nothing else
     /// if the list has changed.
@@ -89,12 +95,18 @@ impl BlockingFinalizer {
     fn new(name: &str, object: &Value) -> Self {
         // A tool of a user removes no finalizer automatically.
         let writer = writer(name, object).filter(|writer| !is_tool(writer));
-        let removed_by = match (remover(name), writer) {
-            (Some(remover), _) => remover.to_owned(),
-            (None, Some(writer)) => format!("probably {writer}, which added it"),
-            (None, None) => "its own controller, which belay does not know".to_owned(),
+        let (removed_by, removal) = match (remover(name), writer) {
+            (Some((remover, when)), _) => {
+                (format!("{remover}, when {when}"), format!("{remover} removes it when {when}"))
+            }
+            (None, writer) => {
+                let unknown = "its own controller, which belay does not know";
+                let known = |writer| format!("probably {writer}, which added it");
+                let removed_by = writer.map_or_else(|| unknown.to_owned(), known);
+                (removed_by.clone(), removed_by + ", removes it")
+            }
         };
-        Self { name: name.to_owned(), ours: is_hold(name), removed_by, by_hand: None }
+        Self { name: name.to_owned(), ours: is_hold(name), removed_by, removal, by_hand: None }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::cluster::{ObjectKey, Snapshot};
 use crate::decide::{
     self, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause, step_to_end_use,
 };
-use crate::hold::{ReleaseReason, UseCheck};
+use crate::hold::{ReleaseReason, WaitReason};
 use crate::objects::{ObjectRef, without_controls};
 
 /// What a release waits for.
@@ -35,11 +35,11 @@ pub struct HoldState {
 impl HoldState {
     /// Counts the users that keep an object.
     pub async fn check(snapshot: &Snapshot, key: &ObjectKey, object: &Value) -> Self {
-        let count = check_by_hand(&snapshot.context, &snapshot.reader, key, object).await;
+        let check = check_by_hand(&snapshot.context, &snapshot.reader, key, object).await;
         let world = snapshot.context.world.read();
         let info = world.graph.kinds.info(key.0);
         let target = ObjectRef::of_kind(info, &key.1, &key.2);
-        Self::new(&target, count, world.policies.releases_any_hold(&info.group, &info.resource))
+        Self::new(&target, check, world.policies.releases_any_hold(&info.group, &info.resource))
     }
 
     /// The state of a hold whose users are unknown.
@@ -59,18 +59,24 @@ impl HoldState {
         Some(Self { known: true, ..Self::unknown(&cause) })
     }
 
-    /// The state from the result of a count.
-    pub fn new(target: &ObjectRef, count: UseCheck, released_by_belay: bool) -> Self {
-        let step = match &count {
-            UseCheck::InUse(causes) => step_to_end_use(target, causes),
+    /// The state from the result of a check.
+    pub fn new(
+        target: &ObjectRef,
+        check: Result<ReleaseReason, WaitReason>,
+        released_by_belay: bool,
+    ) -> Self {
+        let step = match &check {
+            Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes),
             _ => None,
         };
-        let (free, known, r#for) = match count {
-            UseCheck::Releasable(reason) => (true, true, vec![reason_text(reason).to_owned()]),
-            UseCheck::InUse(causes) => (false, true, causes.iter().map(cause_text).collect()),
-            UseCheck::Unknown(why) => (false, false, vec![why.to_string()]),
-            UseCheck::NeedsReads(_) => {
-                (false, false, vec!["not all of it has been read".to_owned()])
+        let (free, known, r#for) = match check {
+            Ok(reason) => (true, true, vec![reason_text(reason).to_owned()]),
+            Err(WaitReason::InUse(causes)) => {
+                (false, true, causes.iter().map(cause_text).collect())
+            }
+            Err(WaitReason::Unknown(why)) => (false, false, vec![why.to_string()]),
+            Err(WaitReason::Stranded) => {
+                (false, false, vec!["its Namespace was removed by force".to_owned()])
             }
         };
         Self { free, released_by_belay, known, r#for, step }

@@ -16,7 +16,6 @@ pub fn is_unanswered(message: &str) -> bool {
     ["failed calling webhook", "failed to call webhook"].iter().any(|text| message.contains(text))
 }
 
-/// The name of the webhook in the message.
 pub fn webhook_name(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("webhook \"")?;
     rest.split_once('"').map(|(name, _)| name)

@@ -39,13 +39,14 @@ impl Object {
         graph.object(kind, &self.namespace, &self.name)
     }
 
+    pub fn is_namespace(&self) -> bool {
+        is_namespace(&self.group, &self.resource)
+    }
+
     /// The namespace of the object, or the name of a Namespace; empty for another
     /// cluster-scoped object.
     pub fn own_namespace(&self) -> &str {
-        match is_namespace(&self.group, &self.resource) {
-            true => &self.name,
-            false => &self.namespace,
-        }
+        if self.is_namespace() { &self.name } else { &self.namespace }
     }
 
     /// The report of a node of the graph, whether the object exists or not.

@@ -16,7 +16,6 @@ pub struct File {
     pub text: String,
 }
 
-/// One object in a file.
 pub struct Document {
     pub file: Arc<str>,
     pub node: Node,

@@ -26,7 +26,6 @@ pub struct Manifest {
     pub kind: String,
     /// The namespace, if the document has one.
     pub namespace: Option<String>,
-    /// The name.
     pub name: String,
     /// The file and the line.
     pub origin: String,

@@ -43,7 +43,6 @@ pub use tree::{Content, Node, Position};
 pub use watch::{FileStatus, watch};
 pub use world::World;
 
-/// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     file: Arc<str>,

@@ -7,11 +7,9 @@ use super::FileError;
 use super::documents::Document;
 use super::reader::{Strictness, read};
 use super::tree::Node;
-use crate::objects::{KindId, Kinds, Object};
+use crate::cluster::ObjectKey;
+use crate::objects::{KindId, Kinds, Object, is_namespace};
 use crate::policy::NAME_LABEL;
-
-/// Kind, namespace and name.
-pub type Key = (KindId, String, String);
 
 /// Checks the metadata of a document and returns its key. `default_namespace` is the namespace
 /// of a document without one.
@@ -20,7 +18,7 @@ pub fn key(
     kind: KindId,
     document: &Document,
     default_namespace: &str,
-) -> Result<Key, FileError> {
+) -> Result<ObjectKey, FileError> {
     let name = document.name()?.to_owned();
     let object: Result<Object<'_>, _> = read(&document.node, "", Strictness::IgnoreUnknown);
     object.map_err(|error| document.type_error(&error))?;
@@ -41,7 +39,7 @@ pub fn key(
 }
 
 /// The object, with the fields that an API server would set.
-pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document) -> Value {
+pub fn complete(kinds: &Kinds, (kind, namespace, name): &ObjectKey, document: Document) -> Value {
     let is_crd = document.is_crd();
     let mut object = Value::from(document.node.content);
     let info = kinds.info(*kind);
@@ -55,7 +53,7 @@ pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document
             let uid = uid(&[&info.group, &info.kind, namespace, name]);
             metadata.insert("uid".to_owned(), uid.into());
         }
-        if info.group.is_empty() && info.kind == "Namespace" {
+        if is_namespace(&info.group, &info.resource) {
             let labels = metadata.entry("labels").or_insert_with(|| Map::new().into());
             if labels.is_null() {
                 *labels = Map::new().into();

@@ -118,7 +118,7 @@ impl World {
             guessed,
             unknown: unknown_relations(&kinds, &own),
         };
-        let rules = Rules::load(&kinds, &own.relations, own.policies, options.identities)
+        let rules = Rules::load(&kinds, &own.relations, own.policies, options.identities, None)
             .map_err(|error| FileError::about_file("the built-in relations", error.to_string()))?;
         let mut graph = Graph::new(kinds);
         rules.prepare(&mut graph);
@@ -147,7 +147,6 @@ impl World {
     }
 }
 
-/// The options of a read.
 struct ReadOptions<'r> {
     /// Whether the files contain all objects, so that a missing object does not exist.
     with_objects: bool,

@@ -52,13 +52,11 @@ pub struct Volume {
 /// The volume of a claim, as the claim names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimedVolume {
-    /// Its name.
     pub name: String,
     /// Its size, as a quantity such as `40Gi`.
     pub size: String,
 }
 
-/// The VolumeSnapshots of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimSnapshots {
     /// The newest snapshot that is ready to use.

@@ -33,7 +33,6 @@ pub struct Inspection {
     pub rules_not_read: Vec<FailedRead>,
     /// The resources outside the cluster.
     pub backing: BackingResources,
-    /// The targets.
     pub targets: Vec<NodeId>,
     /// Missing targets, as the user typed them.
     pub missing: Vec<String>,
@@ -43,7 +42,6 @@ pub struct Inspection {
     pub not_read: Vec<FailedRead>,
     /// The caller; `None` for files.
     pub caller: Option<(Caller, UserIdentity)>,
-    /// The installation.
     pub installation: Installation,
     /// Whether belay has no leader, which releases holds.
     pub no_leader: bool,

@@ -91,7 +91,6 @@ pub struct TargetQuery {
 /// Objects of one kind.
 #[derive(Debug, Clone)]
 pub struct ResolvedTarget {
-    /// The kind.
     pub info: KindInfo,
     /// The namespace; empty for cluster-scoped objects, `None` for all namespaces.
     pub namespace: Option<String>,

@@ -242,7 +242,6 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, namespace: &str) -> TreeLine {
     }
 }
 
-/// The users of an object.
 fn users(graph: &Graph, object: NodeId, depth: u8) -> Vec<Use> {
     let users = graph.users(object).filter(|user| user.node.id() != object);
     let mut uses: Vec<Use> = users

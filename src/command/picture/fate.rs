@@ -6,7 +6,6 @@ pub enum Fate {
     /// It stays as it is.
     #[default]
     Unchanged,
-    /// It is deleted.
     Deleted,
     /// It stays without an owner.
     Orphaned,

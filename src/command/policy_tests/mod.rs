@@ -111,7 +111,6 @@ fn paths_text(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs all tests in these files.
 fn run_tests(files: &[File], policies: &[File]) -> Result<TestReport, FileError> {
     let now = jiff::Timestamp::now().as_second();
     let mut tests = Vec::new();

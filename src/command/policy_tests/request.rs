@@ -24,7 +24,6 @@ struct Request<'k> {
     options: Value,
 }
 
-/// The review of a case.
 pub fn review(fixture: &Fixture, test: &Test, case: &Case) -> Result<Value, FileError> {
     let ask = &case.ask;
     let case_error =

@@ -24,14 +24,12 @@ const OTHER_KINDS: &[&str] = &["DeletionPolicy", "Relation", "DeletionApproval",
 /// The fields of a test.
 const FIELDS: &[&str] = &["apiVersion", "kind", "metadata", "policies", "objects", "now", "cases"];
 
-/// One test.
 pub struct Test {
     pub name: String,
     /// The time of all requests, in seconds since 1970; `None` for the current time.
     pub now: Option<i64>,
     /// At least one case.
     pub cases: Vec<Case>,
-    /// The document of the test.
     pub document: Document,
 }
 
@@ -42,7 +40,6 @@ pub struct Case {
     pub index: usize,
     /// The name, which is unique in the test.
     pub name: String,
-    /// The request.
     pub ask: RequestSpec,
     /// The verb of the request.
     pub verb: Verb,
@@ -78,7 +75,6 @@ pub struct RequestSpec {
     pub create: Option<Value>,
     /// A complete AdmissionReview, or the path of its file.
     pub review: Option<Value>,
-    /// The namespace of the object.
     pub namespace: Option<String>,
     /// The subresource of an update.
     pub subresource: Option<String>,
@@ -86,7 +82,6 @@ pub struct RequestSpec {
     pub patch: Option<Value>,
     /// The finalizers to remove.
     pub strip: Option<Vec<String>>,
-    /// The propagation policy.
     pub propagation_policy: Option<PropagationPolicy>,
     /// The user.
     pub by: Option<String>,
@@ -223,7 +218,6 @@ impl Test {
         Ok(Self { name, now: now.map(Timestamp::as_second), cases, document })
     }
 
-    /// The file.
     pub fn file(&self) -> &str {
         &self.document.file
     }

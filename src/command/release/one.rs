@@ -23,7 +23,7 @@ use crate::command::target::{
     TargetArguments, TargetObject, read_rules, situation, unknown_policies_text,
 };
 use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
-use crate::hold::{TargetState, UseCheck, WaitReason};
+use crate::hold::{TargetState, WaitReason};
 use crate::objects::{ApiError, is_hold, text_at};
 
 /// The interval between two checks whether belay's Lease has expired.
@@ -244,8 +244,8 @@ impl Release {
                 Some(answer) => Ok(answer.with_actor(actor.account(), actor.success_text())),
                 None => Ok(unknown("it was changed meanwhile")),
             },
-            Some(DriverReport::Waits(WaitReason::InUse(causes))) => Ok(self.held_answer(
-                HoldState::new(&self.target.object_ref, UseCheck::InUse(causes), true),
+            Some(DriverReport::Waits(why @ WaitReason::InUse(_))) => Ok(self.held_answer(
+                HoldState::new(&self.target.object_ref, Err(why), true),
             )),
             Some(DriverReport::Waits(WaitReason::Stranded)) => Ok(self.answer(ReleaseState::Held, format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \

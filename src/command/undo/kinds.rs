@@ -35,8 +35,7 @@ pub fn is_scalable(info: &KindInfo) -> bool {
 
 /// Whether the objects of this kind are workloads of Kubernetes.
 pub fn is_workload(info: &KindInfo) -> bool {
-    let KindInfo { group, resource, .. } = info;
-    matches!(group.as_str(), "apps" | "batch") || resource == "replicationcontrollers"
+    matches!(info.group_resource(), ("apps" | "batch", _) | ("", "replicationcontrollers"))
 }
 
 fn is_one_of(kinds: &[(&str, &str)], info: &KindInfo) -> bool {

@@ -59,12 +59,14 @@ const STALE_ANNOTATIONS: &[&str] = &[
 pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Value, Vec<Value>) {
     let mut owners = Vec::new();
     let Some(fields) = object.as_object_mut() else { return (object, owners) };
-    let version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (group, kind) = (split_api_version(text("apiVersion")).0, text("kind"));
+    let (is_built_in, is_namespace) =
+        (Kinds::is_built_in_group(group), (group, kind) == ("", "Namespace"));
     // The API server ignores the status of a new custom resource only if it is a subresource.
-    if Kinds::is_built_in_group(split_api_version(version).0) {
+    if is_built_in {
         fields.remove("status");
     }
-    let is_namespace = fields.get("kind").is_some_and(|kind| kind == "Namespace");
     if is_namespace {
         fields.remove("spec");
     }
@@ -102,9 +104,13 @@ pub fn without_allocated(manifest: &mut Value) -> bool {
     removed + ports.filter_map(|port| port.remove("nodePort")).count() > 0
 }
 
+pub fn is_secret(manifest: &Value) -> bool {
+    manifest["apiVersion"] == "v1" && manifest["kind"] == "Secret"
+}
+
 /// Whether the token controller fills this Secret.
 pub fn is_token_secret(manifest: &Value) -> bool {
-    manifest["kind"] == "Secret" && manifest["type"] == "kubernetes.io/service-account-token"
+    is_secret(manifest) && manifest["type"] == "kubernetes.io/service-account-token"
 }
 
 /// Removes the token of a deleted ServiceAccount from a Secret, so that the token controller adds

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::kinds::is_last;
-use super::manifest::{ACCOUNT_UID, is_token_secret, manifest, owners};
+use super::manifest::{ACCOUNT_UID, is_secret, is_token_secret, manifest, owners};
 use super::record::{
-    LostObject, SavedObject, SavedVolume, UndoRecord, ignore_option, is_of_others,
+    ACCOUNTS, LostObject, SavedObject, SavedVolume, UndoRecord, ignore_option, is_of_others,
 };
 use crate::cluster::Caller;
 use crate::command::CommandError;
@@ -326,7 +326,7 @@ impl<'i> UndoReader<'i> {
     }
 
     pub(super) fn is_account(&self) -> bool {
-        self.target.object_ref().is_of(("", "serviceaccounts"))
+        self.target.object_ref().is_of(ACCOUNTS)
     }
 
     /// Whether the object is deleted with the target. Of the Secrets that name a ServiceAccount, the
@@ -335,7 +335,7 @@ impl<'i> UndoReader<'i> {
         let uid = self.target.uid().to_string();
         let account = &whole["metadata"]["annotations"][ACCOUNT_UID];
         !self.is_account()
-            || whole["kind"] != "Secret"
+            || !is_secret(whole)
             || is_token_secret(whole) && *account == uid.as_str()
             || owners(whole).iter().any(|owner| owner["uid"] == uid.as_str())
     }

@@ -20,6 +20,9 @@ use crate::objects::{CLAIMS, counted};
 
 const KIND: &str = "UndoRecord";
 
+/// The kind of ServiceAccounts: its group and plural name.
+pub const ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
+
 /// The objects as a user types them.
 pub fn all_typed<'o>(objects: impl IntoIterator<Item = &'o Object>) -> String {
     objects.into_iter().map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
@@ -174,16 +177,14 @@ impl UndoRecord {
         namespaces.iter().map(|namespace| format!(" --ignore-namespace {namespace}")).collect()
     }
 
-    /// The saved volume of a claim.
     pub fn volume_of(&self, claim: &Object) -> Option<&SavedVolume> {
         self.volumes.iter().find(|volume| volume.claim_uid == claim.uid)
     }
 
     /// Sorts the objects: a Namespace first, ServiceAccounts before their tokens, and workloads last.
     pub fn sort(&mut self) {
-        let is_of = |saved: &SavedObject, resource: &str| saved.object.resource == resource;
-        self.objects.sort_by_key(|saved| {
-            (!is_of(saved, "namespaces"), saved.is_last, !is_of(saved, "serviceaccounts"))
+        self.objects.sort_by_key(|SavedObject { object, is_last, .. }| {
+            (!object.is_namespace(), *is_last, !object.is_of(ACCOUNTS))
         });
     }
 
@@ -191,9 +192,9 @@ impl UndoRecord {
     /// tokens of a ServiceAccount. The content of a Namespace ends before it. An editor can add other dependents
     /// that never end.
     pub fn awaited(&self) -> Vec<Object> {
-        let kinds: &[_] = match self.target.resource.as_str() {
-            "namespaces" => &[],
-            "serviceaccounts" => &[CLAIMS, ("", "secrets")],
+        let kinds: &[_] = match &self.target {
+            target if target.is_namespace() => &[],
+            target if target.is_of(ACCOUNTS) => &[CLAIMS, ("", "secrets")],
             _ => &[CLAIMS],
         };
         let others = self.objects_to_recreate().map(|saved| &saved.object).filter(|object| {
@@ -216,7 +217,7 @@ impl UndoRecord {
 
     /// Whether the target is a Namespace.
     pub fn is_of_namespace(&self) -> bool {
-        self.target.resource == "namespaces"
+        self.target.is_namespace()
     }
 
     /// Writes a new file, and never replaces one.
@@ -359,8 +360,7 @@ impl UndoRecord {
 /// Whether an object in this namespace may belong to other users than the target. The namespace of a
 /// Namespace is its own.
 pub fn is_of_others(target: &Object, namespace: &str) -> bool {
-    let own = if target.resource == "namespaces" { &target.name } else { &target.namespace };
-    !namespace.is_empty() && namespace != own
+    !namespace.is_empty() && namespace != target.own_namespace()
 }
 
 /// The next step if a dependent of others prevents the undo; empty for another object.

@@ -169,7 +169,7 @@ impl Undo<'_> {
                     late.push(object.clone());
                     continue;
                 }
-                Ok(Restoration::Taken) if object.resource == "namespaces" => {
+                Ok(Restoration::Taken) if object.is_namespace() => {
                     restored.is_taken = true;
                     break;
                 }

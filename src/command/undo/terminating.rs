@@ -100,7 +100,7 @@ impl<'i> UndoReader<'i> {
     /// All objects that end with another target. `known`: the objects in the file.
     pub(super) fn terminating_with_target(&self, known: &[SavedObject]) -> TerminatingObjects<'i> {
         let graph = &self.inspection.graph;
-        let is_token = |user: &Node<'_>| self.is_account() && user.info().resource == "secrets";
+        let is_token = |user: &Node<'_>| self.is_account() && user.info().is_secret();
         let tokens = graph.users(self.target.id()).map(|user| user.node).filter(is_token);
         let detached =
             known.iter().filter(|one| one.stays).filter_map(|one| self.node(&one.object));

@@ -121,20 +121,15 @@ impl Terminating {
             true => "; no finalizer keeps it\n",
             false => ", and waits for the removal of these finalizers:\n",
         });
-        for BlockingFinalizer { name, removed_by, .. } in &self.finalizers {
-            let _ = writeln!(
-                text,
-                "- {}: {}",
-                without_controls(name),
-                without_controls(&removal_text(removed_by))
-            );
+        for BlockingFinalizer { name, removal, by_hand, .. } in &self.finalizers {
+            let (shown, removal) = (without_controls(name), without_controls(removal));
+            let _ = writeln!(text, "- {shown}: {removal}");
             let of_finalizer = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
             for finding in
                 self.causes.iter().filter(of_finalizer).filter(|one| !self.is_redundant(one))
             {
-                // The line about the finalizer names its controller already.
-                let controller = format!("{name} is removed by ");
-                if !finding.says.starts_with(&controller) {
+                // The line about a finalizer of Kubernetes names its controller already.
+                if finding.cause != Cause::Owner || by_hand.is_some() {
                     let _ = writeln!(text, "  {}", without_controls(&finding.says));
                 }
                 write_evidence(&mut text, finding);
@@ -178,15 +173,6 @@ impl Terminating {
             }
             _ => false,
         }
-    }
-}
-
-/// The sentence about the controller that removes a finalizer, and the condition for it.
-fn removal_text(removed_by: &str) -> String {
-    match removed_by.split_once(", when ") {
-        Some((who, condition)) => format!("{who} removes it when {condition}"),
-        None if removed_by.contains(", which ") => format!("{removed_by}, removes it"),
-        None => format!("{removed_by} removes it"),
     }
 }
 

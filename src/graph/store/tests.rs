@@ -2,7 +2,27 @@ use super::*;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::graph::listing::Listing;
 use crate::objects::{Kinds, NumberSet, Unreadable};
+
+impl Graph {
+    /// Replaces all objects of a kind, and sets the kind to complete. Objects that the graph
+    /// already has and that are in the new list are never absent in between.
+    pub(in crate::graph) fn replace_kind<'o>(
+        &mut self,
+        kind: KindId,
+        objects: impl IntoIterator<Item = (&'o Object<'o>, ObjectPhase, Edges)>,
+    ) {
+        let mut listing = Listing::new(kind);
+        for (object, phase, edges) in objects {
+            let too_many = edges.too_many;
+            self.apply(kind, object, phase, edges);
+            self.add_to_listing(&mut listing, object, too_many);
+        }
+        self.end_listing(listing);
+        self.set_complete(kind, true);
+    }
+}
 
 fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
     let owners: Vec<_> = owner

@@ -301,20 +301,31 @@ fn claims_that_never_existed_are_not_missing() {
     read(plane, &ns, "sts/web");
 }
 
+/// A custom resource without status subresource keeps its status, and the kind can be any word.
+fn restore_custom_resource(ns: &str, kind: &str, plural: &str) {
+    let plane = &world().plane;
+    let ns = plane.namespace(ns).unwrap();
+    plane.define_kind("undo.example.com", kind, plural).unwrap();
+    let content = json!({"spec": {"a": 1}, "status": {"joined": ["one", "two"]}});
+    let main = object("undo.example.com/v1", kind, "main").with(content.clone());
+    let kept = main.with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let name = format!("{plural}.undo.example.com/main");
+    delete(plane, &ns, &name);
+    let undo = begin_undo(plane, &[&name, "-n", &ns]);
+    free(plane, &ns, &name);
+    undo.succeeds();
+    let restored = read(plane, &ns, &name);
+    assert_eq!((&restored["spec"], &restored["status"]), (&content["spec"], &content["status"]));
+    free(plane, &ns, &name);
+}
+
 #[test]
 fn a_custom_resource_without_status_subresource_keeps_its_status() {
-    let plane = &world().plane;
-    let ns = plane.namespace("undo-custom").unwrap();
-    plane.define_kind("undo.example.com", "Ledger", "ledgers").unwrap();
-    let content = json!({"spec": {"a": 1}, "status": {"joined": ["one", "two"]}});
-    let ledger = object("undo.example.com/v1", "Ledger", "main").with(content.clone());
-    let kept = ledger.with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
-    plane.apply(&kept).unwrap();
-    let name = "ledgers.undo.example.com/main";
-    delete(plane, &ns, name);
-    let undo = begin_undo(plane, &[name, "-n", &ns]);
-    free(plane, &ns, name);
-    undo.succeeds();
-    assert_eq!(read(plane, &ns, name)["status"], content["status"]);
-    free(plane, &ns, name);
+    restore_custom_resource("undo-custom", "Ledger", "ledgers");
+}
+
+#[test]
+fn a_custom_resource_of_another_group_with_the_kind_namespace_keeps_its_spec() {
+    restore_custom_resource("undo-other-namespace", "Namespace", "namespaces");
 }

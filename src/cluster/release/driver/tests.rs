@@ -77,8 +77,8 @@ async fn a_target_that_waits_keeps_nothing_of_its_body() {
         |_: &TargetClient, report: DriverReport| reports.lock().push_str(&format!("{report:?}"));
     let pending = PendingUpdate::default();
     pending.add(|update| update.observed = Some(observed));
-    driver.update(&pending, &report).await;
-    driver.pass(&pending, &report).await;
+    driver.update(false, &pending, &report).await;
+    driver.update(true, &pending, &report).await;
     let reports = reports.into_inner();
     assert!(reports.contains("the policies have not been read"), "{reports}");
     assert!(driver.with_token.is_none() && driver.sweep.is_none());

@@ -7,8 +7,14 @@ fn policy(problems: Vec<Problem>) -> StoredPolicy {
     StoredPolicy { generation: 3, status: DeletionPolicyStatus::default(), problems, loaded_at: 5 }
 }
 
+const MUTATING: &str = "MutatingWebhookConfiguration/belay";
+
 fn registered(generation: Option<u64>, missing: &[&str]) -> Registered {
-    let missing = missing.iter().map(|name| (*name).to_owned()).collect();
+    let phase = |name: &str| match name {
+        MUTATING => AdmissionPhase::Mutate,
+        _ => AdmissionPhase::Validate,
+    };
+    let missing = missing.iter().map(|name| (phase(name), (*name).to_owned())).collect();
     let changed = Vec::new();
     Registered { generation, bundle: None, token: None, missing, changed, any_exists: true }
 }
@@ -35,7 +41,7 @@ fn ready_depends_on_the_requests_that_the_api_server_sends() {
     assert!(finding.message.starts_with(&tampered.changed[0]), "{}", finding.message);
     let missing = ready(&good, &registered(None, &["ValidatingWebhookConfiguration/belay"]), None);
     assert!(missing.message.starts_with("ValidatingWebhookConfiguration/belay does not exist"));
-    let holds = ready(&good, &registered(None, &["MutatingWebhookConfiguration/belay"]), None);
+    let holds = ready(&good, &registered(None, &[MUTATING]), None);
     assert!(holds.message.contains("so new objects get no hold"), "{}", holds.message);
     let pause =
         Pause { name: "p".into(), by: "carol".into(), expires: 1_800_000_000, ..Pause::default() };

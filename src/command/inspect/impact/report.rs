@@ -216,10 +216,7 @@ impl Impact {
 
     /// The namespace that texts omit from names: the namespace of the first target.
     pub fn omitted_namespace(&self) -> &str {
-        let mut namespaces = self.targets.iter().map(|object| {
-            let is_namespace = object.group.is_empty() && object.kind == "Namespace";
-            if is_namespace { object.name.as_str() } else { object.namespace.as_str() }
-        });
+        let mut namespaces = self.targets.iter().map(Object::own_namespace);
         namespaces.find(|namespace| !namespace.is_empty()).unwrap_or_default()
     }
 
