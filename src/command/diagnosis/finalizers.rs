@@ -99,11 +99,13 @@ impl BlockingFinalizer {
             (Some((remover, when)), _) => {
                 (format!("{remover}, when {when}"), format!("{remover} removes it when {when}"))
             }
-            (None, writer) => {
-                let unknown = "its own controller, which belay does not know";
-                let known = |writer| format!("probably {writer}, which added it");
-                let removed_by = writer.map_or_else(|| unknown.to_owned(), known);
-                (removed_by.clone(), removed_by + ", removes it")
+            (None, Some(writer)) => (
+                format!("probably {writer}, which added it"),
+                format!("{writer} added it, and probably removes it"),
+            ),
+            (None, None) => {
+                let removed_by = "its own controller, which belay does not know";
+                (removed_by.to_owned(), removed_by.to_owned() + ", removes it")
             }
         };
         Self { name: name.to_owned(), ours: is_hold(name), removed_by, removal, by_hand: None }
