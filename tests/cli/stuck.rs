@@ -65,7 +65,7 @@ fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
         said.contains("was added by db-operator. Its controller does not seem to exist"),
         "{said}"
     );
-    assert!(said.contains("no API group of example.test is served"), "{said}");
+    assert!(said.contains("the API server serves no API group of example.test"), "{said}");
 
     // The table contains the same, and the command of the next step works.
     let table = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
