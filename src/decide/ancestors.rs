@@ -291,7 +291,7 @@ fn find_absent<'a>(
     owner_ref: &OwnerRef<'_>,
 ) -> (DeletionState, Owners<'a>) {
     if let Some(deleted) = situation.graph.deleted_object(owner_ref.uid) {
-        return (DeletionState::IsDeleted(deleted.deleted), Owners::of_deleted(deleted));
+        return (DeletionState::IsDeleted(deleted.deletion_time), Owners::of_deleted(deleted));
     }
     let Some(node) = node(situation, owner_ref) else {
         return (DeletionState::Exists, Owners::default());

@@ -23,7 +23,7 @@ pub struct DeletedObject {
     /// Whether it had more owners than are stored.
     pub had_more_owners: bool,
     /// Its deletion time; `None` if the graph never saw it Terminating.
-    pub deleted: Option<i64>,
+    pub deletion_time: Option<i64>,
 }
 
 /// An owner that an object has lost while it kept others.
@@ -58,7 +58,7 @@ pub(super) struct DeletedObjects {
     past_count: usize,
     past_count_by_namespace: NumberMap<NodeId, usize>,
     /// The number of remembered owners with this uid.
-    named: KeyedMap<Uid, u32>,
+    reference_counts: KeyedMap<Uid, u32>,
     /// The number of owners of all remembered objects.
     owner_count: usize,
     /// The uids in the order of deletion.
@@ -102,13 +102,13 @@ impl DeletedObject {
     /// An object with these owners. If they exceed the limits, `had_more_owners` is set.
     pub(super) fn new<'a>(
         owners: impl ExactSizeIterator<Item = OwnerRef<'a>>,
-        deleted: Option<i64>,
+        deletion_time: Option<i64>,
     ) -> Self {
         let count = owners.len();
         let owners: Box<[_]> =
             owners.filter_map(RememberedOwner::new).take(MAX_REMEMBERED_OWNERS).collect();
         let had_more_owners = owners.len() < count;
-        Self { had_more_owners, owners, owners_version: 0, past_owners: Vec::new(), deleted }
+        Self { had_more_owners, owners, owners_version: 0, past_owners: Vec::new(), deletion_time }
     }
 
     /// The current and the past owners.
@@ -125,16 +125,16 @@ impl DeletedObjects {
 
     /// Whether a remembered object names this uid as an owner.
     pub(super) fn is_named_as_owner(&self, uid: Uid) -> bool {
-        self.named.contains_key(&uid)
+        self.reference_counts.contains_key(&uid)
     }
 
     pub(super) fn remember(&mut self, uid: Uid, deleted: DeletedObject) {
         for owner in deleted.owner_uids() {
-            *self.named.entry(owner).or_default() += 1;
+            *self.reference_counts.entry(owner).or_default() += 1;
             self.owner_count += 1;
         }
         match self.by_uid.insert(uid, deleted) {
-            Some(before) => self.unname_owners(&before),
+            Some(before) => self.release_owners(&before),
             None => self.order.push_back(uid),
         }
         if self.size() > MAX_REMEMBERED || self.order.len() > MAX_REMEMBERED {
@@ -144,7 +144,7 @@ impl DeletedObjects {
                 && let Some(oldest) = self.order.pop_front()
             {
                 if let Some(deleted) = self.by_uid.remove(&oldest) {
-                    self.unname_owners(&deleted);
+                    self.release_owners(&deleted);
                 }
             }
         }
@@ -155,11 +155,11 @@ impl DeletedObjects {
     pub(super) fn forget(&mut self, uid: Uid, is_named_by_existing: impl Fn(Uid) -> bool) {
         let mut next = vec![uid];
         while let Some(uid) = next.pop() {
-            if self.named.contains_key(&uid) || is_named_by_existing(uid) {
+            if self.reference_counts.contains_key(&uid) || is_named_by_existing(uid) {
                 continue;
             }
             if let Some(deleted) = self.by_uid.remove(&uid) {
-                self.unname_owners(&deleted);
+                self.release_owners(&deleted);
                 next.extend(deleted.owner_uids());
             }
         }
@@ -169,7 +169,7 @@ impl DeletedObjects {
         self.by_uid.len() + self.owner_count
     }
 
-    fn unname_owners(&mut self, deleted: &DeletedObject) {
+    fn release_owners(&mut self, deleted: &DeletedObject) {
         for owner in deleted.owner_uids() {
             self.owner_count -= 1;
             self.unname(owner);
@@ -177,10 +177,10 @@ impl DeletedObjects {
     }
 
     fn unname(&mut self, owner: Uid) {
-        if let Some(count) = self.named.get_mut(&owner) {
+        if let Some(count) = self.reference_counts.get_mut(&owner) {
             *count -= 1;
             if *count == 0 {
-                self.named.remove(&owner);
+                self.reference_counts.remove(&owner);
             }
         }
     }
@@ -213,7 +213,7 @@ impl DeletedObjects {
         self.past_count += past.len();
         *self.past_count_by_namespace.entry(namespace).or_default() += past.len();
         for PastOwner { owner, .. } in &past {
-            *self.named.entry(owner.uid).or_default() += 1;
+            *self.reference_counts.entry(owner.uid).or_default() += 1;
         }
         self.past_owners.entry(id).or_default().extend(past);
         true
@@ -239,7 +239,7 @@ impl DeletedObjects {
         let no_past_owners = self.past_owners.is_empty()
             && self.past_count_by_namespace.is_empty()
             && self.past_count == 0;
-        self.by_uid.is_empty() && self.named.is_empty() && no_past_owners
+        self.by_uid.is_empty() && self.reference_counts.is_empty() && no_past_owners
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
         }
         assert!(
             deleted_objects.size() <= MAX_REMEMBERED
-                && deleted_objects.named.len() <= MAX_REMEMBERED
+                && deleted_objects.reference_counts.len() <= MAX_REMEMBERED
         );
         assert!(deleted_objects.order.len() <= MAX_REMEMBERED);
     }

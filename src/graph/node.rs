@@ -41,9 +41,9 @@ impl<'g> Node<'g> {
         self.root_owner_limited(StepCounter::default())
     }
 
-    /// The topmost owner. This follows managing owners while `counts` accepts them.
-    pub fn root_owner_among(self, counts: impl Fn(&Self) -> bool) -> Self {
-        self.topmost(|node| node.managing_owner(StepCounter::default()).filter(&counts))
+    /// The topmost owner. This follows managing owners while they are accepted.
+    pub fn root_owner_among(self, accepts: impl Fn(&Self) -> bool) -> Self {
+        self.topmost(|node| node.managing_owner(StepCounter::default()).filter(&accepts))
     }
 
     /// The topmost owner, as far as the budget allows.
@@ -135,12 +135,12 @@ impl<'g> Node<'g> {
 
     /// Its deletionTimestamp, in seconds since 1970.
     pub fn deletion_time(self) -> Option<i64> {
-        self.object.deleted
+        self.object.deletion_time
     }
 
     /// Whether it is Terminating.
     pub fn is_terminating(self) -> bool {
-        self.object.deleted.is_some()
+        self.object.deletion_time.is_some()
     }
 
     /// Whether it is Terminating and waits for its dependents (R3).

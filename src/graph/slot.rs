@@ -31,7 +31,7 @@ pub(super) struct StoredObject {
     pub(super) orphans: bool,
     pub(super) foreground: bool,
     pub(super) created: i64,
-    pub(super) deleted: Option<i64>,
+    pub(super) deletion_time: Option<i64>,
     pub(super) hold: HoldAge,
     pub(super) phase: ObjectPhase,
     /// Empty if there are more than [`MAX_LIST_ENTRIES`]; see `many_owners`.

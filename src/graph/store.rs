@@ -151,7 +151,7 @@ impl Graph {
             orphans: finalizers().any(|finalizer| finalizer == ORPHAN),
             foreground: finalizers().any(|finalizer| finalizer == FOREGROUND),
             created: object.created().unwrap_or(i64::MIN),
-            deleted: object.deleted(),
+            deletion_time: object.deleted(),
             hold,
             phase,
             owners,

@@ -101,7 +101,7 @@ pub enum Output {
     DropReads,
     Remove(HoldRemoval),
     /// The reason to report in the status.
-    Waits(WaitReason),
+    ReportWait(WaitReason),
     /// The release has ended.
     Ended(ReleaseEnd),
 }

@@ -205,7 +205,7 @@ impl Release {
                     if self.failed_writes >= MAX_FAILED_WRITES {
                         let what = "the API server refuses every change of it, or does not \
                                     answer; check that the stored object is still valid";
-                        outputs.push(Output::Waits(WaitReason::Unknown(what.into())));
+                        outputs.push(Output::ReportWait(WaitReason::Unknown(what.into())));
                     }
                     outputs.extend(self.schedule_pass(now));
                 }
@@ -259,13 +259,13 @@ impl Release {
             UseCheck::Releasable(reason) => return self.remove(now, &pass, reason),
             UseCheck::InUse(causes) => {
                 self.failed_writes = 0;
-                vec![Output::Waits(WaitReason::InUse(causes))]
+                vec![Output::ReportWait(WaitReason::InUse(causes))]
             }
             UseCheck::Unknown(why) => {
-                vec![Output::Waits(why.into())]
+                vec![Output::ReportWait(why.into())]
             }
             UseCheck::NeedsReads(_) => {
-                vec![Output::Waits(UnknownUse::TooManyRounds.into())]
+                vec![Output::ReportWait(UnknownUse::TooManyRounds.into())]
             }
         };
         outputs.push(Output::DropReads);
@@ -331,13 +331,14 @@ impl Release {
             RequestResult::Failed(why) => WaitReason::Unknown(why),
             _ => WaitReason::Unknown("the API server gave no answer".into()),
         };
-        let mut outputs = vec![Output::Waits(reason)];
+        let mut outputs = vec![Output::ReportWait(reason)];
         outputs.extend(self.schedule_pass(now));
         outputs
     }
 
     fn give_up_pass(&mut self, now: Duration, why: &str) -> Vec<Output> {
-        let mut outputs = vec![Output::Waits(WaitReason::Unknown(why.into())), Output::DropReads];
+        let mut outputs =
+            vec![Output::ReportWait(WaitReason::Unknown(why.into())), Output::DropReads];
         outputs.extend(self.schedule_pass(now));
         outputs
     }

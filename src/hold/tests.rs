@@ -65,7 +65,7 @@ fn removing(object: &mut Value) -> (Release, HoldRemoval) {
 
 fn unknown_reason(outputs: &[Output]) -> &str {
     let reason = outputs.iter().find_map(|output| match output {
-        Output::Waits(WaitReason::Unknown(what)) => Some(&**what),
+        Output::ReportWait(WaitReason::Unknown(what)) => Some(&**what),
         _ => None,
     });
     reason.unwrap_or_else(|| panic!("{outputs:?}"))
@@ -182,7 +182,7 @@ fn a_write_that_always_fails_is_reported() {
         assert_eq!(release.step(now, Input::TokenWritten(RequestResult::Conflict)), [Output::Get]);
         let outputs = release.step(now, Input::Got(RequestResult::Object(observed(&object))));
         let is_reported =
-            outputs.iter().any(|o| matches!(o, Output::Waits(WaitReason::Unknown(_))));
+            outputs.iter().any(|o| matches!(o, Output::ReportWait(WaitReason::Unknown(_))));
         assert_eq!(is_reported, attempt == 3, "{outputs:?}");
         release.step(seconds(59 + 10 * attempt), Input::StartPass);
     }
@@ -240,7 +240,7 @@ fn each_answer_to_the_removal_has_its_output() {
     assert_eq!(outputs_after(RequestResult::Conflict), [Output::Get]);
     assert_eq!(outputs_after(RequestResult::Unknown), [Output::Get]);
     let outputs = outputs_after(RequestResult::NamespaceMissing);
-    assert_eq!(outputs[0], Output::Waits(WaitReason::Stranded));
+    assert_eq!(outputs[0], Output::ReportWait(WaitReason::Stranded));
     assert!(matches!(outputs[1], Output::SchedulePass(_)), "its Namespace may be re-created");
     assert_eq!(unknown_reason(&outputs_after(RequestResult::Failed("403".into()))), "403");
 }
@@ -285,8 +285,11 @@ fn the_delay_between_passes_grows_up_to_the_limit() {
     for _ in 0..10 {
         let outputs =
             release.step(seconds(50), Input::UseChecked(UseCheck::InUse(vec![Cause::Always])));
-        let [Output::Waits(WaitReason::InUse(_)), Output::DropReads, Output::SchedulePass(next)] =
-            outputs[..]
+        let [
+            Output::ReportWait(WaitReason::InUse(_)),
+            Output::DropReads,
+            Output::SchedulePass(next),
+        ] = outputs[..]
         else {
             panic!("{outputs:?}")
         };

@@ -97,8 +97,8 @@ timing! {
         /// The minimum time until the watch of a busy kind, which is never silent, has
         /// caught up. It takes at least as long as the gap before it.
         catch_up: Duration::from_secs(1),
-        /// The minimum duration of a connection that counts as good.
-        good: Duration::from_secs(5),
+        /// How long a connection must last, so that it counts as stable.
+        stable_after: Duration::from_secs(5),
         /// How long a watch may be broken before its kind is incomplete.
         grace: Duration::from_secs(5),
         /// How long belay remembers that a kind owns another one after the last owner

@@ -125,8 +125,8 @@ impl BodyMemory {
     pub fn new(limits: &Limits) -> Self {
         Self {
             small: Budget::new(limits.small_bodies, limits.small),
-            large: Budget::new(limits.bodies, limits.body),
-            max_total: limits.body,
+            large: Budget::new(limits.large_bodies, limits.max_body),
+            max_total: limits.max_body,
             max_small: limits.small,
             parsing: Arc::new(Semaphore::new(1)),
             lists: Arc::new(Semaphore::new(limits.lists / PERMIT_BYTES)),
@@ -183,7 +183,7 @@ pub async fn read(
     let connection = Connection::from_request(request).map(Rc::as_ref);
     if let Some(connection) = connection {
         // Set this before the body waits for memory, so that its bytes don't count as a head.
-        connection.allow(0);
+        connection.begin_body();
     }
     let (bytes, first) = (Vec::new(), memory.max_small);
     let mut arriving =

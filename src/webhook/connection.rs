@@ -224,9 +224,14 @@ impl Connection {
         }
     }
 
+    /// Records that a handler reads the body. It may not read any bytes yet.
+    pub fn begin_body(&self) {
+        self.allow(0);
+    }
+
     /// Records the end of the body, and allows the next head.
     pub fn end_body(&self) {
-        self.allow(0);
+        self.begin_body();
         self.begin_head();
     }
 
@@ -247,8 +252,8 @@ impl Connection {
         self.phase.set(ReadPhase::HeadEnded);
     }
 
-    /// Waits until more bytes may be read. Returns an error if the head is too long.
-    pub fn wait(&self, cx: &Context<'_>) -> io::Result<()> {
+    /// Has this task woken when more bytes may be read. Returns an error if the head is too long.
+    pub fn register_waker(&self, cx: &Context<'_>) -> io::Result<()> {
         if self.is_reading_head() {
             return Err(io::ErrorKind::InvalidData.into());
         }

@@ -16,7 +16,7 @@ mod body;
 mod callers;
 mod connection;
 mod draining;
-pub mod fair;
+pub(crate) mod fair;
 mod handshakes;
 mod list_limits;
 mod path;
@@ -74,13 +74,13 @@ impl<F: Fn(&Review<'_>) -> Verdict + Send + Sync> Decider for F {
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest accepted body.
-    pub body: usize,
+    pub max_body: usize,
     /// The largest body that counts as small.
     pub small: usize,
     /// The memory for all small bodies, in bytes.
     pub small_bodies: usize,
     /// The memory for all larger bodies, in bytes.
-    pub bodies: usize,
+    pub large_bodies: usize,
     /// The memory for long lists in parsed reviews, in bytes.
     pub lists: usize,
     /// The time for the body of a request after its head, and then for the answer. The
@@ -101,10 +101,10 @@ impl Default for Limits {
         Self {
             // The API server takes requests of up to 3 MiB. A review of an
             // UPDATE has two such objects, in which `<` takes six bytes.
-            body: 40 << 20,
+            max_body: 40 << 20,
             small: 256 << 10,
             small_bodies: 32 << 20,
-            bodies: 80 << 20,
+            large_bodies: 80 << 20,
             // Two versions of the largest object in etcd have lists of 17 MiB.
             lists: 40 << 20,
             deadline: Duration::from_secs(4),

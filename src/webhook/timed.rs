@@ -236,7 +236,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         loop {
             let remaining = self.connection.remaining_bytes();
             if remaining == 0 {
-                return match self.connection.wait(cx) {
+                return match self.connection.register_waker(cx) {
                     Ok(()) => self.or_timed_out(cx),
                     Err(error) => Poll::Ready(Err(error)),
                 };

@@ -15,7 +15,7 @@ mod discovery;
 mod effective;
 mod objects;
 mod own_kinds;
-pub mod plan;
+pub(crate) mod plan;
 mod removals;
 mod rules;
 mod snapshot;
@@ -40,7 +40,7 @@ use self::crds::Crd;
 use self::effective::{EffectiveRules, OwnCrds};
 pub(super) use self::objects::resource;
 use self::own_kinds::{OwnKind, OwnObjects, OwnSink};
-use self::watcher::{WatchServer, WatchTarget, watch as follow};
+use self::watcher::{WatchServer, WatchTarget, watch};
 use self::watches::Watches;
 use super::account::read_identity;
 use super::api;
@@ -211,7 +211,7 @@ impl Feed {
             namespace: String::new(),
         };
         let sink = OwnSink::new(self.own_objects.clone(), own_kind, self.changed.clone());
-        self.own_watches.push(tokio::spawn(follow(self.server.clone(), target, sink)));
+        self.own_watches.push(tokio::spawn(watch(self.server.clone(), target, sink)));
     }
 
     async fn follow_changes(&mut self) {
@@ -249,7 +249,7 @@ impl Feed {
         let would_remove = self.effective.would_remove(&self.own_objects.lock());
         let own_crds = if would_remove { self.read_own_crds().await } else { OwnCrds::Present };
         let change = self.update_rules(own_crds);
-        self.watches.follow().await;
+        self.watches.apply_plan().await;
         self.report();
         change.retry_after
     }

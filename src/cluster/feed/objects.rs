@@ -17,7 +17,7 @@ use crate::telemetry::NamespaceLines;
 
 /// The maximum number of recorded objects that left a watch by label. Beyond it, the next full
 /// list finds their holds.
-const MAX_LEFT: usize = 10_000;
+const MAX_OBJECTS_LEFT_WATCH: usize = 10_000;
 
 /// The maximum number of recorded objects that the API server can't send as an event. The next
 /// list after a repair finds others.
@@ -114,7 +114,7 @@ impl ObjectSink {
         if !Arc::ptr_eq(&catalogue, &world.catalogue) {
             parsed = world.catalogue.parse(self.kind, json)?;
         }
-        let used = waiting::used_by(&world, self.kind, &parsed.object);
+        let used = waiting::state_before_event(&world, self.kind, &parsed.object);
         let World { graph, catalogue, .. } = &mut *world;
         let listing = self.listing.as_mut();
         let too_many =
@@ -149,7 +149,7 @@ impl ObjectSink {
         let object: Object<'_> =
             serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error))?;
         let mut world = self.world.write();
-        let used = waiting::used_by(&world, self.kind, &object);
+        let used = waiting::state_before_event(&world, self.kind, &object);
         let node = world::find(&world.graph, self.kind, &object);
         let held = node.and_then(|node| world.graph.get(node)).is_some_and(Node::is_held);
         world::remove(&mut world.graph, self.kind, &object);
@@ -158,7 +158,8 @@ impl ObjectSink {
             | waiting::record_user_change(&mut world, &used);
         // Only the leader records these objects: a new leader lists all objects first.
         let is_leader = *self.signals.leading.borrow();
-        if !self.covers_all && held && is_leader && world.left_watch.len() < MAX_LEFT {
+        if !self.covers_all && held && is_leader && world.left_watch.len() < MAX_OBJECTS_LEFT_WATCH
+        {
             world.left_watch.insert((self.kind, namespace.to_owned(), name.to_owned()));
         }
         drop(world);

@@ -248,7 +248,7 @@ fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
     let kind = world.graph.kinds.find_resource("", resource).unwrap();
     let json = object.to_string();
     let parsed = serde_json::from_str(&json).unwrap();
-    let used = waiting::used_by(world, kind, &parsed);
+    let used = waiting::state_before_event(world, kind, &parsed);
     let World { graph, catalogue, .. } = &mut *world;
     let node = store(graph, catalogue, kind, &json, None).unwrap();
     let sighting = waiting::waiting_state(&parsed, &json);

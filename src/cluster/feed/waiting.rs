@@ -61,11 +61,11 @@ impl UserState {
 
 /// Returns the waiting objects that this object uses before an event. Usually no object waits,
 /// and the function returns at once.
-pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> StateBeforeEvent {
-    used_by_limited(world, kind, object, StepCounter::new(&StepBudget::new(MAX_STEPS)))
+pub fn state_before_event(world: &World, kind: KindId, object: &Object<'_>) -> StateBeforeEvent {
+    state_before_event_limited(world, kind, object, StepCounter::new(&StepBudget::new(MAX_STEPS)))
 }
 
-fn used_by_limited(
+fn state_before_event_limited(
     world: &World,
     kind: KindId,
     object: &Object<'_>,

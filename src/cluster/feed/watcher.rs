@@ -200,7 +200,7 @@ impl WatchProgress {
     /// Whether the state has been current for so long that listing again at once makes no
     /// tight loop.
     fn was_stable(&self) -> bool {
-        self.current_since.is_some_and(|current| current.elapsed() >= self.timing.good)
+        self.current_since.is_some_and(|current| current.elapsed() >= self.timing.stable_after)
     }
 
     /// The connection has ended.
@@ -255,7 +255,7 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
         let lasted = started.elapsed();
         let result = match result {
             // The API server ends a connection without an error at an event that it can't encode.
-            Ok(()) if lasted < timing.good && version == before => {
+            Ok(()) if lasted < timing.stable_after && version == before => {
                 Err(ApiError::Unreachable("the API server ended the watch at once".to_owned()))
             }
             result => result,
@@ -267,7 +267,7 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
         let is_forbidden = matches!(result, Err(ApiError::Forbidden(_)));
         match result {
             // The server ends every watch after some minutes.
-            Ok(()) if lasted >= timing.good => {
+            Ok(()) if lasted >= timing.stable_after => {
                 backoff.succeeded();
                 continue;
             }
@@ -280,7 +280,7 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
                 }
             }
             Err(error) => {
-                if lasted >= timing.good {
+                if lasted >= timing.stable_after {
                     backoff.succeeded();
                 }
                 // After two failures at the same version, belay lists again.
@@ -337,8 +337,8 @@ async fn follow(
         Err(error) => return Err(error),
     };
     let gap = progress.outdated_since.map_or(Duration::ZERO, |since| since.elapsed());
-    let caught_up = Instant::now() + gap.max(server.timing.feed.catch_up);
-    let reading = WatchReader { sink, version, progress, listing: streamed, caught_up };
+    let caught_up_at = Instant::now() + gap.max(server.timing.feed.catch_up);
+    let reading = WatchReader { sink, version, progress, listing: streamed, caught_up_at };
     if streamed {
         reading.sink.begin();
     }
@@ -378,7 +378,7 @@ struct WatchReader<'r, S> {
     /// Whether the list at the start of the watch has not ended.
     listing: bool,
     /// From this time on, a busy watch counts as current again.
-    caught_up: Instant,
+    caught_up_at: Instant,
 }
 
 impl<S: WatchSink> WatchReader<'_, S> {
@@ -460,7 +460,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
             self.sink.end();
             self.mark_current();
         } else if self.progress.outdated_since.is_some()
-            && (bookmark || Instant::now() >= self.caught_up)
+            && (bookmark || Instant::now() >= self.caught_up_at)
         {
             self.mark_current();
         }

@@ -72,7 +72,7 @@ impl Watches {
     }
 
     /// Starts and stops watches according to the plan.
-    pub async fn follow(&mut self) {
+    pub async fn apply_plan(&mut self) {
         self.mark_panicked();
         let after = self.context.settings.timing.feed.owners;
         self.context.world.write().forget_owner_kinds(after);
@@ -93,7 +93,7 @@ impl Watches {
     }
 
     /// Finds tasks that ended, which only happens after a panic. It marks their kinds as
-    /// incomplete and outdated, so that [`Self::follow`] restarts them. Returns whether it
+    /// incomplete and outdated, so that [`Self::apply_plan`] restarts them. Returns whether it
     /// found a new one.
     pub fn mark_panicked(&mut self) -> bool {
         let ended = self.running.iter().filter(|(_, watched)| watched.task.is_finished());

@@ -33,6 +33,6 @@ mod observed;
 mod owner;
 mod patch;
 mod rules;
-pub mod stored;
+pub(crate) mod stored;
 
 pub use driver::run;

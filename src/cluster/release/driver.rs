@@ -300,7 +300,7 @@ impl Driver {
                 };
                 Some(Input::Removed(answer))
             }
-            Output::Waits(waiting) => {
+            Output::ReportWait(waiting) => {
                 report(&self.target, DriverReport::Waits(waiting));
                 None
             }

@@ -10,7 +10,7 @@
 //! hold too early. A driver reads its state from the object itself, so the next leader can
 //! start from the beginning.
 
-pub mod by_hand;
+pub(crate) mod by_hand;
 mod driver;
 mod requests;
 mod sweep;

@@ -16,7 +16,7 @@ impl Graph {
             || self.deleted_objects.is_named_as_owner(before.uid)
         {
             let owners = before.owners.iter().map(|owner| self.owner_ref(owner));
-            let mut deleted = DeletedObject::new(owners, before.deleted);
+            let mut deleted = DeletedObject::new(owners, before.deletion_time);
             deleted.owners_version = before.owners_version;
             deleted.past_owners = past_owners;
             deleted.had_more_owners |= before.many_owners.is_some();

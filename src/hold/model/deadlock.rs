@@ -202,7 +202,7 @@ impl DeadlockModel {
                             manifests::check_use(&stored, &objects, &reads_done, exceptions);
                         inputs.push(Input::UseChecked(check));
                     }
-                    Output::Waits(reason) => wait_reason = Some(reason),
+                    Output::ReportWait(reason) => wait_reason = Some(reason),
                     _ => {}
                 }
             }

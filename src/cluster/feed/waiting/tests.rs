@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::objects::ObjectSink;
 use super::super::watcher::WatchSink;
-use super::{is_unused, used_by_limited};
+use super::{is_unused, state_before_event_limited};
 use crate::cluster::world::{SharedWorld, WaitingObject, World};
 use crate::graph::{StepBudget, StepCounter};
 use crate::relations::Catalogue;
@@ -168,7 +168,7 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     let object = serde_json::from_str(&json).unwrap();
     let uses = |most| {
         let budget = StepBudget::new(most);
-        let before = used_by_limited(&world, kind, &object, StepCounter::new(&budget));
+        let before = state_before_event_limited(&world, kind, &object, StepCounter::new(&budget));
         (before.waiting.len(), budget.steps())
     };
     let (all, steps) = uses(usize::MAX);

@@ -304,13 +304,13 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
         outdated_since: since,
         ..WatchProgress::new(Timing::default().feed)
     };
-    let caught_up = Instant::now() + Timing::default().feed.catch_up;
+    let caught_up_at = Instant::now() + Timing::default().feed.catch_up;
     let reading = WatchReader {
         sink: &mut sink,
         version: &mut version,
         progress: &mut progress,
         listing: false,
-        caught_up,
+        caught_up_at,
     };
     reading.lines(Box::pin(lines).into_async_read()).await.unwrap();
     let reports = sink.0.lock().unwrap().clone();
@@ -326,8 +326,8 @@ async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence()
     let mut progress = WatchProgress::new(Timing::default().feed);
     let mut read = async |version: &mut Option<String>, progress: &mut WatchProgress, listing| {
         let lines = futures_util::stream::pending::<std::io::Result<Vec<u8>>>();
-        let caught_up = Instant::now();
-        let reading = WatchReader { sink: &mut sink, version, progress, listing, caught_up };
+        let caught_up_at = Instant::now();
+        let reading = WatchReader { sink: &mut sink, version, progress, listing, caught_up_at };
         reading.lines(Box::pin(lines).into_async_read()).await
     };
     for (at, lists) in [("9", false), ("9", true), ("9", false), ("10", false), ("10", true)] {

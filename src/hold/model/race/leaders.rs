@@ -82,7 +82,7 @@ impl RaceModel {
                         leader.listed = [None; 3];
                         leader.other_reads = 0;
                     }
-                    Output::SchedulePass(_) | Output::Waits(_) | Output::Ended(_) => {}
+                    Output::SchedulePass(_) | Output::ReportWait(_) | Output::Ended(_) => {}
                 }
             }
         }
