@@ -9,6 +9,7 @@ mod namespaces;
 mod random;
 mod refusals;
 mod tokens;
+mod twice;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
