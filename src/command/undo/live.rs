@@ -162,29 +162,6 @@ impl Undo<'_> {
             objects.map(|saved| async move { (saved, self.read(&saved.object).await) }).collect();
         stream::iter(reads).buffered(MAX_CONCURRENT).collect().await
     }
-
-    /// The next step about an object with the name of a saved one. The object that an undo has
-    /// restored and the data of a claim must not be deleted.
-    pub(super) async fn advice(&self, object: &Object) -> Result<String, CommandError> {
-        const COMPARE: &str = "another object has its name; next: compare it with the file";
-        let Some(current) = self.read(object).await? else { return Ok(COMPARE.to_owned()) };
-        if current["metadata"]["annotations"][RESTORED_FROM].is_string() {
-            return Ok(format!("{COMPARE}; an undo has restored it, so don't delete it"));
-        }
-        let name = current["spec"]["volumeName"].as_str().unwrap_or_default();
-        let volume = self.volume_of_claim(object, name).await?;
-        let is_lost = volume.is_some_and(|volume| !is_retained(&volume));
-        let delete = "if nothing needs it, stop its users and delete it";
-        if !is_lost {
-            return Ok(format!("{COMPARE}; {delete}"));
-        }
-        let options = self.cluster.kubectl_options();
-        Ok(format!(
-            "{COMPARE}; with it, Kubernetes would delete its volume {name} (reclaim policy Delete), so \
-             keep that first: kubectl patch persistentvolumes/{name}{options} -p \
-             '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'; {delete}"
-        ))
-    }
 }
 
 /// The text, if the current object is so; or that it can't be read.

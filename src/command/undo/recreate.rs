@@ -93,51 +93,6 @@ impl Undo<'_> {
         Ok(UndoOutcome::Restored { not_restored: failed, by_another_undo })
     }
 
-    /// How the undo ends if others have created the target. Other users know the uid in the annotation
-    /// of a restored object too: nothing is restored into their Namespace.
-    async fn outcome_of_others(&self) -> Result<Option<UndoOutcome>, CommandError> {
-        let target = &self.record.target;
-        let current = self.read(target).await?;
-        match self.state(target, current.as_ref()).await? {
-            ObjectState::Foreign => {
-                Ok(Some(UndoOutcome::Taken { advice: self.advice(target).await? }))
-            }
-            ObjectState::Restored { by, is_terminating: true } => {
-                Err(self.deleted_again(target, by).await)
-            }
-            ObjectState::Restored { by: Restorer::AnotherUndo, .. }
-                if self.record.is_of_namespace() =>
-            {
-                Ok(Some(self.compare_with_other_undo().await?))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Which of the objects in a Namespace that another undo has restored don't exist.
-    async fn compare_with_other_undo(&self) -> Result<UndoOutcome, CommandError> {
-        let mut not_restored = Vec::new();
-        for saved in self.record.objects_to_recreate() {
-            let object = &saved.object;
-            let current = self.read(object).await?;
-            let why = match self.state(object, current.as_ref()).await? {
-                ObjectState::Absent => {
-                    "it does not exist; next: wait until the other undo ends, or \
-                                        create it from the file"
-                        .to_owned()
-                }
-                ObjectState::Foreign if object.is_of(CLAIMS) => self.advice(object).await?,
-                ObjectState::Restored { by, is_terminating: true } => {
-                    self.deleted_again(object, by).await.to_string()
-                }
-                _ => continue,
-            };
-            not_restored.push(LostObject::new(object, &why));
-        }
-        let by_another_undo = ByAnotherUndo { target: true, unproven: true };
-        Ok(UndoOutcome::Restored { not_restored, by_another_undo })
-    }
-
     /// Starts the stopped workloads again if they have all their claims.
     async fn scale_up(&self, restored: &mut Restored) {
         for StoppedWorkload { object, replicas } in &self.record.workloads {
@@ -359,30 +314,14 @@ impl Undo<'_> {
                 Err(self.deleted_again(object, by).await)
             }
             ObjectState::Restored { by, is_terminating: false } => {
+                if by == Restorer::ThisUndo {
+                    self.restore_status(saved, &current).await?;
+                }
                 Ok(Restoration::Exists(uid, Some(by)))
             }
             _ if *stays => Ok(Restoration::Left),
             _ => Ok(Restoration::Taken),
         }
-    }
-
-    /// The error about a restored object that users have deleted since. The data of a claim is kept.
-    async fn deleted_again(&self, object: &Object, by: Restorer) -> CommandError {
-        if let Some(volume) = self.record.volume_of(object)
-            && let Err(error) = self.set_reclaim_policy(volume, "Retain", None).await
-        {
-            return error;
-        }
-        let (typed, options) = (&object.typed, self.cluster.options());
-        CommandError::Refused(format!(
-            "{typed} was deleted again after {}; undo this deletion first, with kubectl belay undo \
-             {typed}{options}",
-            match by {
-                Restorer::ThisUndo => "it was restored",
-                Restorer::AnotherUndo => "another undo had restored it",
-                Restorer::Others => "others had created it with its volume",
-            }
-        ))
     }
 
     async fn create(&self, object: &Object, manifest: &Value) -> Result<Value, ApiError> {

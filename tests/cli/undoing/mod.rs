@@ -8,6 +8,7 @@ mod meanwhile;
 mod namespaces;
 mod random;
 mod refusals;
+mod status;
 mod tokens;
 mod twice;
 
