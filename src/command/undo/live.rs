@@ -100,22 +100,26 @@ impl Undo<'_> {
         ObjectState::Restored { by, is_terminating }
     }
 
-    /// Reads what is done.
-    pub async fn progress(&self) -> Result<Progress, CommandError> {
-        let mut progress =
-            Progress { is_waiting: self.has_old_objects().await?, ..Progress::none() };
+    /// Reads what is done. The step that needs an object reports that it can't be read.
+    pub async fn progress(&self) -> Progress {
+        let is_waiting = self.has_old_objects().await.unwrap_or(true);
+        let mut progress = Progress { is_waiting, ..Progress::none() };
         for volume in &self.record.volumes {
-            if self.read_volume(volume).await?.is_some_and(|of| is_retained(&of)) {
+            if let Ok(Some(current)) = self.read_volume(volume).await
+                && is_retained(&current)
+            {
                 progress.retained.insert(volume.name.clone());
             }
         }
         for workload in &self.record.workloads {
-            if self.read(&workload.object).await?.is_some_and(|of| is_stopped(&of)) {
+            if let Ok(Some(current)) = self.read(&workload.object).await
+                && is_stopped(&current)
+            {
                 progress.stopped.insert(workload.object.uid.clone());
             }
         }
         for (saved, current) in self.read_all(self.record.objects.iter()).await {
-            let Some(current) = current? else { continue };
+            let Ok(Some(current)) = current else { continue };
             let uid = &saved.object.uid;
             if saved.stays && is_detached(saved, &current) {
                 progress.detached.insert(uid.clone());
@@ -125,7 +129,7 @@ impl Undo<'_> {
                 progress.recreated.insert(uid.clone());
             }
         }
-        Ok(progress)
+        progress
     }
 
     /// What is different while the undo waits to be continued; empty if nothing is.

@@ -167,7 +167,7 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
     }
     let progress_so_far = match resume.is_none() {
         true => Progress::none(),
-        false => undo.progress().await?,
+        false => undo.progress().await,
     };
     let steps = steps(&undo.record, resume.is_none().then_some(&path), &progress_so_far);
     if dry_run {
@@ -225,6 +225,17 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
                 progress(&format!("warning: delete {path}, which may contain Secrets: {error}"));
             }
             report(UndoResult::Undone, says).print(output)
+        }
+        UndoOutcome::Restored { not_restored, by_another_undo }
+            if by_another_undo.target && record.is_of_namespace() =>
+        {
+            let says = format!(
+                "another undo seems to have created {typed}, so nothing was restored into it; the \
+                 manifests are in {}{left}; next: check who has created it, wait until that undo ends, \
+                 and continue with {again}",
+                path.display()
+            );
+            report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
         }
         UndoOutcome::Restored { not_restored, .. } => {
             let is_target = |lost: &LostObject| lost.object.uid == record.target.uid;

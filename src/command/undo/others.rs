@@ -38,11 +38,7 @@ impl Undo<'_> {
             let object = &saved.object;
             let current = self.read(object).await?;
             let why = match self.state(object, current.as_ref()).await? {
-                ObjectState::Absent => {
-                    "it does not exist; next: wait until the other undo ends, or \
-                                        create it from the file"
-                        .to_owned()
-                }
+                ObjectState::Absent => "it does not exist".to_owned(),
                 ObjectState::Foreign if object.is_of(CLAIMS) => self.advice(object).await?,
                 ObjectState::Restored { by, is_terminating: true } => {
                     self.deleted_again(object, by).await.to_string()
