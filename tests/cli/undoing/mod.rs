@@ -1,6 +1,7 @@
 //! `kubectl belay undo`: what it restores, also after interruptions, and what it refuses.
 
 mod claims;
+mod completed;
 mod dependents;
 mod foreign;
 mod losses;

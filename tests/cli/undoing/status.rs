@@ -76,10 +76,8 @@ fn an_undo_announces_a_status_that_the_user_may_not_write() {
     let ns = plane.namespace("undo-status-user").unwrap();
     terminating_disk(plane, &ns);
     let user = format!("{ns}-user");
-    let rules = [
-        rule("*", "*", "get, list, watch"),
-        rule("status.example.com", "disks", "create, patch"),
-    ];
+    let rules =
+        [rule("*", "*", "get, list, watch"), rule("status.example.com", "disks", "create, patch")];
     plane.grant(&user, None, &rules, &[rbac::user(&user)]).unwrap();
     let undo = ["undo", DISK, "-n", &ns, "--as", &user];
     let steps = belay(plane, &[&undo[..], &["--dry-run"]].concat());
