@@ -173,7 +173,9 @@ impl Undo<'_> {
                     restored.is_taken = true;
                     break;
                 }
-                Ok(Restoration::Taken) => self.advice(object).await?,
+                Ok(Restoration::Taken) => {
+                    self.advice(object).await.unwrap_or_else(|error| error.to_string())
+                }
                 Err(error) if object.uid == self.record.target.uid => return Err(error),
                 Err(error) => error.to_string(),
             };
