@@ -51,7 +51,17 @@ fn a_completed_pod_is_deleted_in_a_wave_before_its_claim() {
     let ns = plane.namespace("delete-completed").unwrap();
     claims(plane, &ns, &["data"]);
     completed_pod(plane, &ns, "import", "data");
-    let delete = ["delete", "pod/import", "pvc/data", "-n", &ns, "--yes", "--timeout", "30s"];
+    // A custom resource is deleted before Pods, and the claim of this one with it. The garbage
+    // collector learns the new kind only after 30 s.
+    plane.define_kind("completed.example.com", "Store", "stores").unwrap();
+    let store = object("completed.example.com/v1", "Store", "main").with_namespace(&ns);
+    eventually("the kind", LIMIT, || plane.apply(&store)).unwrap();
+    let name = "stores.completed.example.com/main";
+    let mut owner = owner("Store", "main", uid(&read(plane, &ns, name)));
+    owner["apiVersion"] = "completed.example.com/v1".into();
+    let owned = json!({"metadata": {"ownerReferences": [owner]}});
+    plane.api().patch("pvc/data", &ns, &owned).unwrap().success().unwrap();
+    let delete = ["delete", name, "pod/import", "-n", &ns, "--yes", "--timeout", "90s"];
     let deleted = belay(plane, &delete);
     let pod = format!("wave 1 of 2: deleting pods/import -n {ns}\n");
     assert!(deleted.code == 0 && deleted.stderr.contains(&pod), "{deleted:?}");
