@@ -142,6 +142,22 @@ impl Caller {
         Ok(())
     }
 
+    /// Patches the status of an object, as a subresource.
+    pub async fn patch_status(
+        &self,
+        info: &KindInfo,
+        (namespace, name): (&str, &str),
+        operations: Vec<PatchOperation>,
+        params: &PatchParams,
+    ) -> Result<(), ApiError> {
+        let patch = Patch::Json::<()>(json_patch::Patch(operations));
+        let requests = api::requests(info, namespace);
+        let name = api::escaped(name);
+        let request = requests.patch_subresource("status", &name, params, &patch)?;
+        self.client.request_text(request).await?;
+        Ok(())
+    }
+
     /// Reads a whole object; `None` if it does not exist. Without its managedFields if they are nested
     /// too deeply, because clients write them.
     pub async fn object(

@@ -213,6 +213,12 @@ impl<'g> Node<'g> {
         self.owner_edges().iter().map(move |owner| graph.owner_ref(owner))
     }
 
+    /// Whether the object is a Pod on a node.
+    pub fn is_pod_on_node(self) -> bool {
+        let is_node = |kind| self.graph.kinds.info(kind).group_resource() == ("", "nodes");
+        self.info().group_resource() == ("", "pods") && self.used_kinds().any(is_node)
+    }
+
     /// The kinds of the objects that it uses by name.
     pub fn used_kinds(self) -> impl Iterator<Item = KindId> {
         let graph = self.graph;

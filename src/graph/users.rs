@@ -6,7 +6,7 @@ use super::node_id::NodeId;
 use super::slot::ObjectPhase;
 use super::steps::StepCounter;
 use super::store::Graph;
-use crate::objects::{KindId, Uid};
+use crate::objects::{CLAIMS, KindId, Uid};
 
 /// A user of a node.
 #[derive(Clone, Copy)]
@@ -80,6 +80,17 @@ impl Graph {
     /// All users of a node, lazily and in no particular order.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = ObjectUser<'_>> {
         self.users_limited(id, StepCounter::default())
+    }
+
+    /// The Pods for which the claim protection of Kubernetes keeps a claim: those on a node, also after
+    /// they have succeeded or failed. No kubelet starts another Pod with a Terminating claim.
+    pub fn pods_keeping(&self, claim: NodeId) -> impl Iterator<Item = Node<'_>> {
+        let is_claim = self.get(claim).is_some_and(|of| of.info().group_resource() == CLAIMS);
+        let users = is_claim.then(|| self.users(claim)).into_iter().flatten();
+        users
+            .filter(|user| user.strength() == Strength::Needs)
+            .map(|user| user.node)
+            .filter(|user| user.is_pod_on_node())
     }
 
     /// The users of a node, as far as the budget allows.

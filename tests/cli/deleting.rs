@@ -243,6 +243,8 @@ fn the_same_deletion_again_waits_for_terminating_users() {
     let args = ["delete", "deploy/web", "cm/settings", "-n", &ns, "--yes"];
     let late = belay(plane, &[&args[..], &["--timeout", "3s"]].concat());
     assert!(late.code == 1 && late.stdout.contains("still exist: pods/web-"), "{late:?}");
+    let later = "(the command has not touched 1 object of later waves)";
+    assert!(late.stdout.contains(later), "{late:?}");
     assert!(left(plane, &ns).contains("configmaps/settings"));
     plane.patch(&pod, &ns, &json!({"metadata": {"finalizers": null}}));
     let done = belay(plane, &args);

@@ -256,6 +256,8 @@ pub struct ClaimUser {
     pub pod: String,
     /// The kind and the name of the workload to scale down or to delete.
     pub controller: Option<String>,
+    /// Whether the Pod has succeeded or failed. No scaling deletes it.
+    pub has_ended: bool,
 }
 
 /// The kinds of workloads that create Pods, with their API versions.
@@ -288,7 +290,8 @@ impl ClaimUser {
             };
             Some(format!("{kind} {}", one_line_name(name)))
         });
-        Some(Self { pod: name(pod)?.to_owned(), controller: words })
+        let has_ended = matches!(text_at(pod, "/status/phase"), "Succeeded" | "Failed");
+        Some(Self { pod: name(pod)?.to_owned(), controller: words, has_ended })
     }
 }
 
@@ -329,9 +332,10 @@ fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
     })
 }
 
-/// The PersistentVolumeClaims that a Pod uses, unless the Pod has ended.
+/// The PersistentVolumeClaims that the claim protection of Kubernetes keeps for a Pod: those of a Pod
+/// on a node, also after it has ended.
 fn claims_of(pod: &Value) -> Vec<String> {
-    if matches!(text_at(pod, "/status/phase"), "Succeeded" | "Failed") {
+    if text_at(pod, "/spec/nodeName").is_empty() {
         return Vec::new();
     }
     let volumes = list_at(pod, "/spec/volumes").iter();

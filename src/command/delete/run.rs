@@ -15,6 +15,7 @@ use crate::command::document::Object;
 use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuery};
 use crate::command::screen::progress;
 use crate::command::wait::{Waiter, explain};
+use crate::objects::counted;
 
 /// The maximum number of reads of the cluster because an object changed just before its DELETE.
 const MAX_CHANGES: usize = 10;
@@ -139,13 +140,22 @@ impl Run {
             Sent::Again => return Ok(None),
             Sent::Ended(report) => return Ok(Some(*report)),
         }
+        let open = state.plan.waves.iter().skip(state.plan.waves.len() - step.later);
+        let open = open.flat_map(|wave| &wave.objects).filter(|one| !state.is_terminating(one));
+        let open = open.count();
         let waiting = state.awaited(step.wait);
         let remaining = self.waiter.wait(waiting, &mut self.deleted).await;
         if remaining.is_empty() {
             return Ok(None);
         }
-        let says = "the time limit ended: these objects still exist";
-        Ok(Some(self.report_remaining(DeleteResult::TimedOut, says, remaining).await))
+        let later = match open {
+            0 => String::new(),
+            open => {
+                format!(" (the command has not touched {} of later waves)", counted(open, "object"))
+            }
+        };
+        let says = format!("the time limit ended{later}: these objects still exist");
+        Ok(Some(self.report_remaining(DeleteResult::TimedOut, &says, remaining).await))
     }
 
     /// Sends the DELETEs of a wave.

@@ -143,14 +143,15 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     let Some(first) = pods.first() else {
         return kubernetes_finalizer(found, CLAIM_PROTECTION, "the PVC protection controller");
     };
-    let ClaimUser { pod, controller } = first;
+    let ClaimUser { pod, controller, has_ended } = first;
     let of = controller.as_ref().map(|controller| format!(" of {controller}")).unwrap_or_default();
     let says = format!(
-        "Pod {pod}{of}{} use{} it",
+        "Pod {pod}{of}{}{} use{} it",
+        if *has_ended { ", which has ended," } else { "" },
         and_more(pods.len() - 1, "Pod"),
         if pods.len() == 1 { "s" } else { "" }
     );
-    let step = match controller {
+    let step = match controller.as_ref().filter(|_| !has_ended) {
         // A controller without Pods still keeps belay's hold.
         Some(controller) if finalizers_of(&found.object).into_iter().any(is_hold) => {
             format!("delete {controller}")

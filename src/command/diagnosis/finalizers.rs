@@ -48,7 +48,10 @@ pub fn writer(finalizer: &str, object: &Value) -> Option<String> {
         let fields = entry.pointer("/fieldsV1/f:metadata/f:finalizers");
         fields.is_some_and(|fields| fields.get(&key).is_some())
     };
-    managers.iter().find(wrote)?.get("manager")?.as_str().map(|name| clear_name(name).into_owned())
+    let name = managers.iter().find(wrote)?.get("manager")?.as_str()?;
+    // The API server writes "unknown" for a client without a name.
+    let is_known = !matches!(name, "" | "unknown");
+    is_known.then(|| clear_name(name).into_owned())
 }
 
 /// The finalizers of an object, in their order.
@@ -151,7 +154,6 @@ const TOOLS: &[&str] = &[
     "operator",
     "controller",
     "before-first-apply",
-    "unknown",
     "python",
     "curl",
     "node-fetch",

@@ -157,6 +157,10 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
         "{says}"
     );
     assert!(says.contains("the API server serves no API group of example.test"), "{says}");
+    // The API server writes this for a client without a name.
+    let unnamed = words(&of(&settings("gone.example.test/drop", "unknown"), &evidence(&[])));
+    assert!(unnamed.contains("managedFields do not contain the client that added it"), "{unnamed}");
+    assert!(!unnamed.contains("unknown"), "{unnamed}");
     // Another group of the same domain is served.
     let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
     assert_eq!(served.cause, Cause::Unknown, "{served:?}");
@@ -328,18 +332,25 @@ fn a_volume_in_use_names_its_users() {
     let user = |pod: &str, controller: Option<&str>| ClaimUser {
         pod: pod.to_owned(),
         controller: controller.map(str::to_owned),
+        has_ended: false,
     };
     let key = ("shop".to_owned(), "data".to_owned());
     evidence.users.insert(key.clone(), vec![user("web-0", None), user("web-1", None)]);
     let used = of(&claim, &evidence);
     assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 and 1 more Pod use it"));
     assert_eq!(used.next, "kubectl describe pods/web-0 -n shop");
-    evidence.users.insert(key, vec![user("web-0", Some("StatefulSet web"))]);
+    evidence.users.insert(key.clone(), vec![user("web-0", Some("StatefulSet web"))]);
     let used = of(&claim, &evidence);
     assert_eq!(used.says, "Pod web-0 of StatefulSet web uses it");
     assert_eq!(used.next, "kubectl describe pods/web-0 -n shop");
     let step = |used: &Finding| used.evidence.last().unwrap().clone();
     assert_eq!(step(&used), "to end the use, scale down or delete StatefulSet web");
+    let mut ended = user("web-0", Some("Job web"));
+    ended.has_ended = true;
+    let of_job = Evidence { users: [(key.clone(), vec![ended])].into(), ..Evidence::default() };
+    let used_by_job = of(&claim, &of_job);
+    assert_eq!(used_by_job.says, "Pod web-0 of Job web, which has ended, uses it");
+    assert_eq!(step(&used_by_job), "to end the use, delete Pod web-0");
     let mut bound = claim.clone();
     bound.object["spec"] = json!({"volumeName": "pv-1"});
     let loss = "; then volume pv-1 is deleted as well, unless its reclaimPolicy is Retain";

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::kinds::is_recreated;
-use super::manifest::{RESTORED_BY, RESTORED_FROM};
+use super::manifest::{OLD_RECLAIM_POLICY, RESTORED_BY, RESTORED_FROM};
 use super::read::{Found, UndoReader};
 use super::record::{LostObject, SavedObject, SavedVolume};
 use crate::cluster::list_all;
@@ -124,7 +124,8 @@ impl UndoReader<'_> {
         missing
     }
 
-    /// The claim of a volume that this deletion has released, if the volume keeps its data.
+    /// The claim of a volume that this deletion has released, or that an interrupted undo keeps, if
+    /// the volume keeps its data.
     fn released_claim(
         &self,
         volume: PersistentVolume,
@@ -132,15 +133,29 @@ impl UndoReader<'_> {
     ) -> Option<(SavedObject, SavedVolume)> {
         let (spec, status) = (volume.spec?, volume.status?);
         let claim = spec.claim_ref?;
-        let (name, uid) = (claim.name?, claim.uid?);
+        let name = claim.name?;
+        let noted = volume.metadata.annotations.unwrap_or_default();
+        // The undo has released the volume at any time, or has reserved it.
+        let kept = noted.get(OLD_RECLAIM_POLICY);
+        // A reserved volume has no claim. Its own uid is none of a claim either.
+        let restored_from = claim.uid;
+        let uid = restored_from.clone().or(kept.and(volume.metadata.uid))?;
         let target = self.target.object_ref();
         let namespace = target.own_namespace();
-        let released = status.last_phase_transition_time?.0.as_second();
-        let is_released = status.phase.as_deref() == Some("Released")
+        let released = status.last_phase_transition_time.map(|time| time.0.as_second());
+        let is_by_deletion = || {
+            let deleted = self.target.deletion_time();
+            released.is_some_and(|released| deleted.is_some_and(|deleted| deleted <= released))
+        };
+        let is_released = match status.phase.as_deref() {
+            Some("Released") => kept.is_some() || is_by_deletion(),
+            Some("Available") => kept.is_some(),
+            _ => false,
+        };
+        let is_released = is_released
             && spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
             && volume.metadata.deletion_timestamp.is_none()
-            && claim.namespace.as_deref() == Some(namespace)
-            && self.target.deletion_time().is_some_and(|deleted| deleted <= released);
+            && claim.namespace.as_deref() == Some(namespace);
         if !is_released {
             return None;
         }
@@ -148,10 +163,14 @@ impl UndoReader<'_> {
         let object = Object::of(&claim, &Kinds::default()).with_uid(&uid);
         let volume_name = volume.metadata.name?;
         let storage = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"));
+        let mut annotations = json!({RESTORED_BY: marker});
+        if let Some(uid) = restored_from {
+            annotations[RESTORED_FROM] = uid.into();
+        }
         let manifest = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": name, "namespace": namespace,
-                "annotations": {RESTORED_FROM: uid, RESTORED_BY: marker}},
+                "annotations": annotations},
             "spec": {
                 "accessModes": spec.access_modes, "volumeMode": spec.volume_mode,
                 "volumeAttributesClassName": spec.volume_attributes_class_name,
@@ -159,8 +178,8 @@ impl UndoReader<'_> {
                 "resources": {"requests": {"storage": storage}}, "volumeName": volume_name,
             },
         });
-        let volume =
-            SavedVolume { name: volume_name, claim_uid: uid, reclaim_policy: "Retain".to_owned() };
+        let reclaim_policy = kept.map_or("Retain", String::as_str).to_owned();
+        let volume = SavedVolume { name: volume_name, claim_uid: uid, reclaim_policy };
         let saved =
             SavedObject { object, manifest, owners: Vec::new(), is_last: false, stays: false };
         Some((saved, volume))

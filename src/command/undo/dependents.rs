@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 
 use futures_util::{StreamExt as _, stream};
-use kube::api::PatchParams;
 use serde_json::Value;
 
 use super::manifest::owners;
@@ -17,10 +16,10 @@ use crate::command::screen::progress;
 use crate::objects::operations;
 
 /// The limit of dependents that are changed at the same time.
-const MAX_CONCURRENT: usize = 16;
+pub(super) const MAX_CONCURRENT: usize = 16;
 
 /// The limit of attempts to change an object that others change at the same time.
-const MAX_ATTEMPTS: u32 = 5;
+pub(super) const MAX_ATTEMPTS: u32 = 5;
 
 impl Undo<'_> {
     /// The uids of the saved objects in these namespaces that the undo has detached, or that no longer
@@ -106,22 +105,20 @@ impl Undo<'_> {
 
     async fn detach_one(&self, dependent: &SavedObject, dry_run: bool) -> Result<(), CommandError> {
         let object = &dependent.object;
-        let Some(current) = self.read(object).await? else { return Ok(()) };
-        let mut patch = Vec::new();
-        // From the end, because each removal changes the later places.
-        for (index, owner) in owners(&current).iter().enumerate().rev() {
-            if dependent.owners.iter().any(|lost| lost["uid"] == owner["uid"]) {
-                let place = ["metadata", "ownerReferences", &index.to_string()];
-                patch
-                    .push(operations::test(&[&place[..], &["uid"]].concat(), owner["uid"].clone()));
-                patch.push(operations::remove(&place));
+        let changed = self.change(object, dry_run, |current| {
+            let mut patch = Vec::new();
+            // From the end, because each removal changes the later places.
+            for (index, owner) in owners(current).iter().enumerate().rev() {
+                if dependent.owners.iter().any(|lost| lost["uid"] == owner["uid"]) {
+                    let place = ["metadata", "ownerReferences", &index.to_string()];
+                    let uid = [&place[..], &["uid"]].concat();
+                    patch.push(operations::test(&uid, owner["uid"].clone()));
+                    patch.push(operations::remove(&place));
+                }
             }
-        }
-        if patch.is_empty() {
-            return Ok(());
-        }
-        self.send_patch(object, patch, &PatchParams { dry_run, ..PatchParams::default() }).await?;
-        if !dry_run {
+            Ok(patch)
+        });
+        if changed.await?.is_some() && !dry_run {
             progress(&format!("removed the owner reference from {}", object.typed));
         }
         Ok(())
@@ -134,26 +131,22 @@ impl Undo<'_> {
         uid: &str,
         reference: Value,
     ) -> Result<(), CommandError> {
-        for attempt in 1.. {
-            let Some(object) = self.read(dependent).await? else { return Ok(()) };
-            let has_owner = owners(&object).iter().any(|owner| owner["uid"] == reference["uid"]);
+        // The controller of the new object adopts it at the same time.
+        let changed = self.change(dependent, false, |object| {
+            let has_owner = owners(object).iter().any(|owner| owner["uid"] == reference["uid"]);
             if object["metadata"]["uid"] != uid || has_owner {
-                return Ok(());
+                return Ok(Vec::new());
             }
             let version = &object["metadata"]["resourceVersion"];
-            let owners = [owners(&object), std::slice::from_ref(&reference)].concat();
-            let patch = vec![
+            let owners = [owners(object), std::slice::from_ref(&reference)].concat();
+            Ok(vec![
                 operations::test(&["metadata", "resourceVersion"], version.clone()),
                 operations::add(&["metadata", "ownerReferences"], owners),
-            ];
-            match self.patch(dependent, patch).await {
-                Ok(()) => break,
-                // The controller of the new object adopts it at the same time.
-                Err(_) if attempt < MAX_ATTEMPTS => {}
-                Err(error) => return Err(error),
-            }
+            ])
+        });
+        if changed.await?.is_some() {
+            progress(&format!("added the owner reference to {}", dependent.typed));
         }
-        progress(&format!("added the owner reference to {}", dependent.typed));
         Ok(())
     }
 }

@@ -67,6 +67,7 @@ pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Va
     if is_built_in {
         fields.remove("status");
     }
+    start_again(fields);
     if is_namespace {
         fields.remove("spec");
     }
@@ -92,6 +93,17 @@ pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Va
         annotations.insert(RESTORED_BY.to_owned(), marker.into());
     }
     (object, owners)
+}
+
+/// Sets the replicas of a workload that an interrupted undo has scaled to 0.
+fn start_again(object: &mut serde_json::Map<String, Value>) {
+    let old = object.get("metadata").and_then(|of| of["annotations"][OLD_REPLICAS].as_str());
+    let Some(old) = old.and_then(|text| text.parse::<i32>().ok()) else { return };
+    if let Some(replicas) = object.get_mut("spec").and_then(|spec| spec.get_mut("replicas"))
+        && *replicas == 0
+    {
+        *replicas = old.into();
+    }
 }
 
 /// Removes the addresses and ports of a Service that the API server allocates. Returns whether there

@@ -11,19 +11,22 @@
 mod already_deleted;
 mod dependents;
 mod kinds;
+mod live;
 mod manifest;
+mod others;
 mod read;
 mod record;
 mod recreate;
 mod report;
 mod restore;
+mod status;
 mod terminating;
 mod volumes;
 mod workloads;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +34,13 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
+use self::live::Progress;
 use self::record::{LostObject, UndoRecord, all_typed};
 pub use self::report::UndoReport;
 use self::report::UndoResult;
 use self::restore::{Undo, UndoOutcome};
 use super::approve::check_release;
-use super::confirm::{self, ConfirmArguments};
+use super::confirm::ConfirmArguments;
 use super::duration::parse_timeout;
 use super::inspect::ClusterIdentity;
 use super::place::{self, ClusterArguments};
@@ -99,13 +103,22 @@ pub struct UndoArguments {
 }
 
 pub fn run(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
-    let must_ask = !arguments.dry_run && arguments.confirm.must_ask()?;
-    block_on(undo(arguments, must_ask))?
+    block_on(undo(arguments))?
 }
 
-async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, CommandError> {
-    let UndoArguments { target, namespace, resume, out, dry_run, timeout, output, cluster, .. } =
-        arguments;
+async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
+    let UndoArguments {
+        target,
+        namespace,
+        resume,
+        out,
+        dry_run,
+        timeout,
+        output,
+        cluster,
+        confirm,
+        ..
+    } = arguments;
     let (output, ignored) = (output.output, arguments.ignore_namespace);
     let (record, path) = match &resume {
         Some(path) => (UndoRecord::read(path)?, path.clone()),
@@ -153,12 +166,17 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         let changed = undo.changed_in(&ignored).await?;
         undo.record.ignore(ignored, &changed);
     }
-    let steps = steps(&undo.record, &path);
+    let progress_so_far = match resume.is_none() {
+        true => Progress::none(),
+        false => undo.progress().await,
+    };
+    let steps = steps(&undo.record, resume.is_none().then_some(&path), &progress_so_far);
     if dry_run {
         return UndoReport::new(UndoResult::WouldUndo, steps, &undo.record, &path).print(output);
     }
-    if must_ask {
-        confirm::ask(&format!("{steps}\nFor a moment the object does not exist."))?;
+    // What can't be undone is refused without this question.
+    if confirm.must_ask()? {
+        super::confirm::ask(&format!("{steps}\nFor a moment the object does not exist."))?;
         undo.deadline = Instant::now() + timeout;
         if resume.is_none() && !undo.is_current().await? {
             return Err(CommandError::Refused(
@@ -177,8 +195,9 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
         undo.record.replace(&path)?;
     }
     let outcome = undo.run().await;
+    let is_restored = matches!(&outcome, Ok(UndoOutcome::Restored { not_restored, .. }) if not_restored.is_empty());
+    let left = if is_restored { String::new() } else { undo.left_changed().await };
     let record = undo.record;
-    let left = record.left_changed();
     let outcome = outcome.map_err(|error| {
         let text = format!("{error}; continue with the file{left}; next: {again}");
         match error {
@@ -189,14 +208,37 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
     let report = |result, says: String| UndoReport::new(result, says, &record, &path);
     let typed = &record.target.typed;
     match outcome {
-        UndoOutcome::Restored { not_restored } if not_restored.is_empty() => {
+        UndoOutcome::Restored { not_restored, by_another_undo } if not_restored.is_empty() => {
+            let says = match by_another_undo.target {
+                true => format!("another undo restored {typed}; nothing is left to do"),
+                false => format!("{typed} is restored"),
+            };
+            if by_another_undo.unproven {
+                let says = format!(
+                    "{says}; {} is kept, because others can write its annotation too; next: compare \
+                     what was restored with the file, and delete the file, which may contain Secrets",
+                    path.display()
+                );
+                return report(UndoResult::Undone, says).print(output);
+            }
             if let Err(error) = std::fs::remove_file(&path) {
                 let path = path.display();
                 progress(&format!("warning: delete {path}, which may contain Secrets: {error}"));
             }
-            report(UndoResult::Undone, format!("{typed} is restored")).print(output)
+            report(UndoResult::Undone, says).print(output)
         }
-        UndoOutcome::Restored { not_restored } => {
+        UndoOutcome::Restored { not_restored, by_another_undo }
+            if by_another_undo.target && record.is_of_namespace() =>
+        {
+            let says = format!(
+                "another undo seems to have created {typed}, so nothing was restored into it; the \
+                 manifests are in {}{left}; next: check who has created it, wait until that undo ends, \
+                 and continue with {again}",
+                path.display()
+            );
+            report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
+        }
+        UndoOutcome::Restored { not_restored, .. } => {
             let is_target = |lost: &LostObject| lost.object.uid == record.target.uid;
             let what = match not_restored.iter().any(is_target) {
                 true => "is not restored",
@@ -209,14 +251,9 @@ async fn undo(arguments: UndoArguments, must_ask: bool) -> Result<ExitCode, Comm
             );
             report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
         }
-        UndoOutcome::Taken { by_another_undo } => {
-            let next = match by_another_undo {
-                true => "another undo seems to have created it; compare it with the file",
-                false => "delete it if nothing needs it",
-            };
+        UndoOutcome::Taken { advice } => {
             let says = format!(
-                "another object has the name {typed} now, so nothing was restored{left}; next: {next}, \
-                 and continue with {again}"
+                "nothing was restored as {typed}: {advice}, and continue with {again}{left}"
             );
             report(UndoResult::NameTaken, says).print(output)
         }
@@ -254,9 +291,13 @@ async fn check_release_by_belay(
 }
 
 /// The steps, as text for the question.
-fn steps(record: &UndoRecord, path: &Path) -> String {
-    let mut text = format!("To undo the deletion of {}:\n", record.target.typed);
-    for (number, step) in record.steps(path).iter().enumerate() {
+fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &Progress) -> String {
+    let typed = &record.target.typed;
+    let mut text = match path {
+        Some(_) => format!("To undo the deletion of {typed}:\n"),
+        None => format!("To continue the undo of the deletion of {typed}:\n"),
+    };
+    for (number, step) in record.steps(path.map(PathBuf::as_path), done).iter().enumerate() {
         text.push_str(&format!("{}. {step}\n", number + 1));
     }
     if record.is_of_namespace() {

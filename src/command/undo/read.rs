@@ -119,6 +119,7 @@ impl<'i> UndoReader<'i> {
             return Err(just_deleted(target));
         }
         self.require_saved(&found.objects)?;
+        self.add_lost_status(&found.objects, &mut found.lost).await;
         let (workloads, pods) = match target.namespace.is_empty() {
             // Those of a Namespace are saved themselves, and others belong to others.
             true => (Vec::new(), Vec::new()),

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::live::Progress;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::ClusterIdentity;
@@ -285,74 +286,74 @@ impl UndoRecord {
         read_document(path, KIND, "kubectl belay undo TYPE/NAME writes one")
     }
 
-    /// What may stay different while an undo waits to be continued; empty if nothing does.
-    pub fn left_changed(&self) -> String {
-        let workloads =
-            self.workloads.iter().map(|one| format!("{} may stay at 0 replicas", one.object.typed));
-        let volumes = self
-            .volumes
-            .iter()
-            .map(|volume| format!("volume {} may keep the reclaim policy Retain", volume.name));
-        let dependents = self
-            .dependents()
-            .map(|one| format!("{} may lack an owner reference", one.object.typed));
-        let all: Vec<String> = workloads.chain(volumes).chain(dependents).collect();
-        match all.is_empty() {
-            true => String::new(),
-            false => format!("; until then, {}", all.join(", ")),
+    /// The remaining steps, one in a line, for the question and for a dry run. `path`: of a new file.
+    pub fn steps(&self, path: Option<&Path>, done: &Progress) -> Vec<String> {
+        let mut steps = Vec::new();
+        if let Some(path) = path {
+            let count = counted(self.objects_to_recreate().count(), "object");
+            steps.push(format!("save {count} in {}", path.display()));
         }
-    }
-
-    /// The steps, one in a line, for the question and for a dry run.
-    pub fn steps(&self, path: &Path) -> Vec<String> {
-        let mut steps = vec![format!(
-            "save {} in {}",
-            counted(self.objects_to_recreate().count(), "object"),
-            path.display()
-        )];
-        let volumes: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
-        let volumes = volumes.join(", ");
-        if !volumes.is_empty() {
-            steps.push(format!("keep the data: set the reclaim policy of {volumes} to Retain"));
-        }
-        let dependents = all_typed(self.dependents().map(|one| &one.object));
-        if !dependents.is_empty() {
-            steps.push(format!("remove the owner reference from {dependents}"));
-        }
-        let workloads = all_typed(self.workloads.iter().map(|one| &one.object));
-        if !workloads.is_empty() {
-            steps.push(format!("stop {workloads}: scale to 0 replicas"));
-        }
-        let objects = all_typed(self.objects_to_recreate().map(|one| &one.object));
-        let awaited = all_typed(&self.awaited());
-        if self.is_held {
-            steps
-                .push(format!("approve the deletion of {awaited}, so that belay removes its hold"));
-        }
-        let pods = all_typed(&self.pods);
-        let during = match pods.as_str() {
-            "" => String::new(),
-            _ => format!("; during this wait, delete {pods}"),
+        let begin = |undone: bool| done.is_waiting && undone;
+        let mut add = |before: &str, list: Vec<String>, after: &str| {
+            if !list.is_empty() {
+                steps.push(format!("{before}{}{after}", list.join(", ")));
+            }
         };
-        steps.push(format!("wait until these objects are deleted: {awaited}{during}"));
-        steps.push(match volumes.as_str() {
-            "" => format!("create {objects}"),
-            _ => format!("reserve {volumes} for the claims, and create {objects}"),
+        let typed = |object: &Object| object.typed.clone();
+        let volumes = self.volumes.iter().filter(|of| begin(!done.retained.contains(&of.name)));
+        let volumes = volumes.map(|of| of.name.clone()).collect();
+        add("keep the data: set the reclaim policy of ", volumes, " to Retain");
+        let is_detached = |of: &SavedObject| done.detached.contains(&of.object.uid);
+        let attached = self.dependents().filter(|of| begin(!is_detached(of)));
+        let attached = attached.map(|one| typed(&one.object)).collect();
+        add("remove the owner reference from ", attached, "");
+        let is_stopped = |of: &StoppedWorkload| done.stopped.contains(&of.object.uid);
+        let running = self.workloads.iter().filter(|of| begin(!is_stopped(of)));
+        add("stop ", running.map(|one| typed(&one.object)).collect(), ": scale to 0 replicas");
+        let awaited: Vec<String> =
+            self.awaited().iter().filter(|_| begin(true)).map(typed).collect();
+        if self.is_held {
+            add("approve the deletion of ", awaited.clone(), ", so that belay removes its hold");
+        }
+        let during = match all_typed(&self.pods).as_str() {
+            "" => String::new(),
+            pods => format!("; during this wait, delete {pods}"),
+        };
+        add("wait until these objects are deleted: ", awaited, &during);
+        let absent = |is_last: bool| {
+            let objects = self.objects_to_recreate().filter(|saved| {
+                saved.is_last == is_last && !done.recreated.contains(&saved.object.uid)
+            });
+            objects.map(|saved| typed(&saved.object)).collect::<Vec<_>>()
+        };
+        let claims = self.objects_to_recreate().filter(|saved| {
+            !done.recreated.contains(&saved.object.uid) && self.volume_of(&saved.object).is_some()
         });
-        if !dependents.is_empty() {
-            steps.push(format!("add the owner reference to {dependents}"));
-        }
-        if !workloads.is_empty() {
-            let scaled = self.workloads.iter();
-            let scaled = scaled.map(|one| format!("{} to {}", one.object.typed, one.replicas));
-            steps.push(format!("scale up again: {}", scaled.collect::<Vec<_>>().join(", ")));
-        }
-        let restored = self.volumes.iter().filter(|volume| volume.reclaim_policy != "Retain");
-        let restored = restored.map(|of| format!("{} to {}", of.name, of.reclaim_policy));
-        let restored = restored.collect::<Vec<_>>().join(", ");
-        if !restored.is_empty() {
-            steps.push(format!("restore the reclaim policy: {restored}"));
-        }
+        let reserved = claims.filter_map(|saved| self.volume_of(&saved.object));
+        let reserved: Vec<&str> = reserved.map(|volume| volume.name.as_str()).collect();
+        let create = match reserved.is_empty() {
+            true => "create ".to_owned(),
+            false => format!("reserve {} for the claims, and create ", reserved.join(", ")),
+        };
+        add(&create, absent(false), "");
+        let restored = |of_others: bool| {
+            let volumes = self.volumes.iter().filter(|of| {
+                let mut claims = self.objects.iter().filter(|one| one.object.uid == of.claim_uid);
+                of.reclaim_policy != "Retain"
+                    && (done.is_waiting || done.retained.contains(&of.name))
+                    && claims.any(|claim| self.is_of_others(&claim.object) == of_others)
+            });
+            volumes.map(|of| format!("{} to {}", of.name, of.reclaim_policy)).collect::<Vec<_>>()
+        };
+        let when_bound = "when the claims are Bound, restore the reclaim policy: ";
+        add(when_bound, restored(false), "");
+        add("create ", absent(true), "");
+        let detached = self.dependents().filter(|of| done.is_waiting || is_detached(of));
+        add("add the owner reference to ", detached.map(|one| typed(&one.object)).collect(), "");
+        let stopped = self.workloads.iter().filter(|of| done.is_waiting || is_stopped(of));
+        let stopped = stopped.map(|one| format!("{} to {}", one.object.typed, one.replicas));
+        add("scale up again: ", stopped.collect(), "");
+        add(when_bound, restored(true), "");
         steps
     }
 }

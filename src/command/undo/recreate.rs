@@ -6,12 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::manifest::{
-    ACCOUNT_NAME, RESTORED_BY, RESTORED_FROM, is_token_secret, owners, without_allocated,
-    without_token,
-};
+use super::live::{ObjectState, Restorer, is_retained};
+use super::manifest::{ACCOUNT_NAME, is_token_secret, owners, without_allocated, without_token};
 use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
-use super::restore::{POLL, Undo, UndoOutcome, failed};
+use super::restore::{ByAnotherUndo, POLL, Undo, UndoOutcome, failed};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
@@ -23,10 +21,6 @@ const SHORT_WAIT: Duration = Duration::from_secs(10);
 
 /// Why an object is not restored whose deletion has not ended.
 const STILL_EXISTS: &str = "it still exists; next: wait for its deletion";
-
-/// Why an object is not restored whose name others use.
-const TAKEN: &str = "another object has its name; next: compare it with the file; if nothing needs \
-                     it, stop its users and delete it";
 
 /// What is restored so far.
 #[derive(Default)]
@@ -40,12 +34,13 @@ struct Restored {
     lacks_data: bool,
     /// Whether the Namespace belongs to other users: nothing is restored into it.
     is_taken: bool,
+    by_another_undo: ByAnotherUndo,
 }
 
 /// The state of an object after the attempt to restore it.
 enum Restoration {
-    /// It exists, with this uid.
-    Exists(String),
+    /// It exists, with this uid. Who has created it again.
+    Exists(String, Option<Restorer>),
     /// Its old object is still Terminating.
     Late,
     /// Another object has its name.
@@ -61,17 +56,16 @@ impl Undo<'_> {
         &mut self,
         waiter: &Waiter,
     ) -> Result<UndoOutcome, CommandError> {
-        let target = &self.record.target;
-        if let Some(other) = self.other(target).await? {
-            // Other users know the uid too, so this is no proof.
-            let restored = &other["metadata"]["annotations"][RESTORED_FROM];
-            return Ok(UndoOutcome::Taken { by_another_undo: *restored == target.uid.as_str() });
+        if let Some(outcome) = self.outcome_of_others().await? {
+            return Ok(outcome);
         }
         let mut restored = Restored::default();
         self.find_losses(&mut restored).await?;
         let late = self.restore_objects(&mut restored, |saved| !saved.is_last).await?;
         if restored.is_taken {
-            return Ok(UndoOutcome::Taken { by_another_undo: false });
+            let advice = self.advice(&self.record.target).await?;
+            let taken = UndoOutcome::Taken { advice };
+            return Ok(self.outcome_of_others().await?.unwrap_or(taken));
         }
         let (claims, mut late): (Vec<_>, Vec<_>) =
             late.into_iter().partition(|object| self.is_own_claim(object));
@@ -95,7 +89,8 @@ impl Undo<'_> {
             self.fail(&mut restored, object, STILL_EXISTS);
         }
         self.restore_reclaim_policies(&mut restored, true).await;
-        Ok(UndoOutcome::Restored { not_restored: restored.failed })
+        let Restored { failed, by_another_undo, .. } = restored;
+        Ok(UndoOutcome::Restored { not_restored: failed, by_another_undo })
     }
 
     /// Starts the stopped workloads again if they have all their claims.
@@ -160,7 +155,12 @@ impl Undo<'_> {
         for saved in self.record.objects.iter().filter(|saved| is_wanted(saved)) {
             let object = &saved.object;
             let why = match self.restore(saved).await {
-                Ok(Restoration::Exists(uid)) => {
+                Ok(Restoration::Exists(uid, by)) => {
+                    if by == Some(Restorer::AnotherUndo) {
+                        let others = &mut restored.by_another_undo;
+                        others.target |= object.uid == self.record.target.uid;
+                        others.unproven |= self.record.volume_of(object).is_none();
+                    }
                     restored.uids.insert(object.uid.clone(), uid);
                     continue;
                 }
@@ -173,7 +173,9 @@ impl Undo<'_> {
                     restored.is_taken = true;
                     break;
                 }
-                Ok(Restoration::Taken) => TAKEN.to_owned(),
+                Ok(Restoration::Taken) => {
+                    self.advice(object).await.unwrap_or_else(|error| error.to_string())
+                }
                 Err(error) if object.uid == self.record.target.uid => return Err(error),
                 Err(error) => error.to_string(),
             };
@@ -260,7 +262,8 @@ impl Undo<'_> {
     ) -> Result<(), CommandError> {
         let SavedVolume { name, reclaim_policy, .. } = volume;
         let Some(uid) = restored.uids.get(&claim.uid) else {
-            if reclaim_policy != "Retain" && self.read_volume(volume).await?.is_some() {
+            let is_kept = self.read_volume(volume).await?.is_some_and(|of| is_retained(&of));
+            if reclaim_policy != "Retain" && is_kept {
                 progress(&format!("volume {name} keeps the reclaim policy Retain"));
             }
             return Ok(());
@@ -296,36 +299,31 @@ impl Undo<'_> {
                 Err(why) => return Err(failed("create", object, &why)),
             }
         }
+        let state = self.state(object, current.as_ref()).await?;
         let current = current.unwrap_or_default();
-        let metadata = &current["metadata"];
-        let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
-        let is_terminating = metadata["deletionTimestamp"].is_string();
-        let is_own = metadata["annotations"][RESTORED_BY] == self.record.marker.as_str();
-        match uid == object.uid {
-            true if is_terminating => Ok(Restoration::Late),
-            true => Ok(Restoration::Exists(uid)),
-            false if is_own && is_terminating => Err(self.deleted_again(object).await),
-            false if is_own => Ok(Restoration::Exists(uid)),
-            false if !is_terminating && self.has_its_volume(object, &current).await? => {
-                Ok(Restoration::Exists(uid))
+        let uid = current["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        match state {
+            ObjectState::Old { is_terminating: true } => Ok(Restoration::Late),
+            ObjectState::Old { .. } => Ok(Restoration::Exists(uid, None)),
+            // It was created for a moment.
+            ObjectState::Absent => Err(CommandError::Remote(format!(
+                "others create and delete {} at the same time",
+                object.typed
+            ))),
+            ObjectState::Restored { by, is_terminating: true }
+                if !stays || by == Restorer::ThisUndo =>
+            {
+                Err(self.deleted_again(object, by).await)
             }
-            false if *stays => Ok(Restoration::Left),
-            false => Ok(Restoration::Taken),
+            ObjectState::Restored { by, is_terminating: false } => {
+                if by == Restorer::ThisUndo {
+                    self.restore_status(saved, &current).await?;
+                }
+                Ok(Restoration::Exists(uid, Some(by)))
+            }
+            _ if *stays => Ok(Restoration::Left),
+            _ => Ok(Restoration::Taken),
         }
-    }
-
-    /// The error about a restored object that users have deleted since. The data of a claim is kept.
-    async fn deleted_again(&self, object: &Object) -> CommandError {
-        if let Some(volume) = self.record.volume_of(object)
-            && let Err(error) = self.set_reclaim_policy(volume, "Retain", None).await
-        {
-            return error;
-        }
-        let (typed, options) = (&object.typed, self.cluster.options());
-        CommandError::Refused(format!(
-            "{typed} was deleted again after it was restored; undo this deletion first, with kubectl \
-             belay undo {typed}{options}"
-        ))
     }
 
     async fn create(&self, object: &Object, manifest: &Value) -> Result<Value, ApiError> {

@@ -13,7 +13,8 @@ use kube::api::PatchParams;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::manifest::{OLD_REPLICAS, RESTORED_BY, annotate, manifest};
+use super::dependents::MAX_ATTEMPTS;
+use super::manifest::{OLD_REPLICAS, annotate, manifest};
 use super::read::build_record;
 use super::record::{LostObject, SavedObject, UndoRecord, all_typed};
 use super::workloads::refuse_lost_claims;
@@ -35,6 +36,9 @@ pub(super) const POLL: Duration = Duration::from_millis(500);
 
 /// The time between two searches for new dependents, while the old object exists.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The beginning of the answer if a test of a JSON patch fails.
+const TEST_FAILED: &str = "the server rejected our request";
 
 pub struct Undo<'u> {
     pub session: Arc<UserSession>,
@@ -59,11 +63,20 @@ pub struct Undo<'u> {
 /// How an undo ends.
 pub enum UndoOutcome {
     /// Everything was restored but these objects, each with the reason.
-    Restored { not_restored: Vec<LostObject> },
+    Restored { not_restored: Vec<LostObject>, by_another_undo: ByAnotherUndo },
     /// Another object has the name of the target.
-    Taken { by_another_undo: bool },
+    Taken { advice: String },
     /// These old objects still existed at the end of the time limit.
     TimedOut { remaining: Vec<Object> },
+}
+
+/// What another undo of the same deletion has restored.
+#[derive(Default, Clone, Copy)]
+pub struct ByAnotherUndo {
+    /// The target.
+    pub target: bool,
+    /// An object that has only the uid of the old one in its annotation, which others can write too.
+    pub unproven: bool,
 }
 
 impl Undo<'_> {
@@ -117,7 +130,7 @@ impl Undo<'_> {
     }
 
     /// Whether an object of the deletion still exists.
-    async fn has_old_objects(&self) -> Result<bool, CommandError> {
+    pub(super) async fn has_old_objects(&self) -> Result<bool, CommandError> {
         for object in self.record.awaited() {
             if self.old(&object).await?.is_some() {
                 return Ok(true);
@@ -130,16 +143,6 @@ impl Undo<'_> {
     pub(super) async fn old(&self, object: &Object) -> Result<Option<Value>, CommandError> {
         let read = self.read(object).await?;
         Ok(read.filter(|read| read["metadata"]["uid"] == object.uid.as_str()))
-    }
-
-    /// The object that others have created under the name, unless it has the volume of the old claim.
-    pub(super) async fn other(&self, object: &Object) -> Result<Option<Value>, CommandError> {
-        let Some(read) = self.read(object).await? else { return Ok(None) };
-        let metadata = &read["metadata"];
-        let is_other = metadata["annotations"][RESTORED_BY] != self.record.marker.as_str()
-            && metadata["uid"] != object.uid.as_str()
-            && !self.has_its_volume(object, &read).await?;
-        Ok(is_other.then_some(read))
     }
 
     /// Saves again the objects that have changed, in their last state. Some controllers write all the
@@ -182,28 +185,25 @@ impl Undo<'_> {
     }
 
     pub(super) async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
+        let old = |object: &Value| object["spec"]["replicas"].as_i64().unwrap_or(1);
+        let is_scaled = |object: &Value| replicas == 0 || old(object) == 0;
         // Users may have created it again, with another uid.
-        let Some(object) = self.read(workload).await? else { return Ok(()) };
-        let now = object["spec"]["replicas"].as_i64().unwrap_or(1);
-        let mut patch = match replicas {
-            0 if now == 0 => return Ok(()),
-            0 => {
-                refuse_lost_claims(workload, &object, &self.cluster)?;
-                annotate(&object, OLD_REPLICAS, Some(&now.to_string()))
+        let changed = self.change(workload, false, |object| {
+            let mut patch = match replicas {
+                0 if old(object) == 0 => return Ok(Vec::new()),
+                0 => {
+                    refuse_lost_claims(workload, object, &self.cluster)?;
+                    annotate(object, OLD_REPLICAS, Some(&old(object).to_string()))
+                }
+                _ => annotate(object, OLD_REPLICAS, None),
+            };
+            // A workload that a user has scaled since is left alone.
+            if !patch.is_empty() && is_scaled(object) {
+                patch.push(operations::replace(&["spec", "replicas"], replicas));
             }
-            _ => annotate(&object, OLD_REPLICAS, None),
-        };
-        // A workload that a user has scaled since is left alone.
-        if patch.is_empty() {
-            return Ok(());
-        }
-        let is_scaled = replicas == 0 || now == 0;
-        if is_scaled {
-            patch.push(operations::replace(&["spec", "replicas"], replicas));
-        }
-        patch.insert(0, operations::test(&["metadata", "uid"], object["metadata"]["uid"].clone()));
-        self.patch(workload, patch).await?;
-        if is_scaled {
+            Ok(patch)
+        });
+        if changed.await?.is_some_and(|object| is_scaled(&object)) {
             progress(&format!("scaled {} to {replicas}", workload.typed));
         }
         Ok(())
@@ -330,24 +330,45 @@ impl Undo<'_> {
         read.map_err(|why| failed("read", object, &why))
     }
 
-    pub(super) async fn patch(
+    /// Changes an object as its current state requires. If others, for example another undo, change
+    /// it at the same time, the command reads it again. Returns the state before the change; `None` if
+    /// there is nothing to change.
+    pub(super) async fn change(
         &self,
         object: &Object,
-        patch: Vec<PatchOperation>,
-    ) -> Result<(), CommandError> {
-        self.send_patch(object, patch, &PatchParams::default()).await
-    }
-
-    pub(super) async fn send_patch(
-        &self,
-        object: &Object,
-        patch: Vec<PatchOperation>,
-        params: &PatchParams,
-    ) -> Result<(), CommandError> {
+        dry_run: bool,
+        operations: impl Fn(&Value) -> Result<Vec<PatchOperation>, CommandError>,
+    ) -> Result<Option<Value>, CommandError> {
         let info = self.info(object)?;
         let key = (object.namespace.as_str(), object.name.as_str());
-        let patched = self.session.caller.patch(&info, key, patch, params).await;
-        patched.map_err(|why| failed("patch", object, &why))
+        let params = PatchParams { dry_run, ..PatchParams::default() };
+        for attempt in 1.. {
+            let Some(current) = self.read(object).await? else { break };
+            let mut patch = operations(&current)?;
+            if patch.is_empty() {
+                break;
+            }
+            patch.insert(
+                0,
+                operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
+            );
+            match self.session.caller.patch(&info, key, patch, &params).await {
+                Ok(()) => return Ok(Some(current)),
+                Err(ApiError::Status { code: 409 | 422, .. }) if attempt < MAX_ATTEMPTS => {}
+                // A test of the patch has failed: this answer has no other text.
+                Err(ApiError::Status { code: 422, message })
+                    if message.starts_with(TEST_FAILED) =>
+                {
+                    return Err(CommandError::Remote(format!(
+                        "cannot patch {}: others, for example another undo, change it at the same \
+                         time",
+                        object.typed
+                    )));
+                }
+                Err(why) => return Err(failed("patch", object, &why)),
+            }
+        }
+        Ok(None)
     }
 
     /// The kind of an object, in the version of its manifest.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use json_patch::PatchOperation;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -83,33 +84,35 @@ impl Undo<'_> {
         claim_uid: Option<&str>,
     ) -> Result<(), CommandError> {
         let object = volume_object(&volume.name);
-        let Some(current) = self.read(&object).await? else { return Ok(()) };
-        // Others can create a claim with the annotations of a restored one.
-        if claim_uid.is_some_and(|uid| current["spec"]["claimRef"]["uid"] != uid) {
-            return Err(CommandError::Refused(format!(
-                "volume {} is not bound to the restored claim, and keeps the reclaim policy Retain",
-                volume.name
-            )));
-        }
-        let now = &current["spec"]["persistentVolumeReclaimPolicy"];
-        let is_set = *now == policy;
-        let noted = match claim_uid {
-            None if is_set => Vec::new(),
-            None => annotate(&current, OLD_RECLAIM_POLICY, now.as_str()),
-            Some(_) => annotate(&current, OLD_RECLAIM_POLICY, None),
-        };
-        // Without the annotation, the undo has not changed the policy, or others have decided since.
-        if noted.is_empty() && (is_set || claim_uid.is_some()) {
-            return Ok(());
-        }
-        let bound = claim_uid.map(|uid| operations::test(&["spec", "claimRef", "uid"], uid));
-        let patch = vec![
-            operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
-            operations::test(RECLAIM_POLICY, now.clone()),
-            operations::replace(RECLAIM_POLICY, policy),
-        ];
-        self.patch(&object, bound.into_iter().chain(patch).chain(noted).collect()).await?;
-        if !is_set {
+        let changed = self.change(&object, false, |current| {
+            let now = &current["spec"]["persistentVolumeReclaimPolicy"];
+            // Others can create a claim with the annotations of a restored one.
+            if claim_uid.is_some_and(|uid| current["spec"]["claimRef"]["uid"] != uid) {
+                return Err(CommandError::Refused(format!(
+                    "volume {} is not bound to the restored claim, and keeps the reclaim policy {}",
+                    volume.name,
+                    now.as_str().unwrap_or_default()
+                )));
+            }
+            let is_set = *now == policy;
+            let noted = match claim_uid {
+                None if is_set => Vec::new(),
+                None => annotate(current, OLD_RECLAIM_POLICY, now.as_str()),
+                Some(_) => annotate(current, OLD_RECLAIM_POLICY, None),
+            };
+            // Without the annotation, the undo has not changed the policy, or others have decided since.
+            if noted.is_empty() && (is_set || claim_uid.is_some()) {
+                return Ok(Vec::new());
+            }
+            let bound = claim_uid.map(|uid| operations::test(&["spec", "claimRef", "uid"], uid));
+            let patch = [
+                operations::test(RECLAIM_POLICY, now.clone()),
+                operations::replace(RECLAIM_POLICY, policy),
+            ];
+            Ok(bound.into_iter().chain(patch).chain(noted).collect())
+        });
+        let changed = changed.await?;
+        if changed.is_some_and(|old| old["spec"]["persistentVolumeReclaimPolicy"] != policy) {
             progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
         }
         Ok(())
@@ -129,21 +132,43 @@ impl Undo<'_> {
                 volume.name, claim.typed
             )));
         };
+        // Of a claim that others have created and deleted since. While one exists, it would be Lost.
+        let other = current["spec"]["claimRef"]["uid"].as_str();
+        let other = other.filter(|uid| *uid != volume.claim_uid);
+        if other.is_some() && self.read(claim).await?.is_some() {
+            return Ok(());
+        }
+        let deleted = [volume.claim_uid.as_str(), other.unwrap_or_default()];
+        let changed =
+            self.change(&object, false, |current| Self::reservation(current, claim, &deleted));
+        if changed.await?.is_some() {
+            progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
+        }
+        Ok(())
+    }
+
+    /// The operations that reserve this volume for the claim. `deleted`: the uids of its deleted claims.
+    fn reservation(
+        current: &Value,
+        claim: &Object,
+        deleted: &[&str],
+    ) -> Result<Vec<PatchOperation>, CommandError> {
         let claim_ref = &current["spec"]["claimRef"];
+        let name = current["metadata"]["name"].as_str().unwrap_or_default();
         // An administrator may have cleared it.
         let is_free = claim_ref.is_null();
         let reserved_for = (claim_ref["namespace"].as_str(), claim_ref["name"].as_str());
         if !is_free && reserved_for != (Some(&claim.namespace), Some(&claim.name)) {
-            return Err(CommandError::Refused(format!(
-                "volume {} is reserved for another claim",
-                volume.name
-            )));
+            let text = format!("volume {name} is reserved for another claim");
+            return Err(CommandError::Refused(text));
         }
         if current["metadata"]["deletionTimestamp"].is_string() {
-            let text = format!("volume {} is deleted already", volume.name);
+            let text = format!("volume {name} is deleted already");
             return Err(CommandError::Refused(text));
         }
         let mut patch = match claim_ref["uid"].as_str() {
+            // Others are faster.
+            Some(uid) if !deleted.contains(&uid) => return Ok(Vec::new()),
             Some(uid) => vec![
                 operations::test(&["spec", "claimRef", "uid"], uid),
                 operations::remove(&["spec", "claimRef", "uid"]),
@@ -158,16 +183,14 @@ impl Undo<'_> {
                 ]
             }
             // It is reserved already.
-            None => return Ok(()),
+            None => return Ok(Vec::new()),
         };
         let now = &current["spec"]["persistentVolumeReclaimPolicy"];
         if *now != "Retain" {
             patch.push(operations::replace(RECLAIM_POLICY, "Retain"));
-            patch.extend(annotate(&current, OLD_RECLAIM_POLICY, now.as_str()));
+            patch.extend(annotate(current, OLD_RECLAIM_POLICY, now.as_str()));
         }
-        self.patch(&object, patch).await?;
-        progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
-        Ok(())
+        Ok(patch)
     }
 
     pub(super) async fn read_volume(
@@ -175,6 +198,18 @@ impl Undo<'_> {
         volume: &SavedVolume,
     ) -> Result<Option<Value>, CommandError> {
         self.read(&volume_object(&volume.name)).await
+    }
+
+    /// The volume with this name, if the object is a claim.
+    pub(super) async fn volume_of_claim(
+        &self,
+        object: &Object,
+        name: &str,
+    ) -> Result<Option<Value>, CommandError> {
+        if !object.is_of(CLAIMS) || name.is_empty() {
+            return Ok(None);
+        }
+        self.read(&volume_object(name)).await
     }
 
     /// Whether a claim that others have created is bound to the volume of the old claim: another undo,

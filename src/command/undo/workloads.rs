@@ -34,18 +34,19 @@ impl UndoReader<'_> {
             let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
             for user in users.iter().copied() {
                 let is_pod = user.info().group_resource() == ("", "pods");
-                let workload = match user.info().resource.as_str() {
+                let workload = match is_pod {
                     // No scaling deletes a Pod that has succeeded or failed.
-                    "pods" if user.phase() == ObjectPhase::Active => workload_of(user),
-                    "pods" | "statefulsets" => user,
-                    _ => continue,
+                    true if user.phase() == ObjectPhase::Active => workload_of(user),
+                    true => user,
+                    // Its Pods may not exist yet, or no longer after an interrupted undo.
+                    false => workload_of(user),
                 };
                 // An editor can write a workload that does not use the claim into owner references.
                 if is_scalable(workload.info()) && is_user(workload) && !is_ending(workload) {
                     if workloads.iter().all(|known| known.id() != workload.id()) {
                         workloads.push(workload);
                     }
-                } else if is_pod && !user.is_terminating() {
+                } else if user.is_pod_on_node() && !user.is_terminating() {
                     pods.push(user);
                 }
             }

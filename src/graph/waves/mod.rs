@@ -112,8 +112,9 @@ impl<'g> Objects<'g> {
         let numbers = ids.iter().enumerate().map(|(number, id)| (*id, number)).collect();
         let mut objects = Self { graph, ids, numbers, uses: Vec::new() };
         for (used, id) in objects.ids.iter().enumerate() {
-            let users = graph.users(*id).filter(|user| user.needs());
-            let users = users.filter_map(|user| objects.number(user.node.id()));
+            let users = graph.users(*id).filter(|user| user.needs()).map(|user| user.node);
+            let users = users.chain(graph.pods_keeping(*id));
+            let users = users.filter_map(|user| objects.number(user.id()));
             let uses: Vec<_> =
                 users.filter(|user| *user != used).map(|user| (user, used)).collect();
             objects.uses.extend(uses);

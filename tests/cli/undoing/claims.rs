@@ -57,12 +57,15 @@ fn h145_an_undo_names_no_owner_that_an_editor_has_written() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-owner").unwrap();
     let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    plane.apply(&claim("data").with_namespace(&ns).with(kept)).unwrap();
+    super::losses::claims(plane, &ns, &["data"]);
+    plane.api().patch("pvc/data", &ns, &kept).unwrap().success().unwrap();
     plane.apply(&secret("master").with_namespace(&ns)).unwrap();
     let master = read(plane, &ns, "secret/master");
     let owned = json!({"metadata": {"ownerReferences": [owner("Secret", "master", uid(&master))]}});
     let user = pod("user").with_claim("data").without_grace_period().with(owned);
     plane.apply(&user.with_namespace(&ns)).unwrap();
+    let is_node = |node: &str| !node.is_empty();
+    plane.api().wait_field(("pod/user", &ns), LIMIT, ".spec.nodeName", is_node).unwrap();
     delete(plane, &ns, "pvc/data");
     let lists_the_pod = || {
         let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]).stdout;

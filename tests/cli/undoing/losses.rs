@@ -224,7 +224,7 @@ fn a_detached_claim_that_is_deleted_meanwhile_is_restored() {
 }
 
 /// Deletes an object, and waits until it does not exist.
-fn delete_gone(plane: &ControlPlane, ns: &str, name: &str) {
+pub fn delete_gone(plane: &ControlPlane, ns: &str, name: &str) {
     plane.api().delete(&[name], ns).unwrap().success().unwrap();
     plane.api().wait_gone((name, ns), LIMIT).unwrap();
 }

@@ -71,7 +71,10 @@ fn two_undos_of_one_object_restore_it_once() {
     let (mut second, _second) = begin(plane, &undo(&other), "waiting for the deletion");
     free(plane, &ns, "pod/web-0");
     for (undo, file) in [(&mut first, &file), (&mut second, &other)] {
-        if !undo.wait().unwrap().success() {
+        let ended = undo.wait().unwrap();
+        // No request failed because of the other undo.
+        assert_ne!(ended.code(), Some(3));
+        if !ended.success() {
             let resumed = belay(plane, &["undo", "--resume", file, "--yes"]);
             assert_eq!(resumed.code, 0, "{resumed:?}");
         }

@@ -1,6 +1,7 @@
 //! `kubectl belay undo`: what it restores, also after interruptions, and what it refuses.
 
 mod claims;
+mod completed;
 mod dependents;
 mod foreign;
 mod losses;
@@ -8,7 +9,9 @@ mod meanwhile;
 mod namespaces;
 mod random;
 mod refusals;
+mod status;
 mod tokens;
+mod twice;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;

@@ -85,7 +85,7 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
     let resume = ["undo", "--resume", &path, "--yes"];
     let taken = belay(plane, &resume);
-    assert!(taken.code == 1 && taken.stdout.contains("another object has the name"), "{taken:?}");
+    assert!(taken.code == 1 && taken.stdout.contains("another object has its name"), "{taken:?}");
     plane.api().delete(&["cm/settings"], &ns).unwrap().success().unwrap();
     // One owner is another object now, and one is Terminating.
     plane.api().delete(&["cm/living"], &ns).unwrap().success().unwrap();
@@ -290,5 +290,20 @@ fn of_an_object_in_a_terminating_namespace_why_names_the_undo_of_the_namespace()
     let why = belay(plane, &["why", "cm/settings", "-n", &ns]).stdout;
     let next = format!("if the deletion is a mistake: kubectl belay undo namespaces/{ns}\n");
     assert!(why.contains(&next), "{why}");
+    free(plane, &ns, "cm/settings");
+}
+
+#[test]
+fn what_can_not_be_undone_is_refused_before_a_confirmation_is_required() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-unasked").unwrap();
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let undo = ["undo", "cm/settings", "-n", &ns];
+    let refused = belay(plane, &undo);
+    assert!(refused.code == 1 && refused.stderr.contains("is not Terminating"), "{refused:?}");
+    delete(plane, &ns, "cm/settings");
+    let unasked = belay(plane, &undo);
+    assert!(unasked.code == 2 && unasked.stderr.contains("add --yes"), "{unasked:?}");
     free(plane, &ns, "cm/settings");
 }

@@ -35,11 +35,11 @@ fn a_workload_is_known_by_its_name_and_its_images() {
 }
 
 #[test]
-fn a_pod_that_has_ended_uses_no_claim() {
-    let mut pod = json!({"status": {"phase": "Running"}, "spec": {"volumes": [
+fn only_a_pod_on_a_node_keeps_its_claims() {
+    let mut pod = json!({"status": {"phase": "Succeeded"}, "spec": {"nodeName": "n", "volumes": [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b"}]}});
     assert_eq!(claims_of(&pod), ["data"]);
-    pod["status"]["phase"] = "Succeeded".into();
+    pod["spec"]["nodeName"] = "".into();
     assert_eq!(claims_of(&pod), [""; 0]);
 }
 

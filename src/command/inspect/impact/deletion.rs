@@ -120,19 +120,13 @@ impl<'s> Deletion<'s> {
         self.waits.extend(waits);
     }
 
-    /// The Pod that a claim waits for: a Pod on a node that this deletion does not delete.
+    /// The Pod that a claim waits for, which this deletion does not delete.
     fn mounting_pod(&self, claim: Node<'_>) -> Option<NodeId> {
         if !claim.finalizers().contains(CLAIM_PROTECTION) {
             return None;
         }
-        let graph = &self.inspection.graph;
-        let (pods, nodes) = (graph.kinds.find("", "Pod")?, graph.kinds.find("", "Node")?);
-        let mut users = graph.users(claim.id()).filter(|user| user.needs()).map(|user| user.node);
-        let pod = users.find(|user| {
-            let is_scheduled = user.kind() == pods && user.used_kinds().any(|kind| kind == nodes);
-            is_scheduled && !self.fates.may_be_lost(user.id())
-        })?;
-        Some(pod.id())
+        let mut pods = self.inspection.graph.pods_keeping(claim.id());
+        pods.find(|pod| !self.fates.may_be_lost(pod.id())).map(Node::id)
     }
 
     /// The claim that a volume waits for: it is bound, and stays.

@@ -320,8 +320,7 @@ impl<'s> ImpactOutcomes<'s> {
         let Some(node) = self.inspection.graph.get(id) else { return String::new() };
         if let Some(other) = self.possible.waits.get(&id) {
             let object = Object::at(&self.inspection.graph, *other);
-            let condition = if object.kind == "Pod" { "has ended" } else { "is deleted" };
-            return format!("until {} {condition}", object.label(node.namespace()));
+            return format!("until {} is deleted", object.label(node.namespace()));
         }
         let groups = self.inspection.groups_blocking(node);
         if !groups.is_empty() {

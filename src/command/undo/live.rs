@@ -1,0 +1,200 @@
+//! What the cluster shows now of the objects of an undo. All steps and messages follow from it, and
+//! not from what the undo was about to do.
+
+use std::collections::HashSet;
+
+use futures_util::{StreamExt as _, stream};
+use serde_json::Value;
+
+use super::dependents::MAX_CONCURRENT;
+use super::manifest::{OLD_REPLICAS, RESTORED_BY, RESTORED_FROM, owners};
+use super::record::{SavedObject, SavedVolume};
+use super::restore::Undo;
+use crate::command::CommandError;
+use crate::command::document::Object;
+
+/// The state of a saved object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectState {
+    /// No object has its name.
+    Absent,
+    /// It still exists.
+    Old { is_terminating: bool },
+    /// It was created again.
+    Restored { by: Restorer, is_terminating: bool },
+    /// Another object has its name.
+    Foreign,
+}
+
+/// Who has created an object again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restorer {
+    ThisUndo,
+    AnotherUndo,
+    /// A user or a controller. Only a claim with the volume of the old one.
+    Others,
+}
+
+/// What is done of an undo.
+pub struct Progress {
+    /// Whether an old object is awaited.
+    pub is_waiting: bool,
+    /// The names of the volumes with the policy Retain.
+    pub retained: HashSet<String>,
+    /// The uids of the dependents without their owner references.
+    pub detached: HashSet<String>,
+    /// The uids of the workloads that the undo has scaled to 0.
+    pub stopped: HashSet<String>,
+    /// The uids of the old objects that were created again.
+    pub recreated: HashSet<String>,
+}
+
+impl Progress {
+    /// Nothing is done.
+    pub fn none() -> Self {
+        let none = HashSet::new;
+        let (retained, detached, stopped, recreated) = (none(), none(), none(), none());
+        Self { is_waiting: true, retained, detached, stopped, recreated }
+    }
+}
+
+impl Undo<'_> {
+    /// The state of a saved object of which this is the current one.
+    pub(super) async fn state(
+        &self,
+        object: &Object,
+        current: Option<&Value>,
+    ) -> Result<ObjectState, CommandError> {
+        let Some(current) = current else { return Ok(ObjectState::Absent) };
+        let state = self.state_by_metadata(object, &current["metadata"]);
+        let is_terminating = current["metadata"]["deletionTimestamp"].is_string();
+        let from = &current["metadata"]["annotations"][RESTORED_FROM];
+        match state {
+            ObjectState::Old { .. } | ObjectState::Restored { by: Restorer::ThisUndo, .. } => {
+                Ok(state)
+            }
+            // Other users know the uid. The volume is a proof.
+            _ if self.record.volume_of(object).is_some() => {
+                let by = if from.is_string() { Restorer::AnotherUndo } else { Restorer::Others };
+                match self.has_its_volume(object, current).await? {
+                    true => Ok(ObjectState::Restored { by, is_terminating }),
+                    false => Ok(ObjectState::Foreign),
+                }
+            }
+            _ => Ok(state),
+        }
+    }
+
+    fn state_by_metadata(&self, object: &Object, metadata: &Value) -> ObjectState {
+        let is_terminating = metadata["deletionTimestamp"].is_string();
+        let annotations = &metadata["annotations"];
+        let by = if metadata["uid"] == object.uid.as_str() {
+            return ObjectState::Old { is_terminating };
+        } else if annotations[RESTORED_BY] == self.record.marker.as_str() {
+            Restorer::ThisUndo
+        } else if annotations[RESTORED_FROM] == object.uid.as_str() {
+            Restorer::AnotherUndo
+        } else {
+            return ObjectState::Foreign;
+        };
+        ObjectState::Restored { by, is_terminating }
+    }
+
+    /// Reads what is done. The step that needs an object reports that it can't be read.
+    pub async fn progress(&self) -> Progress {
+        let is_waiting = self.has_old_objects().await.unwrap_or(true);
+        let mut progress = Progress { is_waiting, ..Progress::none() };
+        for volume in &self.record.volumes {
+            if let Ok(Some(current)) = self.read_volume(volume).await
+                && is_retained(&current)
+            {
+                progress.retained.insert(volume.name.clone());
+            }
+        }
+        for workload in &self.record.workloads {
+            if let Ok(Some(current)) = self.read(&workload.object).await
+                && is_stopped(&current)
+            {
+                progress.stopped.insert(workload.object.uid.clone());
+            }
+        }
+        for (saved, current) in self.read_all(self.record.objects.iter()).await {
+            let Ok(Some(current)) = current else { continue };
+            let uid = &saved.object.uid;
+            if saved.stays && is_detached(saved, &current) {
+                progress.detached.insert(uid.clone());
+            }
+            let state = self.state_by_metadata(&saved.object, &current["metadata"]);
+            if matches!(state, ObjectState::Restored { .. }) {
+                progress.recreated.insert(uid.clone());
+            }
+        }
+        progress
+    }
+
+    /// What is different while the undo waits to be continued; empty if nothing is.
+    pub async fn left_changed(&self) -> String {
+        let mut left = Vec::new();
+        let workloads = self.record.workloads.iter().map(|one| &one.object);
+        for workload in workloads {
+            let text = format!("{} is at 0 replicas", workload.typed);
+            left.extend(describe(&workload.typed, self.read(workload).await, is_stopped, text));
+        }
+        for volume in self.record.volumes.iter().filter(|of| of.reclaim_policy != "Retain") {
+            let SavedVolume { name, .. } = volume;
+            let text = format!("volume {name} has the reclaim policy Retain");
+            let read = self.read_volume(volume).await;
+            left.extend(describe(&format!("volume {name}"), read, is_retained, text));
+        }
+        for (saved, read) in self.read_all(self.record.dependents()).await {
+            let typed = &saved.object.typed;
+            let text = format!("{typed} lacks an owner reference");
+            left.extend(describe(typed, read, |current| is_detached(saved, current), text));
+        }
+        match left.is_empty() {
+            true => String::new(),
+            false => format!("; until then, {}", left.join(", ")),
+        }
+    }
+
+    /// Reads these objects. Any tenant can make many dependents of a cluster-scoped object.
+    async fn read_all<'s>(
+        &self,
+        objects: impl Iterator<Item = &'s SavedObject>,
+    ) -> Vec<(&'s SavedObject, Result<Option<Value>, CommandError>)> {
+        let reads: Vec<_> =
+            objects.map(|saved| async move { (saved, self.read(&saved.object).await) }).collect();
+        stream::iter(reads).buffered(MAX_CONCURRENT).collect().await
+    }
+}
+
+/// The text, if the current object is so; or that it can't be read.
+fn describe(
+    typed: &str,
+    read: Result<Option<Value>, CommandError>,
+    is_so: impl Fn(&Value) -> bool,
+    text: String,
+) -> Option<String> {
+    match read {
+        Ok(current) => current.is_some_and(|current| is_so(&current)).then_some(text),
+        Err(_) => Some(format!("{typed} is unknown, because it could not be read")),
+    }
+}
+
+pub(super) fn is_retained(volume: &Value) -> bool {
+    volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+}
+
+/// Whether an undo has scaled the workload to 0.
+fn is_stopped(workload: &Value) -> bool {
+    workload["spec"]["replicas"] == 0
+        && workload["metadata"]["annotations"][OLD_REPLICAS].is_string()
+}
+
+/// Whether a dependent lacks one of its owners. The new owner has the same name.
+fn is_detached(saved: &SavedObject, current: &Value) -> bool {
+    saved.owners.iter().any(|owner| {
+        let is_same = |other: &Value| ["kind", "name"].iter().all(|key| other[*key] == owner[*key]);
+        !owners(current).iter().any(is_same)
+    })
+}

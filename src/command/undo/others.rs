@@ -1,0 +1,95 @@
+//! Objects that others have created under the names of the saved ones: users, controllers or another
+//! undo.
+
+use super::live::{ObjectState, Restorer, is_retained};
+use super::manifest::RESTORED_FROM;
+use super::record::LostObject;
+use super::restore::{ByAnotherUndo, Undo, UndoOutcome};
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::objects::CLAIMS;
+
+impl Undo<'_> {
+    /// How the undo ends if others have created the target. Other users know the uid in the annotation
+    /// of a restored object too: nothing is restored into their Namespace.
+    pub(super) async fn outcome_of_others(&self) -> Result<Option<UndoOutcome>, CommandError> {
+        let target = &self.record.target;
+        let current = self.read(target).await?;
+        match self.state(target, current.as_ref()).await? {
+            ObjectState::Foreign => {
+                Ok(Some(UndoOutcome::Taken { advice: self.advice(target).await? }))
+            }
+            ObjectState::Restored { by, is_terminating: true } => {
+                Err(self.deleted_again(target, by).await)
+            }
+            ObjectState::Restored { by: Restorer::AnotherUndo, .. }
+                if self.record.is_of_namespace() =>
+            {
+                Ok(Some(self.compare_with_other_undo().await?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Which of the objects in a Namespace that another undo has restored don't exist.
+    async fn compare_with_other_undo(&self) -> Result<UndoOutcome, CommandError> {
+        let mut not_restored = Vec::new();
+        for saved in self.record.objects_to_recreate() {
+            let object = &saved.object;
+            let current = self.read(object).await?;
+            let why = match self.state(object, current.as_ref()).await? {
+                ObjectState::Absent => "it does not exist".to_owned(),
+                ObjectState::Foreign if object.is_of(CLAIMS) => self.advice(object).await?,
+                ObjectState::Restored { by, is_terminating: true } => {
+                    self.deleted_again(object, by).await.to_string()
+                }
+                _ => continue,
+            };
+            not_restored.push(LostObject::new(object, &why));
+        }
+        let by_another_undo = ByAnotherUndo { target: true, unproven: true };
+        Ok(UndoOutcome::Restored { not_restored, by_another_undo })
+    }
+
+    /// The error about a restored object that users have deleted since. The data of a claim is kept.
+    pub(super) async fn deleted_again(&self, object: &Object, by: Restorer) -> CommandError {
+        if let Some(volume) = self.record.volume_of(object)
+            && let Err(error) = self.set_reclaim_policy(volume, "Retain", None).await
+        {
+            return error;
+        }
+        let (typed, options) = (&object.typed, self.cluster.options());
+        CommandError::Refused(format!(
+            "{typed} was deleted again after {}; undo this deletion first, with kubectl belay undo \
+             {typed}{options}",
+            match by {
+                Restorer::ThisUndo => "it was restored",
+                Restorer::AnotherUndo => "another undo had restored it",
+                Restorer::Others => "others had created it with its volume",
+            }
+        ))
+    }
+
+    /// The next step about an object with the name of a saved one. The object that an undo has
+    /// restored and the data of a claim must not be deleted.
+    pub(super) async fn advice(&self, object: &Object) -> Result<String, CommandError> {
+        const COMPARE: &str = "another object has its name; next: compare it with the file";
+        let Some(current) = self.read(object).await? else { return Ok(COMPARE.to_owned()) };
+        if current["metadata"]["annotations"][RESTORED_FROM].is_string() {
+            return Ok(format!("{COMPARE}; an undo has restored it, so don't delete it"));
+        }
+        let name = current["spec"]["volumeName"].as_str().unwrap_or_default();
+        let volume = self.volume_of_claim(object, name).await?;
+        let is_lost = volume.is_some_and(|volume| !is_retained(&volume));
+        let delete = "if nothing needs it, stop its users and delete it";
+        if !is_lost {
+            return Ok(format!("{COMPARE}; {delete}"));
+        }
+        let options = self.cluster.kubectl_options();
+        Ok(format!(
+            "{COMPARE}; with it, Kubernetes would delete its volume {name} (reclaim policy Delete), so \
+             keep that first: kubectl patch persistentvolumes/{name}{options} -p \
+             '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'; {delete}"
+        ))
+    }
+}

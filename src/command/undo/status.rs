@@ -1,0 +1,116 @@
+//! The status of custom resources. Their controllers may store there which outside resources they
+//! have created. The API server ignores the status of a new object if it is a subresource.
+
+use json_patch::PatchOperation;
+use kube::api::PatchParams;
+use serde_json::Value;
+
+use super::dependents::MAX_ATTEMPTS;
+use super::read::UndoReader;
+use super::record::{LostObject, SavedObject};
+use super::restore::Undo;
+use crate::cluster::Caller;
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::command::screen::progress;
+use crate::objects::{ApiError, KindInfo, operations};
+
+/// Why the status of an object is lost.
+const NO_STATUS: &str = "its status is lost, because you may not patch it; its controller may create \
+                         its outside resources again; next: have an administrator run the undo";
+
+impl UndoReader<'_> {
+    /// Adds the objects whose status the user may not write.
+    pub(super) async fn add_lost_status(
+        &self,
+        objects: &[SavedObject],
+        lost: &mut Vec<LostObject>,
+    ) {
+        for SavedObject { object, manifest, .. } in objects.iter().filter(|saved| !saved.stays) {
+            let (status, Some(node)) = (&manifest["status"], self.node(object)) else { continue };
+            if status.is_null() {
+                continue;
+            }
+            let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+            let patch = vec![operations::test(&["metadata", "uid"], object.uid.as_str())];
+            let written = write_status(&self.caller, node.info(), object, patch, &dry_run).await;
+            if let Err(ApiError::Forbidden(_)) = written {
+                lost.push(LostObject::new(object, NO_STATUS));
+            }
+        }
+    }
+}
+
+impl Undo<'_> {
+    /// Restores the status of a new object, before its controller has written another one.
+    pub(super) async fn restore_status(
+        &self,
+        SavedObject { object, manifest, .. }: &SavedObject,
+        created: &Value,
+    ) -> Result<(), CommandError> {
+        let status = &manifest["status"];
+        if status.is_null() {
+            return Ok(());
+        }
+        let (info, caller) = (self.info(object)?, &self.session.caller);
+        let mut current = created.clone();
+        for attempt in 1.. {
+            if current["status"] == *status || is_status_written(&current) {
+                return Ok(());
+            }
+            let metadata = &current["metadata"];
+            let patch = vec![
+                operations::test(&["metadata", "uid"], metadata["uid"].clone()),
+                operations::test(
+                    &["metadata", "resourceVersion"],
+                    metadata["resourceVersion"].clone(),
+                ),
+                operations::add(&["status"], status.clone()),
+            ];
+            match write_status(caller, &info, object, patch, &PatchParams::default()).await {
+                Ok(()) => break,
+                // It has no status subresource.
+                Err(ApiError::NotFound | ApiError::Status { code: 404, .. }) => return Ok(()),
+                Err(ApiError::Status { code: 409 | 422, .. }) if attempt < MAX_ATTEMPTS => {}
+                Err(why) => {
+                    let is_known =
+                        |lost: &LostObject| lost.object == *object && lost.why == NO_STATUS;
+                    let why = format!("{} is restored without its status: {why}", object.typed);
+                    if !self.record.lost.iter().any(is_known) {
+                        return Err(CommandError::Remote(why));
+                    }
+                    progress(&format!("warning: {why}"));
+                    return Ok(());
+                }
+            }
+            let Some(read) = self.read(object).await? else { return Ok(()) };
+            current = read;
+            if is_status_written(&current) {
+                return Err(CommandError::Remote(format!(
+                    "{} has a new status of its controller, which was faster; next: compare it with \
+                     the file, for example the outside resources that it names",
+                    object.typed
+                )));
+            }
+        }
+        progress(&format!("restored the status of {}", object.typed));
+        Ok(())
+    }
+}
+
+/// Whether a client has written the status of the object.
+fn is_status_written(object: &Value) -> bool {
+    let fields = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    fields.into_iter().any(|entry| entry["subresource"] == "status")
+}
+
+async fn write_status(
+    caller: &Caller,
+    info: &KindInfo,
+    object: &Object,
+    patch: Vec<PatchOperation>,
+    params: &PatchParams,
+) -> Result<(), ApiError> {
+    let key = (object.namespace.as_str(), object.name.as_str());
+    caller.patch_status(info, key, patch, params).await
+}
