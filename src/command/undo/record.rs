@@ -53,7 +53,7 @@ pub struct UndoRecord {
     /// The claims that saved workloads need and that are deleted already. These workloads would begin
     /// with empty volumes.
     pub missing_claims: Vec<Object>,
-    /// Whether belay holds a saved object.
+    /// Whether belay holds a saved object, or denies the deletion of content of the Namespace.
     pub is_held: bool,
 }
 
@@ -326,8 +326,12 @@ impl UndoRecord {
         let objects = all_typed(self.objects_to_recreate().map(|one| &one.object));
         let awaited = all_typed(&self.awaited());
         if self.is_held {
-            steps
-                .push(format!("approve the deletion of {awaited}, so that belay removes its hold"));
+            steps.push(match self.is_of_namespace() {
+                true => format!("approve the deletion of {awaited} and of its content"),
+                false => {
+                    format!("approve the deletion of {awaited}, so that belay removes its hold")
+                }
+            });
         }
         let pods = all_typed(&self.pods);
         let during = match pods.as_str() {
