@@ -298,7 +298,7 @@ mod tests {
             (unknown(), false, Some(unknown_answer()), Unknown, Some(Reason::Unknown), false),
             (warn(), false, Some(accepts(&[])), Warn, Some(Reason::InUse), true),
             (mixed(), false, Some(denies()), Deny, Some(Reason::Protected), false),
-            (mixed(), false, Some(denies_for(Reason::Unknown)), Deny, Some(Reason::InUse), false),
+            (mixed(), false, Some(denies_for(Reason::Unknown)), Deny, Some(Reason::Unknown), false),
             (warn(), true, Some(denies()), Deny, Some(Reason::Protected), false),
             (warn(), true, Some(refuses()), Warn, Some(Reason::InUse), false),
         ];

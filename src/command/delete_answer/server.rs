@@ -186,7 +186,8 @@ impl ServerDenial {
             (first, step) => first.or(step),
         };
         let mut verdict = self.verdict;
-        verdict.blockers.extend(local.blockers);
+        let known = local.blockers.into_iter().filter(|one| one.reason != Reason::Unknown);
+        verdict.blockers.extend(known);
         let verdict = Verdict {
             more: local.more,
             ..Verdict::from_blockers(verdict.target, verdict.blockers)
