@@ -252,6 +252,8 @@ fn protected_content_of_a_kind_that_belay_does_not_watch_stays() {
         format!("until belay allows the deletion of thing.unwatched.example.com/gold -n {ns}");
     assert_eq!(outcome(&ns), ("Held", until.as_str()), "{impact:#}");
     assert_eq!(outcome("plain").0, "Deleted", "{impact:#}");
+    // What belay does not watch is no news.
+    assert_eq!(impact["warnings"], json!([]), "{impact:#}");
     let why = belay(plane, &["why", &target]);
     let says = "and then stays Terminating:\n- belay denies the deletion of thing.unwatched.example.com/gold";
     assert!(why.code == 0 && why.stdout.contains(says), "{why:?}");
@@ -261,6 +263,59 @@ fn protected_content_of_a_kind_that_belay_does_not_watch_stays() {
     let thing = plane.api().get("things.unwatched.example.com/gold", &ns).unwrap().unwrap();
     assert!(thing["metadata"]["deletionTimestamp"].is_null(), "{thing}");
     assert!(plane.api().get(&target, "").unwrap().is_some());
+
+    // The namespace controller tries again and again.
+    let impact = json(&belay(plane, &["impact", &target, "-o", "json"]));
+    let deleted = impact["summary"]["deleted"]["byKind"].as_object().unwrap();
+    assert!(!deleted.contains_key("Thing") && !deleted.contains_key("Namespace"), "{impact:#}");
+    let counts = ["held", "denied"].map(|outcome| &impact["summary"][outcome]["byKind"]);
+    assert_eq!(counts, [&json!({"Namespace": 1}), &json!({"Thing": 1})], "{impact:#}");
+    let object = format!("things.unwatched.example.com/gold -n {ns}");
+    let next = format!(
+        "next: belay denies this; to approve it: kubectl belay approve {object} --reason \"…\"\n"
+    );
+    eventually("the step", LIMIT, || {
+        let why = belay(plane, &["why", &target]);
+        if why.stdout.contains(&next) { Ok(()) } else { Err(format!("{why:?}").into()) }
+    })
+    .unwrap();
+    let stuck = belay(plane, &["stuck", "-A", "--longer-than=1s"]);
+    assert!(stuck.stdout.contains(&next), "{stuck:?}");
+    let undo = belay(plane, &["undo", &target, "--dry-run"]);
+    let step = format!("\n2. approve the deletion of namespaces/{ns} and of its content\n");
+    assert!(undo.stdout.contains(&step), "{undo:?}");
+}
+
+#[test]
+fn content_that_belay_does_not_watch_is_no_reason_of_a_denial() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-counted").unwrap();
+    plane.define_kind("counted.example.com", "Thing", "things").unwrap();
+    let gold = object("counted.example.com/v1", "Thing", "gold").with_namespace(&ns);
+    plane.apply(&gold.with_protect_label("Always")).unwrap();
+    policy::protect_namespace(plane, &ns);
+    plane.apply(&config_map("kept").with_namespace(&ns)).unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    policy::apply(plane, &format!("{ns}-kept"), spec);
+    let target = format!("ns/{ns}");
+    let impact = json(&belay(plane, &["impact", &target, "-o", "json"]));
+    let why = json(&belay(plane, &["why", &target, "-o", "json"]));
+    let reasons = |report: &serde_json::Value| {
+        let blockers = report["blockers"].as_array().unwrap().iter();
+        blockers.map(|one| one["says"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(impact["verdict"], "Deny", "{impact:#}");
+    assert!(reasons(&impact)[0].contains("ConfigMap"), "{impact:#}");
+    assert!(
+        reasons(&impact).iter().all(|says| !says.to_lowercase().contains("thing")),
+        "{impact:#}"
+    );
+    assert_eq!(reasons(&impact), reasons(&why), "{why:#}");
+    // The approval that the API server asks for covers it as well.
+    let denied = &impact["summary"]["denied"]["total"];
+    let covers_content = impact["approve"][0].as_str().unwrap().contains("--scope content");
+    assert_eq!((denied, covers_content), (&json!(0), true), "{impact:#}");
 }
 
 #[test]

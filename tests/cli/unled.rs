@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::broken::dead_webhook;
 use crate::harness::install::print;
-use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, object, pod};
+use crate::harness::manifest::{
+    Manifest as _, config_map, deletion_policy, object, pod, validating_webhook,
+};
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, causes_to, delete};
 use crate::{LIMIT, belay, json, kubectl, policy, program};
@@ -215,6 +217,36 @@ fn an_approval_is_no_use_while_belay_is_down() {
     let missing = approve("belay/belay");
     assert!(missing.contains("the webhook configurations of belay are missing"), "{missing}");
     assert!(!missing.contains("no leader"), "{missing}");
+}
+
+#[test]
+fn no_command_names_an_approval_while_belay_does_not_answer() {
+    let plane = plane();
+    let ns = plane.namespace("unled-silent").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    plane.apply(&deletion_policy(&ns, spec)).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let client = json!({"service": {"namespace": "default", "name": "guard"}});
+    let webhook = validating_webhook("silent", &ns, ("DELETE", "configmaps"), client).to_string();
+    plane.apply(&webhook.replace("silent.example.test", "delete.belay.dev")).unwrap();
+    let silent = "belay does not answer, so the API server refuses the delete, also with an \
+                  approval; next: have an administrator start belay (kubectl belay status) or \
+                  follow docs/guides/emergency.md\n";
+    for command in ["impact", "why"] {
+        let said = eventually("the refusal", LIMIT, || {
+            let said = belay(plane, &[command, "cm/settings", "-n", &ns]);
+            if said.stdout.contains(silent) { Ok(said) } else { Err(format!("{said:?}").into()) }
+        })
+        .unwrap();
+        assert!(said.code == 1 && said.stdout.contains("(Protected)"), "{said:?}");
+        for word in ["belay approve", "approved", "can approve"] {
+            assert!(!said.stdout.contains(word), "{word}: {said:?}");
+        }
+    }
+    let json = json(&belay(plane, &["impact", "cm/settings", "-n", &ns, "-o", "json"]));
+    assert_eq!((&json["approve"], &json["youMay"]), (&json!([]), &Value::Null), "{json:#}");
+    delete(plane, &["validatingwebhookconfiguration/silent"]);
 }
 
 #[test]

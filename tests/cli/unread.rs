@@ -7,7 +7,7 @@ use crate::harness::eventually;
 use crate::harness::kubectl::{Output, run};
 use crate::harness::manifest::{Manifest as _, claim, config_map, pod, workload};
 use crate::harness::rbac::{rule, user};
-use crate::{LIMIT, belay, belay_as, policy, terminal, world};
+use crate::{LIMIT, belay, belay_as, kubectl, policy, terminal, world};
 
 /// The lines about failed reads.
 fn unread(said: &Output) -> Vec<&str> {
@@ -191,4 +191,42 @@ fn dependents_that_could_not_be_read_are_reported() {
     // With orphan, they stay.
     let json = impact(&["--cascade=orphan"]).unwrap();
     assert_eq!(json["unreadContent"], json!([]), "{json:#}");
+}
+
+#[test]
+fn unread_kinds_add_no_reason_to_the_denial_of_the_api_server() {
+    let plane = &world().plane;
+    let ns = plane.namespace("unread-reason").unwrap();
+    let eve = format!("eve-{ns}");
+    plane.bind(&eve, None, ("ClusterRole", "edit"), &[user(&eve)]).unwrap();
+    let delete = [rule("", "namespaces", "get, list, delete")];
+    plane.grant(&format!("{eve}-delete"), None, &delete, &[user(&eve)]).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    kubectl(plane, &["create", "service", "clusterip", "web", "--tcp=80", "-n", &ns]);
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
+    let target = policy::target("", "services", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    policy::apply(plane, &format!("{ns}-services"), spec);
+    let target = format!("ns/{ns}");
+    for command in ["why", "impact"] {
+        let ask = |more: &[&str]| belay(plane, &[&[command, &target, "--as", &eve], more].concat());
+        eventually("the denial", LIMIT, || {
+            let said = ask(&[]);
+            if said.stdout.contains("(Protected)") {
+                Ok(())
+            } else {
+                Err(format!("{said:?}").into())
+            }
+        })
+        .unwrap();
+        let json = crate::json(&ask(&["-o", "json"]));
+        let blockers = json["blockers"].as_array().unwrap().iter();
+        let reasons: Vec<_> = blockers.map(|one| one["reason"].as_str().unwrap()).collect();
+        assert_eq!((&json["verdict"], reasons), (&json!("Deny"), vec!["Protected"]), "{json:#}");
+        // belay can read them, and the user can't.
+        let text = ask(&[]);
+        assert!(!text.stdout.contains("can't check"), "{text:?}");
+        let counted = |line: &&str| line.contains("--verbose lists them");
+        assert_eq!(unread(&text).into_iter().filter(counted).count(), 1, "{text:?}");
+    }
 }

@@ -4,6 +4,7 @@
 
 mod server;
 
+use self::server::SILENT_BELAY;
 pub use self::server::{DeniedBlocker, ServerAnswer, ServerDenial};
 use serde_json::Value;
 
@@ -12,8 +13,11 @@ use crate::command::diagnosis::HoldState;
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::session::UserSession;
 use crate::command::webhooks::Webhooks;
-use crate::decide::{HOLD_WARNING, Verdict, decide_paused};
+use crate::decide::{
+    Blocker, Cause, ContentReason, HOLD_WARNING, ObjectName, Reason, Verdict, decide_paused,
+};
 use crate::objects::{KindInfo, ObjectRef, text_at, without_controls};
+use crate::policy::PolicySource;
 
 /// The number of concurrent DELETEs, also as dry runs.
 pub const CONCURRENT_DELETES: usize = 8;
@@ -48,8 +52,12 @@ pub struct DeleteAnswer {
     pub held_until: Option<String>,
     /// Why the answer of the API server is unknown.
     pub unanswered: Option<FailedRead>,
-    /// Whether the API server accepts what a policy denies, and the webhooks exist.
+    /// Whether belay may not watch an object for which the verdict of the command is a denial: the
+    /// webhooks exist, and the API server accepts the DELETE or denies it for other reasons.
     pub is_unwatched: bool,
+    /// Whether the API server refuses the DELETE because belay does not answer. An approval changes
+    /// nothing then.
+    pub is_belay_silent: bool,
 }
 
 /// What the hold on a Terminating object waits for. If the user may not read all of it, belay's
@@ -124,6 +132,7 @@ impl DeleteAnswer {
                 answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
                 let why = match webhooks.why_missing() {
                     Some(missing) => is_policy.then_some(missing),
+                    None if denied.as_ref().is_some_and(denies_only_labelled_content) => None,
                     None => (complete && passes == Some(false)).then_some(UNANSWERED),
                 };
                 answer.warnings.extend(why.map(str::to_owned));
@@ -134,9 +143,18 @@ impl DeleteAnswer {
                 Some(local) if denial.verdict.is_unknown() => {
                     answer = Self::from_denial(target, denial.with(local));
                 }
+                // belay can read what the user may not, and the user may read what belay does not
+                // watch.
+                Some(local) if !is_confirmed(&local, &denial) => {
+                    answer = Self::from_denial(target, *denial);
+                    answer.is_unwatched = true;
+                }
                 Some(_) => {}
             },
-            Some(ServerAnswer::Refuses(why)) => answer.refused = Some(why),
+            Some(ServerAnswer::Refuses(why)) => {
+                answer.is_belay_silent = why == SILENT_BELAY;
+                answer.refused = Some(why);
+            }
             Some(ServerAnswer::Unknown(why)) => {
                 answer.unanswered = Some(FailedRead { resource: DRY_RUN.to_owned(), why });
             }
@@ -156,6 +174,7 @@ impl DeleteAnswer {
             held_until: None,
             unanswered: None,
             is_unwatched: false,
+            is_belay_silent: false,
         }
     }
 
@@ -180,10 +199,57 @@ fn kept_without_denial(denied: &Verdict) -> Option<Verdict> {
     (!blockers.is_empty()).then_some(Verdict { blockers, ..accepted })
 }
 
+/// The content of a Namespace that keeps it only because of the label. belay knows it only if it
+/// watches its kind.
+fn labelled_content(blocker: &Blocker) -> impl Iterator<Item = &ObjectName> {
+    blocker.causes.iter().filter_map(|cause| match cause {
+        Cause::Content { object, why: ContentReason::Protected(PolicySource::Label(_)) } => {
+            Some(object)
+        }
+        _ => None,
+    })
+}
+
+/// Whether all reasons of this denial are content with the label.
+fn denies_only_labelled_content(denied: &Verdict) -> bool {
+    denied.deciding_blockers().all(|blocker| match blocker.reason {
+        Reason::NotEmpty => labelled_content(blocker).count() == blocker.causes.len(),
+        // belay denies its own DELETE, by whatever controller.
+        _ => {
+            let is_label = |source: &PolicySource| matches!(source, PolicySource::Label(_));
+            blocker.object != denied.target && blocker.policies.iter().all(is_label)
+        }
+    })
+}
+
+/// Whether the denial by belay contains what may be wrong in the verdict of the command: that
+/// something is unknown, and content that belay may not know.
+fn is_confirmed(local: &Verdict, denial: &ServerDenial) -> bool {
+    let is_content = |object: &ObjectName| {
+        let text = format!("{object}, ");
+        let mut causes = denial.blocker_texts.iter().flat_map(|texts| &texts.causes);
+        causes.any(|(cause, _)| cause.starts_with(&text))
+    };
+    let has_as_much = |blocker: &Blocker| {
+        let key = (blocker.reason, blocker.object.arguments());
+        let mut others = denial.verdict.blockers.iter();
+        others.any(|other| {
+            (other.reason, other.object.arguments()) == key && other.more >= blocker.more
+        })
+    };
+    local.deciding_blockers().all(|blocker| match blocker.reason {
+        Reason::Unknown => false,
+        Reason::NotEmpty if blocker.object.is_namespace() => {
+            labelled_content(blocker).all(is_content) && has_as_much(blocker)
+        }
+        _ => true,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Blocker, Decision, Reason};
+    use crate::decide::Decision;
 
     fn verdict(outcome: Decision, reason: Reason) -> Verdict {
         let target = ObjectRef::default();
@@ -197,6 +263,11 @@ mod tests {
         let deny = || Some(verdict(Decision::Deny, Reason::InUse));
         let unknown = || Some(verdict(Decision::Deny, Reason::Unknown));
         let warn = || Some(verdict(Decision::Warn, Reason::InUse));
+        let mixed = || {
+            let blocker = |reason| Blocker::new(Decision::Deny, reason, ObjectRef::default());
+            let blockers = [Reason::InUse, Reason::Unknown].map(blocker);
+            Some(Verdict::from_blockers(ObjectRef::default(), blockers.to_vec()))
+        };
         let accepts = |warnings: &[&str]| {
             ServerAnswer::Accepts(warnings.iter().map(ToString::to_string).collect())
         };
@@ -226,6 +297,8 @@ mod tests {
             (unknown(), false, Some(denies()), Deny, Some(Reason::Protected), false),
             (unknown(), false, Some(unknown_answer()), Unknown, Some(Reason::Unknown), false),
             (warn(), false, Some(accepts(&[])), Warn, Some(Reason::InUse), true),
+            (mixed(), false, Some(denies()), Deny, Some(Reason::Protected), false),
+            (mixed(), false, Some(denies_for(Reason::Unknown)), Deny, Some(Reason::Unknown), false),
             (warn(), true, Some(denies()), Deny, Some(Reason::Protected), false),
             (warn(), true, Some(refuses()), Warn, Some(Reason::InUse), false),
         ];

@@ -144,8 +144,9 @@ fn missing_right_text(object: &ObjectRef, user: &str) -> String {
 }
 
 /// The sentence for a DELETE that the API server refuses because belay does not answer.
-const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the delete; next: try \
-                            again later, and tell the administrators of belay";
+pub const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the delete, also with \
+                                an approval; next: have an administrator start belay (kubectl belay \
+                                status) or follow docs/guides/emergency.md";
 
 /// Whether the message reports that a webhook of belay did not answer.
 fn is_silent_belay(message: &str) -> bool {
@@ -185,7 +186,8 @@ impl ServerDenial {
             (first, step) => first.or(step),
         };
         let mut verdict = self.verdict;
-        verdict.blockers.extend(local.blockers);
+        let known = local.blockers.into_iter().filter(|one| one.reason != Reason::Unknown);
+        verdict.blockers.extend(known);
         let verdict = Verdict {
             more: local.more,
             ..Verdict::from_blockers(verdict.target, verdict.blockers)

@@ -19,7 +19,7 @@ const MAX_NAMED: usize = 5;
 const SILENT_BELAY: &str = "belay does not answer: kubectl belay status";
 
 /// Whether a webhook with this name is belay's own.
-fn is_of_belay(name: &str) -> bool {
+pub fn is_of_belay(name: &str) -> bool {
     name.ends_with(".belay.dev")
 }
 

@@ -2,11 +2,14 @@
 
 use serde_json::Value;
 
-use super::admission::ask_who_refuses;
+use super::admission::{ask_who_refuses, is_of_belay};
 use super::finding::{Cause, Finding};
-use super::refusal::{is_refusal, policy_message};
+use super::refusal::{is_refusal, is_unanswered, policy_message, webhook_name};
 use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
 use crate::objects::{condition, texts_at};
+
+/// The text before the command that approves a denied DELETE.
+const APPROVE: &str = "To override: kubectl belay approve ";
 
 /// The message of a condition with status True.
 pub fn message(object: &Value, kind: &str) -> Option<String> {
@@ -51,7 +54,7 @@ pub fn why_namespace_stays(
     }
     let failed = condition("NamespaceDeletionContentFailure");
     if let Some(message) = &failed {
-        findings.extend(content_failure(message, evidence));
+        findings.extend(content_failure(message, name, evidence));
     }
     let remaining =
         [condition("NamespaceContentRemaining"), condition("NamespaceFinalizersRemaining")];
@@ -128,7 +131,7 @@ fn discovery_failure(message: String, evidence: &Evidence) -> Finding {
 }
 
 /// A known reason why the content could not be listed or deleted.
-fn content_failure(message: &str, evidence: &Evidence) -> Option<Finding> {
+fn content_failure(message: &str, name: &str, evidence: &Evidence) -> Option<Finding> {
     if message.contains("conversion webhook") {
         let says = "the namespace controller cannot read the objects in it: a conversion webhook \
                     does not answer";
@@ -146,9 +149,30 @@ fn content_failure(message: &str, evidence: &Evidence) -> Option<Finding> {
                  validatingwebhookconfigurations,mutatingwebhookconfigurations"
             }
         };
-        let next = ask_who_refuses(message, evidence).unwrap_or_else(|| next.to_owned());
+        let next = allow_content(message, name)
+            .or_else(|| ask_who_refuses(message, evidence))
+            .unwrap_or_else(|| next.to_owned());
         Finding::new(Cause::Refused, says, next).with([message.to_owned()])
     })
+}
+
+/// The next step if belay denies the DELETE of an object in this Namespace. The command `denials`
+/// does not list this denial, because the API server creates no Event in a Terminating Namespace.
+fn allow_content(message: &str, name: &str) -> Option<String> {
+    if !is_of_belay(webhook_name(message)?) || is_unanswered(message) {
+        return None;
+    }
+    let approval = message.split_once(APPROVE).and_then(|(_, rest)| rest.split_once(" --reason "));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:/ ".contains(c);
+    let object = approval
+        .map(|(object, _)| object)
+        .filter(|object| object.chars().all(is_plain) && object.ends_with(&format!(" -n {name}")));
+    let Some(object) = object else {
+        return Some(format!(
+            "belay denies this; to see the objects: kubectl belay impact namespaces/{name}"
+        ));
+    };
+    Some(format!("belay denies this; to approve it: kubectl belay approve {object} --reason \"…\""))
 }
 
 /// The conversion webhook of a kind does not answer, so its objects can't be read.

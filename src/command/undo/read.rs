@@ -14,10 +14,12 @@ use crate::command::CommandError;
 use crate::command::diagnosis::why_irreversible;
 use crate::command::document::Object;
 use crate::command::inspect::{
-    ClusterIdentity, Inspection, SearchArguments, TargetQuery, read_inspection,
+    ClusterIdentity, Inspection, PolicyState, SearchArguments, TargetQuery, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
+use crate::decide::{ObjectSource, Situation};
 use crate::graph::Node;
+use crate::hold::{HoldForecast, forecast};
 use crate::objects::{CLAIMS, CRDS, Kinds, ObjectRef, full_name, is_hold, split_api_version};
 
 /// The limit of the manifests of objects that stay or that belong to others. They are saved in case
@@ -100,6 +102,15 @@ impl<'i> UndoReader<'i> {
         Ok(node.map(|target| Self { caller, inspection, target, object, ignored_namespaces }))
     }
 
+    /// Whether belay denies the DELETE of this object by the namespace controller until it is
+    /// approved.
+    fn is_denied(&self, node: Node<'_>) -> bool {
+        let Inspection { graph, policies, policy_state, .. } = self.inspection;
+        let situation = Situation::new(graph, policies, ObjectSource::Files, self.inspection.now());
+        let is_known = *policy_state == PolicyState::Known;
+        !node.is_terminating() && forecast(&situation, is_known, node) == HoldForecast::Approval
+    }
+
     async fn record(
         &self,
         marker: &str,
@@ -145,7 +156,10 @@ impl<'i> UndoReader<'i> {
         let Found { objects, volumes, lost } = found;
         let recreated = objects.iter().filter(|saved| !saved.stays);
         let mut nodes = recreated.filter_map(|saved| self.node(&saved.object));
-        let is_held = nodes.any(|node| node.finalizers().iter().any(is_hold));
+        let is_kept = |node: Node<'_>| {
+            node.finalizers().iter().any(is_hold) || self.is_namespace() && self.is_denied(node)
+        };
+        let is_held = nodes.any(is_kept);
         let mut record = UndoRecord {
             cluster: identity,
             target: target.clone(),

@@ -54,7 +54,7 @@ pub struct UndoRecord {
     /// The claims that saved workloads need and that are deleted already. These workloads would begin
     /// with empty volumes.
     pub missing_claims: Vec<Object>,
-    /// Whether belay holds a saved object.
+    /// Whether belay holds a saved object, or denies the deletion of content of the Namespace.
     pub is_held: bool,
 }
 
@@ -313,7 +313,11 @@ impl UndoRecord {
         let awaited: Vec<String> =
             self.awaited().iter().filter(|_| begin(true)).map(typed).collect();
         if self.is_held {
-            add("approve the deletion of ", awaited.clone(), ", so that belay removes its hold");
+            let after = match self.is_of_namespace() {
+                true => " and of its content",
+                false => ", so that belay removes its hold",
+            };
+            add("approve the deletion of ", awaited.clone(), after);
         }
         let during = match all_typed(&self.pods).as_str() {
             "" => String::new(),

@@ -28,14 +28,16 @@ use self::order::Predecessors;
 pub use self::plan::{ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject};
 pub use self::report::Impact;
 use super::change::Change;
-use super::inspection::{self, Inspection};
+use super::inspection::{self, Inspection, PolicyState};
 use super::targets::SelectionArguments;
 use super::verdict::verdict;
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::picture::Picture;
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
+use crate::command::webhooks::Webhooks;
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
+use crate::graph::NodeId;
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -134,8 +136,9 @@ pub async fn assess(
     let is_denied = |verdict: &Verdict| verdict.decision == Decision::Deny && !verdict.is_unknown();
     // An approval that could not be read may allow the DELETE of the content.
     let denies_content = inspection.rules_not_read.is_empty()
-        && verdict.as_ref().is_some_and(is_denied)
-        && asked.as_ref().is_some_and(|asked| asked.answer.is_unwatched);
+        && (verdict.as_ref().is_some_and(is_denied)
+            && asked.as_ref().is_some_and(|asked| asked.answer.is_unwatched)
+            || denies_remaining_content(inspection, &targets).await);
     if let Some(asked) = &asked {
         verdict = Some(asked.answer.verdict.clone());
     }
@@ -152,10 +155,30 @@ pub async fn assess(
         predecessors = denied;
     }
     impact.you_may = match &verdict {
-        Some(verdict) if is_denied(verdict) => may_approve(inspection, verdict).await,
+        Some(verdict) if is_denied(verdict) && !impact.is_belay_silent => {
+            may_approve(inspection, verdict).await
+        }
         _ => None,
     };
     (impact, verdict, predecessors)
+}
+
+/// Whether belay denies the DELETEs of protected objects by the controller that deletes the content
+/// of a Terminating target.
+async fn denies_remaining_content(inspection: &Inspection, targets: &[NodeId]) -> bool {
+    let mut nodes = targets.iter().filter_map(|target| inspection.graph.get(*target));
+    let is_enforced = inspection.policy_state == PolicyState::Known
+        && inspection.policies.pause(inspection.now()).is_none();
+    if !is_enforced || !nodes.any(|node| node.is_terminating()) {
+        return false;
+    }
+    match &inspection.caller {
+        Some((caller, me)) => {
+            let installation = &inspection.installation;
+            !Webhooks::read(&caller.client, installation, me.now).await.are_missing()
+        }
+        None => true,
+    }
 }
 
 impl Report for Impact {

@@ -87,6 +87,9 @@ pub struct Impact {
     /// As in [`Admission`].
     #[serde(skip)]
     pub denies_content: bool,
+    /// As in [`DeleteAnswer`].
+    #[serde(skip)]
+    pub is_belay_silent: bool,
 }
 
 impl Impact {
@@ -181,6 +184,7 @@ impl Impact {
             has_unread_targets: !inspection.unread_targets.is_empty(),
             cycles: Vec::new(),
             denies_content,
+            is_belay_silent: false,
         }
     }
 
@@ -199,6 +203,11 @@ impl Impact {
             blocker.says = texts.says;
         }
         self.next_step = answer.next_step.or(self.next_step.take());
+        self.is_belay_silent = answer.is_belay_silent;
+        if self.is_belay_silent {
+            self.next_step = None;
+            self.approve.clear();
+        }
         self.refused_otherwise = answer.refused;
         self.warnings.extend(answer.warnings);
         self.not_read.extend(answer.unanswered);

@@ -226,7 +226,8 @@ pub(super) fn condition(impact: &Impact) -> Option<&'static str> {
     let is_denied = impact.verdict == ReportedVerdict::Deny && !impact.objects.is_empty();
     // An approval does not change what the API server forbids.
     let by_belay = impact.deciding().any(|blocker| blocker.reason != FORBIDDEN);
-    (is_denied && by_belay).then_some("if approved")
+    let allowed = if impact.is_belay_silent { "if belay allows it" } else { "if approved" };
+    (is_denied && by_belay).then_some(allowed)
 }
 
 /// A short text about the targets.

@@ -55,6 +55,9 @@ pub struct WhyReport {
     /// does not, or was not asked: for files and Terminating objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_otherwise: Option<String>,
+    /// As in [`DeleteAnswer`].
+    #[serde(skip)]
+    is_belay_silent: bool,
     /// Why policies are not enforced, and what keeps a Namespace Terminating after its DELETE. If
     /// the answer of the API server replaces the verdict, also its warnings.
     warnings: Vec<String>,
@@ -281,7 +284,8 @@ impl WhyReport {
             recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
             async {
                 // Files don't name the current user, and rarely contain RBAC objects.
-                let needs = if session.asks_files() { &[] } else { needs.as_slice() };
+                let asks_none = session.asks_files() || answer.is_belay_silent;
+                let needs = if asks_none { &[] } else { needs.as_slice() };
                 Approvers::find((&session.caller, &session.me), needs, &accounts, rbac).await
             },
         );
@@ -305,19 +309,21 @@ impl WhyReport {
         for (blocker, texts) in blockers.iter_mut().zip(answer.blocker_texts) {
             blocker.set_texts(texts);
         }
+        let own_step = steps_without_approval(verdict).filter(|_| !answer.is_belay_silent);
         Self {
             object: target.document(),
             subject: session.me.name.clone(),
             deletable,
             verdict: answer.reported,
             refused_otherwise: answer.refused,
+            is_belay_silent: answer.is_belay_silent,
             warnings: answer.warnings,
             blockers,
             more: verdict.more,
             next_step: answer
                 .next_step
                 .or_else(|| hold.and_then(|hold| hold.step.clone()))
-                .or_else(|| steps_without_approval(verdict)),
+                .or(own_step),
             approval: approval_of_hold(target, &world, known).filter(|_| held),
             may_approve: approvers.as_ref().and_then(Approvers::names),
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),

@@ -13,6 +13,7 @@ fn report() -> WhyReport {
         deletable: true,
         verdict: ReportedVerdict::Allow,
         refused_otherwise: None,
+        is_belay_silent: false,
         warnings: Vec::new(),
         blockers: Vec::new(),
         more: 0,

@@ -73,7 +73,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         }
         // Several blockers can require the same approval.
         let approve = explained.approval.text();
-        if shown_approvals.insert(approve.clone()) {
+        if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
             text.push_str(&approve);
         }
     }
