@@ -82,6 +82,12 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
             to_delete(step_with_users(verdict, blocker)?)
         }
+        (Reason::NotEmpty, Cause::Content { object, .. })
+            if blocker.causes.iter().all(is_terminating_content) =>
+        {
+            let why = format!("kubectl belay why {}", object.object.arguments());
+            to_delete(format!("first find out what keeps {object} Terminating: {why}"))
+        }
         // belay does not know whether so many objects can be deleted first.
         (Reason::NotEmpty | Reason::StillNeeded, _)
             if blocker.causes.len() + blocker.more >= MAX_OBJECTS =>
@@ -177,6 +183,10 @@ pub(crate) fn join_steps(
         texts.push(format!("there are {}", more(others, "reason")));
     }
     has_step.then(|| texts.join("; "))
+}
+
+fn is_terminating_content(cause: &Cause) -> bool {
+    matches!(cause, Cause::Content { why: ContentReason::Terminating, .. })
 }
 
 /// Whether volumes or claims keep the object of a blocker.
