@@ -43,6 +43,19 @@ fn a_claim_waits_for_the_pod_that_has_it_mounted() {
 }
 
 #[test]
+fn targets_in_several_namespaces_are_all_printed_with_theirs() {
+    let maps =
+        [("inbox", "mail"), ("cart", "shop")].map(|(name, ns)| config_map(name).with_namespace(ns));
+    let all = documents(&maps);
+    let text = fed("impact cm --all -A --from -", &all).stdout;
+    for line in ["configmap/inbox -n mail  deleted\n", "configmap/cart -n shop   deleted\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let one = fed("impact cm --all -n mail --from -", &all).stdout;
+    assert!(one.contains("\nconfigmap/inbox  deleted\n"), "{one}");
+}
+
+#[test]
 fn h124_impact_reports_no_snapshot_that_is_not_ready() {
     let snapshot = object("snapshot.storage.k8s.io/v1", "VolumeSnapshot", "nightly");
     let source = json!({"source": {"persistentVolumeClaimName": "data"}});

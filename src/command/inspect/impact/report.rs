@@ -214,10 +214,12 @@ impl Impact {
         })
     }
 
-    /// The namespace that texts omit from names: the namespace of the first target.
+    /// The namespace that texts omit from names: that of all targets. Empty if they are in several.
     pub fn omitted_namespace(&self) -> &str {
-        let mut namespaces = self.targets.iter().map(Object::own_namespace);
-        namespaces.find(|namespace| !namespace.is_empty()).unwrap_or_default()
+        let namespaces = self.targets.iter().map(Object::own_namespace);
+        let mut namespaces = namespaces.filter(|namespace| !namespace.is_empty());
+        let first = namespaces.next().unwrap_or_default();
+        if namespaces.all(|namespace| namespace == first) { first } else { "" }
     }
 
     /// The destroyed volumes. `known`: those whose reclaimPolicy is known; otherwise the others.
