@@ -190,7 +190,7 @@ fn members_of_a_set_do_not_block_each_other() {
     assert_eq!(alone.code, 1, "{alone:?}");
     assert_snapshot(
         "set.txt",
-        0,
+        1,
         "impact secret/db-creds sts/postgres deploy.apps/web -n shop --from .",
     );
     // Without one of the users in the set, it is refused again.
@@ -206,7 +206,7 @@ fn a_manifest_names_a_set_and_so_do_labels() {
         apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n---\n\
         apiVersion: v1\nkind: ConfigMap\nmetadata: {name: never-applied}\n";
     let said = fed("impact -f - -n shop --from .", manifest);
-    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
     assert!(said.stdout.starts_with("DELETE 3 objects ("), "{said:?}");
     assert!(said.stdout.contains("not there   configmaps/never-applied -n shop"), "{said:?}");
     let said = belay("impact pods -l app=postgres -n shop --from .");

@@ -61,8 +61,8 @@ pub struct Impact {
     /// with `--removed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<DeletionOrder>,
-    /// The targets that the API server deletes without an approval, although it denies others.
-    /// Absent if there are none, and for files.
+    /// The targets that the API server deletes without an approval in the given order, although it
+    /// denies others. Absent if there are none. For files, present only with `order`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<AcceptedPart>,
     /// The numbers of affected objects.
