@@ -239,7 +239,7 @@ impl Report for List<ApprovalReport> {
         if self.items.is_empty() {
             return match view.all {
                 true => "no approvals\n".to_owned(),
-                false => "no valid approvals; --all lists expired ones\n".to_owned(),
+                false => "no unexpired approvals; --all lists expired ones\n".to_owned(),
             };
         }
         let heading = ["OBJECT", "APPROVED BY", "VALID", "SCOPE"];
@@ -311,7 +311,7 @@ mod tests {
         assert!(!all.contains("-n other"), "{all}");
         assert_eq!(
             text(Some("nowhere"), false, Format::Table),
-            "no valid approvals; --all lists expired ones\n"
+            "no unexpired approvals; --all lists expired ones\n"
         );
     }
 

@@ -22,8 +22,8 @@ const MISSING: &str = "the webhook configurations of belay are missing, so belay
                            nothing; next: install belay again";
 
 /// The sentence where an uninstall has deleted that configuration and still removes holds.
-const UNINSTALLING: &str = "an uninstall of belay is in progress, so belay refuses nothing; \
-                                next: kubectl belay status";
+const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all holds, and belay \
+                                refuses nothing; next: kubectl belay status";
 
 /// The sentence where no replica is the leader.
 pub const NO_LEADER: &str = "belay has no leader: while it is down, the API server refuses every \

@@ -163,6 +163,8 @@ impl Cause {
     /// target, whose DELETE is denied.
     pub(super) fn object_to_delete(&self, target: &ObjectRef) -> Option<&ObjectName> {
         match self {
+            // It was deleted before.
+            Self::Content { why: ContentReason::Terminating, .. } => None,
             Self::User { root, through, .. } if root.object == *target => through.as_ref(),
             Self::User { root: object, .. }
             | Self::Content { object, .. }
@@ -190,6 +192,8 @@ impl Cause {
 pub enum ContentReason {
     /// The policy counts any object.
     Anything,
+    /// The policy counts any object, and a finalizer keeps this one Terminating.
+    Terminating,
     /// It is a bound PersistentVolumeClaim.
     Bound,
     /// It is protected by this policy.

@@ -323,7 +323,10 @@ fn content_reason<'a>(
     }
     // The owner re-creates its dependents.
     if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
-        return Some(ContentReason::Anything);
+        return Some(match item.is_terminating() {
+            true => ContentReason::Terminating,
+            false => ContentReason::Anything,
+        });
     }
     // A bound PersistentVolumeClaim counts also if it has an owner, because the owner can
     // re-create the claim but not its data.

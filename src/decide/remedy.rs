@@ -82,6 +82,12 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
             to_delete(step_with_users(verdict, blocker)?)
         }
+        (Reason::NotEmpty, Cause::Content { object, .. })
+            if blocker.causes.iter().all(is_terminating_content) =>
+        {
+            let why = format!("kubectl belay why {}", object.object.arguments());
+            to_delete(format!("first find out what keeps {object} Terminating: {why}"))
+        }
         // belay does not know whether so many objects can be deleted first.
         (Reason::NotEmpty | Reason::StillNeeded, _)
             if blocker.causes.len() + blocker.more >= MAX_OBJECTS =>
@@ -140,6 +146,10 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
 pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause]) -> Option<String> {
     let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
     let blocker = Blocker { causes: causes.to_vec(), ..blocker };
+    // It is already deleted, so the advice to keep it comes too late.
+    if is_needed_by_volumes(&blocker) {
+        return Some("wait: belay releases it when these volumes or claims are deleted".to_owned());
+    }
     remedy(&Verdict::allow(target.clone()), &blocker).map(|remedy| remedy.action)
 }
 
@@ -177,6 +187,10 @@ pub(crate) fn join_steps(
         texts.push(format!("there are {}", more(others, "reason")));
     }
     has_step.then(|| texts.join("; "))
+}
+
+fn is_terminating_content(cause: &Cause) -> bool {
+    matches!(cause, Cause::Content { why: ContentReason::Terminating, .. })
 }
 
 /// Whether volumes or claims keep the object of a blocker.

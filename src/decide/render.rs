@@ -329,6 +329,9 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             format!("{root} ({}, {})", user.without_namespace(), one_line_name(path))
         }
         Cause::Content { object, why: ContentReason::Anything } => object.to_string(),
+        Cause::Content { object, why: ContentReason::Terminating } => {
+            format!("{object}, which is already Terminating")
+        }
         Cause::Content { object, why: ContentReason::Bound } => format!("{object}, which is bound"),
         Cause::Content { object, why: ContentReason::Protected(by) } => {
             format!("{object}, which is protected ({by})")

@@ -18,7 +18,7 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
     let none = belay(plane, &["approvals", "-n", &ns]);
     assert_eq!(
         (none.code, none.stdout.as_str()),
-        (0, "no valid approvals; --all lists expired ones\n")
+        (0, "no unexpired approvals; --all lists expired ones\n")
     );
     let given = ["approve", "cm/settings", "-n", &ns, "--reason", "it was agreed", "--for=10m"];
     assert_eq!(belay(plane, &given).code, 0);

@@ -102,7 +102,7 @@ fn impact_predicts_the_refusal() {
 
     // The workload and the objects that it uses are one deletion. Users are deleted first.
     let both = belay(plane, &["impact", "cm/settings", "deploy/web", "-n", &ns]);
-    assert_eq!(both.code, 0, "{both:?}");
+    assert_eq!(both.code, 1, "{both:?}");
     let foreground =
         belay(plane, &["impact", "deploy/web", "-n", &ns, "--cascade=foreground", "-o", "json"]);
     let told = json(&foreground);

@@ -29,6 +29,9 @@ pub struct Entry {
     pub message: String,
     /// Whether the object is known to exist.
     pub proved: bool,
+    /// Whether the hold keeps the object after the accepted DELETE. During a Pause, the decision is
+    /// Audit then.
+    pub is_held: bool,
 }
 
 impl Entry {
@@ -58,6 +61,7 @@ impl Entry {
             blockers.iter().flat_map(|blocker| blocker.policies.iter().cloned()).collect();
         policies.sort_unstable();
         policies.dedup();
+        let is_held = blockers.iter().any(|blocker| verdict.keeps_by_hold(blocker));
         let part = Verdict::from_blockers(verdict.target.clone(), blockers);
         // The advice of the message is about the deciding blockers. The Event names no approvers.
         let part = match outcome == verdict.decision {
@@ -77,6 +81,7 @@ impl Entry {
             user: one_line_name(&review.user.name).into_owned(),
             message: shortened_message(message_text(&part), MAX_MESSAGE_BYTES),
             proved: verdict.recordable == Recordable::Confirmed,
+            is_held,
             target: part.target,
         })
     }
@@ -213,10 +218,18 @@ pub(super) mod tests {
         let entries = Entry::from_verdict(&review, &young, now);
         assert!(entries[0].message.contains("To delete it, retry in 31 s"), "{entries:?}");
 
-        let held = Verdict::from_blockers(target, blockers[2..].to_vec());
+        let held = Verdict::from_blockers(target.clone(), blockers[2..].to_vec());
         let entries = Entry::from_verdict(&review, &held, now);
+        assert_eq!([entries[0].is_held, entries[1].is_held], [true, false]);
         assert_eq!(entries[0].decision, Decision::Hold);
         assert!(entries[0].message.contains("stays Terminating until"), "{}", entries[0].message);
+
+        // During a Pause, belay denies nothing, and the hold remains.
+        let paused =
+            Blocker { held: true, ..blocker(Decision::Audit, Reason::InUse, "held", &target) };
+        let paused = Verdict::from_blockers(target, vec![paused]);
+        let entries = Entry::from_verdict(&review, &paused, now);
+        assert_eq!((entries[0].decision, entries[0].is_held), (Decision::Audit, true));
     }
 
     #[test]
@@ -256,6 +269,7 @@ pub(super) mod tests {
     pub(in crate::cluster) fn entry(second: i64, name: &str, decision: Decision) -> Entry {
         Entry {
             proved: true,
+            is_held: decision == Decision::Hold,
             time: Timestamp::from_second(second).unwrap(),
             target: ObjectRef {
                 resource: "configmaps".into(),

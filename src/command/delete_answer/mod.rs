@@ -107,15 +107,14 @@ impl DeleteAnswer {
         let known_verdict = local.as_ref().filter(|verdict| !verdict.is_unknown());
         let passes = known_verdict.map(|verdict| verdict.decision.passes());
         let denied = known_verdict.filter(|_| passes == Some(false)).cloned();
-        let kept = denied.as_ref().and_then(kept_without_denial);
+        // An uninstall removes the holds.
+        let holds = webhooks.are_missing() && webhooks.uninstall.is_none();
+        let kept = known_verdict.filter(|_| holds).and_then(kept_without_denial);
         let mut answer = Self::from_verdict(target, local);
         match server {
             None => {}
-            Some(ServerAnswer::Accepts(_)) if passes == Some(true) => {
-                let why = webhooks.why_missing().filter(|_| is_policy);
-                answer.warnings.extend(why.map(str::to_owned));
-            }
-            Some(ServerAnswer::Accepts(_)) if webhooks.are_missing() && kept.is_some() => {
+            Some(ServerAnswer::Accepts(_)) if passes == Some(true) && !webhooks.are_missing() => {}
+            Some(ServerAnswer::Accepts(_)) if kept.is_some() => {
                 answer = Self::from_verdict(target, kept);
                 answer.warnings.extend(webhooks.why_missing().map(str::to_owned));
             }
@@ -190,7 +189,7 @@ impl DeleteAnswer {
     }
 }
 
-/// The verdict on a denied DELETE if belay denies nothing: the reasons for which the hold keeps an
+/// The verdict on a DELETE if belay denies and records nothing: the reasons for which the hold keeps an
 /// object. `None` if it keeps none.
 fn kept_without_denial(denied: &Verdict) -> Option<Verdict> {
     let accepted = decide_paused(denied.clone());
@@ -249,12 +248,45 @@ fn is_confirmed(local: &Verdict, denial: &ServerDenial) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Decision;
+    use crate::command::document::Object;
+    use crate::command::webhooks::{VALIDATING, WebhookConfiguration};
+    use crate::decide::{Blocker, Decision, Reason};
 
     fn verdict(outcome: Decision, reason: Reason) -> Verdict {
         let target = ObjectRef::default();
         let blocker = Blocker::new(outcome, reason, target.clone());
         Verdict::from_blockers(target, vec![blocker])
+    }
+
+    #[test]
+    fn without_webhooks_nothing_is_recorded_and_an_uninstall_holds_nothing() {
+        use ReportedVerdict::{Allow, Hold};
+        let object = Object { kind: VALIDATING.to_owned(), ..Object::default() };
+        let missing = |uninstall: Option<&str>| Webhooks {
+            configurations: vec![WebhookConfiguration { object: object.clone(), present: false }],
+            uninstall: uninstall.map(str::to_owned),
+            ..Webhooks::default()
+        };
+        let held = |decision| {
+            let mut verdict = verdict(decision, Reason::InUse);
+            verdict.blockers.iter_mut().for_each(|blocker| blocker.held = true);
+            verdict
+        };
+        let audited = || verdict(Decision::Audit, Reason::InUse);
+        for (local, uninstall, reported, blockers) in [
+            (audited(), None, Allow, 0),
+            (held(Decision::Audit), None, Hold, 1),
+            (held(Decision::Deny), None, Hold, 1),
+            (held(Decision::Audit), Some("ann"), Allow, 0),
+            (held(Decision::Deny), Some("ann"), Allow, 0),
+        ] {
+            let (target, webhooks) = (ObjectRef::default(), missing(uninstall));
+            let server = Some(ServerAnswer::Accepts(Vec::new()));
+            let answer = DeleteAnswer::merge(&target, Some(local), true, server, &webhooks);
+            assert_eq!((answer.reported, answer.verdict.blockers.len()), (reported, blockers));
+            let why: Vec<_> = webhooks.why_missing().into_iter().collect();
+            assert_eq!((answer.warnings, why.len()), (vec![why[0].to_owned()], 1));
+        }
     }
 
     #[test]

@@ -13,8 +13,9 @@ use crate::command::screen::{Field, Table, Tone};
 pub(super) const SHOWN: usize = 30;
 
 /// Why a row has no user.
-const NO_USER: &str = "USER -: only an Event reports this request, and Events name no user. The status \
-                       of a policy adds the user; the log of belay names the user of each denial";
+const NO_USER: &str = "USER -: only an Event reports this request, and Events name no user. For a \
+                       denial by a policy, the status of the policy adds the user later; for one by \
+                       the label belay.dev/protect, only the log of belay names the user";
 
 /// One thing that was refused, or would have been.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -171,7 +172,8 @@ impl Denial {
         };
         let times = self.count.filter(|count| *count > 1);
         // The message ends with a command to copy.
-        let times = times.map_or(String::new(), |count| format!("{count} times by all users: "));
+        let times =
+            times.map_or(String::new(), |count| format!("{count} times by all users, last: "));
         let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),

@@ -72,7 +72,11 @@ impl HoldState {
         let (free, known, r#for) = match check {
             Ok(reason) => (true, true, vec![reason_text(reason).to_owned()]),
             Err(WaitReason::InUse(causes)) => {
-                (false, true, causes.iter().map(cause_text).collect())
+                // The release stops to count at this number.
+                let more = (causes.len() >= decide::MAX_LISTED_CAUSES).then(|| {
+                    format!("perhaps others (kubectl belay used-by {})", target.arguments())
+                });
+                (false, true, causes.iter().map(cause_text).chain(more).collect())
             }
             Err(WaitReason::Unknown(why)) => (false, false, vec![why.to_string()]),
             Err(WaitReason::Stranded) => {
@@ -190,5 +194,37 @@ pub fn cause_text(cause: &decide::Cause) -> String {
         Cause::WeakerProtection(named) => format!("{named} would be protected less"),
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
         other => describe_cause(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::ObjectName;
+    use crate::objects::Kinds;
+
+    #[test]
+    fn a_terminating_object_is_not_to_be_kept_and_has_perhaps_more_users() {
+        let volume = Kinds::custom("", "v1", "PersistentVolume", "persistentvolumes", false);
+        let user = |name: &str| decide::Cause::User {
+            root: ObjectName {
+                kind: "PersistentVolume".to_owned(),
+                object: ObjectRef::of_kind(&volume, "", name),
+            },
+            through: None,
+            path: "spec.storageClassName".into(),
+        };
+        let class = Kinds::custom("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);
+        let class = ObjectRef::of_kind(&class, "", "fast");
+        let state = |names: &[&str]| {
+            let causes = names.iter().map(|name| user(name)).collect();
+            HoldState::new(&class, Err(WaitReason::InUse(causes)), true)
+        };
+        let step = "wait: belay releases it when these volumes or claims are deleted";
+        assert_eq!(state(&["a"]).step.as_deref(), Some(step));
+        assert!(!state(&["a", "b"]).to_string().contains("others"));
+        let all = state(&["a", "b", "c"]).to_string();
+        let more = "perhaps others (kubectl belay used-by storageclasses.storage.k8s.io/fast)";
+        assert!(all.ends_with(more), "{all}");
     }
 }

@@ -384,7 +384,10 @@ impl Report for StatusReport {
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HOLDS", "DENIED"];
             let heading = view.columns(heading, ["WITHOUT HOLDS"], "RULES");
-            let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, view, &common);
+            let is_counted = self.leader.state != LeaderState::NoLeader && self.uninstall.is_none();
+            let row = |table: &mut Table, policy: &PolicyStatus| {
+                policy.row(table, view, (&common, is_counted));
+            };
             text.push_str(&view.table(&heading, (&self.policies, MAX_POLICIES, "policies"), row));
         }
         text + &view.not_read(&self.not_read)
@@ -481,13 +484,23 @@ impl StatusReport {
 }
 
 impl PolicyStatus {
-    fn row(&self, table: &mut Table, view: View, common: &BTreeMap<&str, String>) {
+    fn row(
+        &self,
+        table: &mut Table,
+        view: View,
+        (common, is_counted): (&BTreeMap<&str, String>, bool),
+    ) {
         let screen = view.screen;
         let ready = match self.ready {
             Some(true) if self.paused => Field::toned(Tone::Bad, "paused"),
             Some(true) => Field::toned(Tone::Good, "yes"),
             Some(false) => Field::toned(Tone::Bad, "NO"),
             None => Field::toned(Tone::Doubtful, "unknown"),
+        };
+        // No replica counts without a leader, or if an uninstall has taken the Lease.
+        let count = |count: i64| match is_counted {
+            true => count.to_string().into(),
+            false => Field::toned(Tone::Doubtful, "unknown"),
         };
         let denied = match self.would_deny_last_24h {
             0 => self.denied_last_24h.to_string(),
@@ -497,8 +510,8 @@ impl PolicyStatus {
             Field::toned(Tone::Strong, self.name.as_str()),
             self.effects.as_str().into(),
             ready,
-            self.protected.to_string().into(),
-            self.held.to_string().into(),
+            count(self.protected),
+            count(self.held),
             denied.into(),
         ];
         let not_held: Vec<&str> = self.not_held.iter().map(|kind| &*kind.resource).collect();

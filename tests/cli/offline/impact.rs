@@ -43,6 +43,19 @@ fn a_claim_waits_for_the_pod_that_has_it_mounted() {
 }
 
 #[test]
+fn targets_in_several_namespaces_are_all_printed_with_theirs() {
+    let maps =
+        [("inbox", "mail"), ("cart", "shop")].map(|(name, ns)| config_map(name).with_namespace(ns));
+    let all = documents(&maps);
+    let text = fed("impact cm --all -A --from -", &all).stdout;
+    for line in ["configmap/inbox -n mail  deleted\n", "configmap/cart -n shop   deleted\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let one = fed("impact cm --all -n mail --from -", &all).stdout;
+    assert!(one.contains("\nconfigmap/inbox  deleted\n"), "{one}");
+}
+
+#[test]
 fn h124_impact_reports_no_snapshot_that_is_not_ready() {
     let snapshot = object("snapshot.storage.k8s.io/v1", "VolumeSnapshot", "nightly");
     let source = json!({"source": {"persistentVolumeClaimName": "data"}});
@@ -177,7 +190,7 @@ fn members_of_a_set_do_not_block_each_other() {
     assert_eq!(alone.code, 1, "{alone:?}");
     assert_snapshot(
         "set.txt",
-        0,
+        1,
         "impact secret/db-creds sts/postgres deploy.apps/web -n shop --from .",
     );
     // Without one of the users in the set, it is refused again.
@@ -193,7 +206,7 @@ fn a_manifest_names_a_set_and_so_do_labels() {
         apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n---\n\
         apiVersion: v1\nkind: ConfigMap\nmetadata: {name: never-applied}\n";
     let said = fed("impact -f - -n shop --from .", manifest);
-    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
     assert!(said.stdout.starts_with("DELETE 3 objects ("), "{said:?}");
     assert!(said.stdout.contains("not there   configmaps/never-applied -n shop"), "{said:?}");
     let said = belay("impact pods -l app=postgres -n shop --from .");

@@ -23,38 +23,82 @@ pub struct AcceptedPart {
     pub targets: Vec<Object>,
     /// Resources outside the cluster that their deletion destroys for good.
     pub destroyed: Vec<Destroyed>,
+    /// The further targets that the API server deletes in another order. A client may have its own
+    /// order: `helm uninstall` deletes workloads before the objects that they use.
+    pub in_another_order: Vec<Object>,
+    /// Resources outside the cluster that only the other order destroys.
+    pub destroyed_in_another_order: Vec<Destroyed>,
 }
 
 impl AcceptedPart {
-    pub fn new(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Self {
-        let outcomes = ImpactOutcomes::new(inspection, targets, cascade, &Admission::default());
+    /// `targets`: those that are deleted in the given order; `others`: those that are deleted as well
+    /// in another order.
+    pub fn new(
+        inspection: &Inspection,
+        targets: &[NodeId],
+        others: &[NodeId],
+        cascade: Propagation,
+    ) -> Self {
+        let destroyed_with = |targets: &[NodeId]| {
+            let outcomes = ImpactOutcomes::new(inspection, targets, cascade, &Admission::default());
+            destroyed(inspection, &outcomes)
+        };
+        let objects = |ids: &[NodeId]| -> Vec<Object> {
+            ids.iter().map(|id| Object::at(&inspection.graph, *id)).collect()
+        };
+        let destroyed = destroyed_with(targets);
+        let mut more = match others.is_empty() {
+            true => Vec::new(),
+            false => destroyed_with(&[targets, others].concat()),
+        };
+        let is_same = |a: &Destroyed, b: &Destroyed| (a.what, &a.name) == (b.what, &b.name);
+        more.retain(|one| !destroyed.iter().any(|other| is_same(one, other)));
         Self {
-            targets: targets.iter().map(|id| Object::at(&inspection.graph, *id)).collect(),
-            destroyed: destroyed(inspection, &outcomes),
+            targets: objects(targets),
+            destroyed,
+            in_another_order: objects(others),
+            destroyed_in_another_order: more,
         }
     }
 
     /// `count`: the number of all targets; `namespace`: left out of names.
     pub fn text(&self, count: usize, namespace: &str) -> String {
-        let named: Vec<String> =
-            self.targets.iter().take(MAX_NAMED).map(|target| target.label(namespace)).collect();
-        let more = and_more(self.targets.len() - named.len(), "object");
-        let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none();
-        let (known, unknown): (Vec<_>, Vec<_>) = self.destroyed.iter().partition(is_known);
-        let destroys = [("destroys", known), ("perhaps destroys", unknown)].map(|(verb, all)| {
-            let resources: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-            let count = counted(all.len(), "resource");
-            match all.is_empty() {
-                true => String::new(),
-                false => format!("; this {verb} {count} for good: {}", resources.join(", ")),
-            }
-        });
         let least = if count > MAX_ASKED { "at least " } else { "" };
-        format!(
-            "kubectl deletes {least}{} of these {count} objects without an approval: {}{more}{}",
+        let mut text = format!(
+            "in the given order, kubectl deletes {least}{} of these {count} objects without an \
+             approval: {}{}",
             self.targets.len(),
-            named.join(", "),
-            destroys.concat()
-        )
+            names(&self.targets, namespace),
+            destruction(&self.destroyed)
+        );
+        if !self.in_another_order.is_empty() {
+            text.push_str(&format!(
+                ". Another order, such as that of helm uninstall, also deletes {}{}",
+                names(&self.in_another_order, namespace),
+                destruction(&self.destroyed_in_another_order)
+            ));
+        }
+        text
     }
+}
+
+fn names(objects: &[Object], namespace: &str) -> String {
+    let named: Vec<String> =
+        objects.iter().take(MAX_NAMED).map(|object| object.label(namespace)).collect();
+    format!("{}{}", named.join(", "), and_more(objects.len() - named.len(), "object"))
+}
+
+/// What a deletion destroys, as the end of a sentence.
+fn destruction(destroyed: &[Destroyed]) -> String {
+    let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none();
+    let (known, unknown): (Vec<_>, Vec<_>) = destroyed.iter().partition(is_known);
+    let destroys = [("destroys", known), ("perhaps destroys", unknown)].map(|(verb, all)| {
+        let resources: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        let count = counted(all.len(), "resource");
+        match all.is_empty() {
+            true => String::new(),
+            false => format!("; this {verb} {count} for good: {}", resources.join(", ")),
+        }
+    });
+    destroys.concat()
 }

@@ -35,6 +35,8 @@ pub struct TargetAnswers {
     /// The targets whose DELETE the API server accepts, also after targets before them. Empty for
     /// one target.
     pub accepted: Vec<NodeId>,
+    /// The further targets whose DELETE it accepts in another order.
+    pub accepted_later: Vec<NodeId>,
 }
 
 /// Asks the API server about each target with a dry run. `None` for files, and if no target can be
@@ -62,6 +64,7 @@ pub async fn ask_server(
     let (mut answers, webhooks) = tokio::join!(asking, webhooks);
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let (mut predecessors, mut accepted) = (Predecessors::new(), Vec::new());
+    let mut denied_now = Predecessors::new();
     if nodes.len() > 1 {
         let passes = verdict.is_some_and(|verdict| verdict.decision.passes());
         let users = TargetUsers::new(inspection, targets, cascade);
@@ -71,9 +74,11 @@ pub async fn ask_server(
                 continue;
             };
             let users = users.of_denial(denial, *id, &accepted);
-            if matches!(&users, Users::Targets(all) if all.iter().all(|one| accepted.contains(one)))
-            {
-                accepted.push(*id);
+            if let Users::Targets(all) = &users {
+                match all.iter().all(|one| accepted.contains(one)) {
+                    true => accepted.push(*id),
+                    false => drop(denied_now.insert(*id, all.clone())),
+                }
             }
             match users {
                 // The verdict of the command judges all targets together.
@@ -102,7 +107,23 @@ pub async fn ask_server(
     let mut answer = DeleteAnswer::merge(&first, local, complete, Some(server), &webhooks);
     let ends = !webhooks.are_missing() && nodes.iter().any(|node| is_belay(inspection, *node));
     answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
-    Some(TargetAnswers { answer, predecessors, accepted })
+    let accepted_later = accepted_later(&accepted, denied_now);
+    Some(TargetAnswers { answer, predecessors, accepted, accepted_later })
+}
+
+/// The denied targets whose DELETE is accepted after that of their users. `denied`: each with the
+/// targets that must be deleted before it.
+fn accepted_later(accepted: &[NodeId], mut denied: Predecessors) -> Vec<NodeId> {
+    let mut later = Vec::new();
+    loop {
+        let is_free = |users: &BTreeSet<NodeId>| {
+            users.iter().all(|user| accepted.contains(user) || later.contains(user))
+        };
+        let free = denied.iter().find(|(_, users)| is_free(users)).map(|(id, _)| *id);
+        let Some(id) = free else { return later };
+        denied.remove(&id);
+        later.push(id);
+    }
 }
 
 /// Whether the deletion of this object ends the protection: belay's Namespace owns its webhook

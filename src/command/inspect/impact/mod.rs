@@ -41,8 +41,8 @@ use crate::graph::NodeId;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Exit codes: 0 the deletion is allowed, 1 it is denied, 2 wrong arguments, \
-                  3 unknown (failed reads)"
+    after_help = "Exit codes: 0 the deletion is allowed, 1 it is denied, also if only in the \
+                  given order, 2 wrong arguments, 3 unknown (failed reads)"
 )]
 pub struct ImpactArguments {
     #[command(flatten)]
@@ -113,7 +113,14 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
     impact.says = nothing_removed.or(impact.says);
     // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
-        impact.order = order::find(&inspection, cascade.into(), &predecessors).await;
+        let found = order::find(&inspection, cascade.into(), &predecessors).await;
+        if let Some((order, accepted, denied)) = found {
+            let is_partial = impact.verdict != ReportedVerdict::Unknown && !accepted.is_empty();
+            let later = if order.targets.is_empty() { Vec::new() } else { denied };
+            impact.accepted = is_partial
+                .then(|| AcceptedPart::new(&inspection, &accepted, &later, cascade.into()));
+            impact.order = Some(order);
+        }
     }
     if let Some(path) = out {
         let plan = DeletionPlan::new(&inspection, &mut impact, verdict.as_ref(), cascade).await;
@@ -147,11 +154,11 @@ pub async fn assess(
         Impact::new(inspection, verdict.as_ref(), cascade.into(), held_until, denies_content);
     let mut predecessors = Predecessors::new();
     if let Some(asked) = asked {
-        let TargetAnswers { answer, predecessors: denied, accepted } = asked;
+        let TargetAnswers { answer, predecessors: denied, accepted, accepted_later } = asked;
         impact.add_answer(inspection, answer);
         let is_partial = impact.verdict == ReportedVerdict::Deny && !accepted.is_empty();
-        impact.accepted =
-            is_partial.then(|| AcceptedPart::new(inspection, &accepted, cascade.into()));
+        impact.accepted = is_partial
+            .then(|| AcceptedPart::new(inspection, &accepted, &accepted_later, cascade.into()));
         predecessors = denied;
     }
     impact.you_may = match &verdict {
@@ -206,7 +213,11 @@ impl Report for Impact {
     }
 
     fn exit_code(&self) -> u8 {
-        self.verdict.exit_code()
+        match self.order {
+            // A script runs the DELETEs in the given order.
+            Some(_) => ReportedVerdict::Deny.exit_code(),
+            None => self.verdict.exit_code(),
+        }
     }
 }
 

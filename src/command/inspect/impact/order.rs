@@ -25,13 +25,14 @@ pub struct DeletionOrder {
     pub commands: Vec<String>,
 }
 
-/// The order of the targets, if the given order does not work. `refused`: the targets whose DELETE
-/// the API server denies, each with the targets that must be deleted before it.
+/// The order of the targets, if the given order does not work, and the targets that the given order
+/// deletes and does not delete. `refused`: the targets whose DELETE the API server denies, each with the targets
+/// that must be deleted before it.
 pub async fn find(
     inspection: &Inspection,
     cascade: Propagation,
     refused: &Predecessors,
-) -> Option<DeletionOrder> {
+) -> Option<(DeletionOrder, Vec<NodeId>, Vec<NodeId>)> {
     let targets = inspection.deletable_targets();
     if targets.len() < 2 {
         return None;
@@ -63,11 +64,13 @@ pub async fn find(
         };
         command(&inspection.graph, step, cascade)
     };
-    Some(DeletionOrder {
+    let order = DeletionOrder {
         denied: objects(&denied),
         commands: steps.iter().enumerate().map(command).collect(),
         targets: objects(&sorted),
-    })
+    };
+    let accepted = targets.into_iter().filter(|target| !denied.contains(target)).collect();
+    Some((order, accepted, denied))
 }
 
 /// For each target, the targets that must be deleted before it: they use it, they use an object

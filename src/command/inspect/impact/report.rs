@@ -61,8 +61,8 @@ pub struct Impact {
     /// with `--removed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<DeletionOrder>,
-    /// The targets that the API server deletes without an approval, although it denies others.
-    /// Absent if there are none, and for files.
+    /// The targets that the API server deletes without an approval in the given order, although it
+    /// denies others. Absent if there are none. For files, present only with `order`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<AcceptedPart>,
     /// The numbers of affected objects.
@@ -223,10 +223,12 @@ impl Impact {
         })
     }
 
-    /// The namespace that texts omit from names: the namespace of the first target.
+    /// The namespace that texts omit from names: that of all targets. Empty if they are in several.
     pub fn omitted_namespace(&self) -> &str {
-        let mut namespaces = self.targets.iter().map(Object::own_namespace);
-        namespaces.find(|namespace| !namespace.is_empty()).unwrap_or_default()
+        let namespaces = self.targets.iter().map(Object::own_namespace);
+        let mut namespaces = namespaces.filter(|namespace| !namespace.is_empty());
+        let first = namespaces.next().unwrap_or_default();
+        if namespaces.all(|namespace| namespace == first) { first } else { "" }
     }
 
     /// The destroyed volumes. `known`: those whose reclaimPolicy is known; otherwise the others.

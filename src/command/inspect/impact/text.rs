@@ -461,7 +461,7 @@ pub(super) fn order_text(order: &DeletionOrder) -> String {
     };
     format!(
         "kubectl deletes the objects in the given order, so belay would deny the DELETE of {}, \
-         because a later object uses it. {works}",
+         because a later object uses it. Other clients, such as helm, use their own order. {works}",
         denied.join(", ")
     )
 }

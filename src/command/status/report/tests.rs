@@ -265,3 +265,21 @@ fn a_pause_is_loud_while_it_is_in_force() {
     assert_eq!(json["pauses"][0]["by"], "alice");
     assert_eq!(code(&report), 1);
 }
+
+/// The counts are those of the last leader, and an uninstall removes the holds.
+#[test]
+fn without_a_leader_the_counts_are_unknown() {
+    let mut report = report(vec![well()]);
+    report.leader = Leader::from_lease(&Ok::<_, ()>(None));
+    let row = |report: &StatusReport| {
+        let text = text(report);
+        text.lines().find(|line| line.starts_with("kept ")).unwrap().to_owned()
+    };
+    assert!(
+        row(&report).contains("   unknown     unknown   3 (2 not enforced)"),
+        "{}",
+        row(&report)
+    );
+    report.leader = Leader::from_lease(&Err(()));
+    assert!(row(&report).contains("   40          38      3 (2"), "{}", row(&report));
+}

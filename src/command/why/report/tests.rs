@@ -113,7 +113,7 @@ fn the_commands_to_delete_it_are_printed_once() {
          next step: delete it first\n\
          automatically: once Job shop/a has ended\n\
          who can approve: alice, group sre (includes you)\n\
-         no policy protects it\n\
+         no policy selects this object itself\n\
          managed by: Helm release web [2J\n\
          not read: a: x\n\
          not read: 2 kinds: forbidden for you; --verbose lists them\n\
@@ -134,4 +134,19 @@ fn what_is_not_known_is_no_refusal() {
     let first = "it is unknown whether configmap \"settings\" can be deleted by alice:\n";
     assert!(text.starts_with(first), "{text}");
     assert_eq!(report.exit_code(), 3);
+}
+
+#[test]
+fn an_approver_without_the_right_to_delete_sees_how_to_approve() {
+    let refused = |verdict| WhyReport {
+        object: Object { typed: "configmaps/settings -n shop".to_owned(), ..Object::default() },
+        verdict,
+        refused_otherwise: Some("you may not delete it".to_owned()),
+        ..report()
+    };
+    let command = "kubectl belay approve configmaps/settings -n shop --reason \"…\"\n";
+    let unknown = text(&refused(ReportedVerdict::Unknown));
+    assert!(unknown.contains(command), "{unknown}");
+    // Nothing has to be approved.
+    assert!(!text(&refused(ReportedVerdict::Allow)).contains("approve"));
 }

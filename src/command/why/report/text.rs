@@ -77,6 +77,15 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             text.push_str(&approve);
         }
     }
+    // An approver needs no right to delete the object.
+    if report.refused_otherwise.is_some() && report.verdict == ReportedVerdict::Unknown {
+        let _ = writeln!(
+            text,
+            "the verdict of the policies is unknown; to approve the deletion for another user: \
+             kubectl belay approve {} --reason \"…\"",
+            report.object.typed
+        );
+    }
     if report.more > 0 {
         let _ = writeln!(text, "- and {} more reasons", report.more);
     }
@@ -98,7 +107,11 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "{subject} is exempt by {}", report.exempted.join(", "));
     }
     if report.policies.is_empty() && report.knows_policies {
-        let _ = writeln!(text, "no policy protects it");
+        // A policy of an object that is deleted as well can block it.
+        text.push_str(match report.blockers.is_empty() {
+            true => "no policy protects it\n",
+            false => "no policy selects this object itself\n",
+        });
     } else if !report.policies.is_empty() {
         let policies: Vec<String> = report.policies.iter().map(ProtectingPolicy::text).collect();
         let _ = writeln!(text, "protected by: {}", policies.join("; "));
