@@ -9,17 +9,11 @@ use serde_json::Value;
 use super::manifest::owners;
 use super::read::{Found, read_new};
 use super::record::{LostObject, SavedObject};
-use super::restore::{Undo, all_done};
+use super::restore::{MAX_CONCURRENT, Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
 use crate::objects::operations;
-
-/// The limit of dependents that are changed at the same time.
-pub(super) const MAX_CONCURRENT: usize = 16;
-
-/// The limit of attempts to change an object that others change at the same time.
-pub(super) const MAX_ATTEMPTS: u32 = 5;
 
 impl Undo<'_> {
     /// The uids of the saved objects in these namespaces that the undo has detached, or that no longer

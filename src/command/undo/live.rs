@@ -1,15 +1,12 @@
 //! What the cluster shows now of the objects of an undo. All steps and messages follow from it, and
 //! not from what the undo was about to do.
 
-use std::collections::HashSet;
-
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
-use super::dependents::MAX_CONCURRENT;
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, RESTORED_FROM, owners};
-use super::record::{SavedObject, SavedVolume};
-use super::restore::Undo;
+use super::record::{Progress, SavedObject, SavedVolume};
+use super::restore::{MAX_CONCURRENT, Undo};
 use crate::command::CommandError;
 use crate::command::document::Object;
 
@@ -33,29 +30,6 @@ pub enum Restorer {
     AnotherUndo,
     /// A user or a controller. Only a claim with the volume of the old one.
     Others,
-}
-
-/// What is done of an undo.
-pub struct Progress {
-    /// Whether an old object is awaited.
-    pub is_waiting: bool,
-    /// The names of the volumes with the policy Retain.
-    pub retained: HashSet<String>,
-    /// The uids of the dependents without their owner references.
-    pub detached: HashSet<String>,
-    /// The uids of the workloads that the undo has scaled to 0.
-    pub stopped: HashSet<String>,
-    /// The uids of the old objects that were created again.
-    pub recreated: HashSet<String>,
-}
-
-impl Progress {
-    /// Nothing is done.
-    pub fn none() -> Self {
-        let none = HashSet::new;
-        let (retained, detached, stopped, recreated) = (none(), none(), none(), none());
-        Self { is_waiting: true, retained, detached, stopped, recreated }
-    }
 }
 
 impl Undo<'_> {

@@ -34,8 +34,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use self::live::Progress;
-use self::record::{LostObject, UndoRecord, all_typed};
+use self::record::{LostObject, Progress, UndoRecord, all_typed};
 pub use self::report::UndoReport;
 use self::report::UndoResult;
 use self::restore::{Undo, UndoOutcome};

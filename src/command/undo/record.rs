@@ -12,7 +12,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::live::Progress;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::ClusterIdentity;
@@ -359,6 +358,29 @@ impl UndoRecord {
         add("scale up again: ", stopped.collect(), "");
         add(when_bound, restored(true), "");
         steps
+    }
+}
+
+/// What is done of an undo.
+pub struct Progress {
+    /// Whether an old object is awaited.
+    pub is_waiting: bool,
+    /// The names of the volumes with the policy Retain.
+    pub retained: HashSet<String>,
+    /// The uids of the dependents without their owner references.
+    pub detached: HashSet<String>,
+    /// The uids of the workloads that the undo has scaled to 0.
+    pub stopped: HashSet<String>,
+    /// The uids of the old objects that were created again.
+    pub recreated: HashSet<String>,
+}
+
+impl Progress {
+    /// Nothing is done.
+    pub fn none() -> Self {
+        let none = HashSet::new;
+        let (retained, detached, stopped, recreated) = (none(), none(), none(), none());
+        Self { is_waiting: true, retained, detached, stopped, recreated }
     }
 }
 

@@ -13,7 +13,6 @@ use kube::api::PatchParams;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::dependents::MAX_ATTEMPTS;
 use super::manifest::{OLD_REPLICAS, annotate, manifest};
 use super::read::build_record;
 use super::record::{LostObject, SavedObject, UndoRecord, all_typed};
@@ -33,6 +32,12 @@ use crate::objects::{
 
 /// The time between two reads of an object that is not ready yet.
 pub(super) const POLL: Duration = Duration::from_millis(500);
+
+/// The limit of dependents that are changed at the same time.
+pub(super) const MAX_CONCURRENT: usize = 16;
+
+/// The limit of attempts to change an object that others change at the same time.
+pub(super) const MAX_ATTEMPTS: u32 = 5;
 
 /// The time between two searches for new dependents, while the old object exists.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);

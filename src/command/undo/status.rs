@@ -5,10 +5,9 @@ use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use serde_json::Value;
 
-use super::dependents::MAX_ATTEMPTS;
 use super::read::UndoReader;
 use super::record::{LostObject, SavedObject};
-use super::restore::Undo;
+use super::restore::{MAX_ATTEMPTS, Undo};
 use crate::cluster::Caller;
 use crate::command::CommandError;
 use crate::command::document::Object;
