@@ -390,7 +390,7 @@ fn the_undo_of_a_namespace_approves_within_the_terms_of_its_held_content() {
     let old = read(plane, "", &namespace);
     let approvals = approvals_of(plane, uid(&old));
     assert_eq!(approvals.len(), 1, "{late:?}");
-    assert!(late.stderr.contains("(10m)"), "{late:?}");
+    assert!(late.stderr.contains("(10m, because policy "), "{late:?}");
     // belay releases the ConfigMap, although its user still exists.
     plane.api().wait_gone(("cm/settings", &ns), LIMIT).unwrap();
 }
