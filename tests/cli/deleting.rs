@@ -222,31 +222,36 @@ fn objects_that_use_each_other_are_reported_and_deleted() {
 fn the_same_deletion_again_waits_for_terminating_users() {
     let plane = without_belay();
     let ns = plane.namespace("delete-again").unwrap();
-    let kept = json!({"metadata": {"finalizers": ["again.test/kept"]}});
-    let web = workload("Deployment", "web", &user("web")).with(json!({"spec": {"template": kept}}));
+    let web = workload("Deployment", "web", &user("web"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.yaml");
     std::fs::write(&file, documents(&[config_map("settings"), web])).unwrap();
     let file = file.display().to_string();
     kubectl(plane, &["apply", "-n", &ns, "-f", &file]);
-    let pod = eventually("the Pod", LIMIT, || {
-        Ok(plane.api().fields("pods", &ns, "", ".metadata.name")?.pop().ok_or("no Pod")?)
+    // Not a Pod: without a node, the Pod garbage collector soon marks it as failed.
+    let kept = "replicasets.apps";
+    let name = eventually("the ReplicaSet", LIMIT, || {
+        Ok(plane.api().fields(kept, &ns, "", ".metadata.name")?.pop().ok_or("none")?)
     });
-    let pod = format!("pod/{}", pod.unwrap());
+    let kept = format!("{kept}/{}", name.unwrap());
+    plane.patch(&kept, &ns, &json!({"metadata": {"finalizers": ["again.test/kept"]}}));
     kubectl(plane, &["delete", "deployment", "web", "-n", &ns]);
     let is_terminating = |time: &str| !time.is_empty();
     plane
         .api()
-        .wait_field((&pod, &ns), LIMIT, ".metadata.deletionTimestamp", is_terminating)
+        .wait_field((&kept, &ns), LIMIT, ".metadata.deletionTimestamp", is_terminating)
         .unwrap();
 
     let args = ["delete", "deploy/web", "cm/settings", "-n", &ns, "--yes"];
     let late = belay(plane, &[&args[..], &["--timeout", "3s"]].concat());
-    assert!(late.code == 1 && late.stdout.contains("still exist: pods/web-"), "{late:?}");
+    assert!(
+        late.code == 1 && late.stdout.contains("still exist: replicasets.apps/web-"),
+        "{late:?}"
+    );
     let later = "(the command has not touched 1 object of later waves)";
     assert!(late.stdout.contains(later), "{late:?}");
     assert!(left(plane, &ns).contains("configmaps/settings"));
-    plane.patch(&pod, &ns, &json!({"metadata": {"finalizers": null}}));
+    plane.patch(&kept, &ns, &json!({"metadata": {"finalizers": null}}));
     let done = belay(plane, &args);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!left(plane, &ns).contains("configmaps/settings"));

@@ -119,7 +119,7 @@ fn pause(name: &str, by: &str, until: String) -> Value {
 fn admin_crds_is_applied_without_a_warning_and_again_without_a_change() {
     let (plane, applied) = installed();
     assert_eq!(applied.stderr, "");
-    assert_eq!(applied.stdout.lines().filter(|line| line.ends_with(" created")).count(), 14);
+    assert_eq!(applied.stdout.lines().filter(|line| line.ends_with(" created")).count(), 16);
 
     let manifests = manifests().unwrap();
     let again = plane.apply_to(&["apply", "-f", "-"], &manifests).unwrap();

@@ -51,8 +51,7 @@ fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold
         let replicas = json!({"spec": {"replicas": 0}});
         workload("Deployment", name, &pod("web")).with(replicas)
     };
-    let template = json!({"spec": {"template": {"metadata": {
-        "creationTimestamp": TIMES[0], "managedFields": [{"time": TIMES[1]}]}}}});
+    let template = json!({"spec": {"template": {"metadata": {"creationTimestamp": TIMES[0]}}}});
 
     // Before the policy, which adds the hold.
     team.apply(&config_map("older").with(json!({"data": {"color": "blue"}})));
