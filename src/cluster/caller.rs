@@ -127,33 +127,21 @@ impl Caller {
         parse(&self.client.request_text(request).await?)
     }
 
-    /// Patches an object with JSON patch operations.
+    /// Patches an object, or a subresource of it, with JSON patch operations.
     pub async fn patch(
         &self,
         info: &KindInfo,
         (namespace, name): (&str, &str),
+        subresource: Option<&str>,
         operations: Vec<PatchOperation>,
         params: &PatchParams,
     ) -> Result<(), ApiError> {
         let patch = Patch::Json::<()>(json_patch::Patch(operations));
-        let requests = api::requests(info, namespace);
-        let request = requests.patch(&api::escaped(name), params, &patch)?;
-        self.client.request_text(request).await?;
-        Ok(())
-    }
-
-    /// Patches the status of an object, as a subresource.
-    pub async fn patch_status(
-        &self,
-        info: &KindInfo,
-        (namespace, name): (&str, &str),
-        operations: Vec<PatchOperation>,
-        params: &PatchParams,
-    ) -> Result<(), ApiError> {
-        let patch = Patch::Json::<()>(json_patch::Patch(operations));
-        let requests = api::requests(info, namespace);
-        let name = api::escaped(name);
-        let request = requests.patch_subresource("status", &name, params, &patch)?;
+        let (requests, name) = (api::requests(info, namespace), api::escaped(name));
+        let request = match subresource {
+            Some(subresource) => requests.patch_subresource(subresource, &name, params, &patch)?,
+            None => requests.patch(&name, params, &patch)?,
+        };
         self.client.request_text(request).await?;
         Ok(())
     }

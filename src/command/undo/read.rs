@@ -130,7 +130,8 @@ impl<'i> UndoReader<'i> {
             return Err(just_deleted(target));
         }
         self.require_saved(&found.objects)?;
-        self.add_lost_status(&found.objects, &mut found.lost).await;
+        let lost_status = self.lost_status(&found.objects).await;
+        found.lost.extend(lost_status);
         let (workloads, pods) = match target.namespace.is_empty() {
             // Those of a Namespace are saved themselves, and others belong to others.
             true => (Vec::new(), Vec::new()),

@@ -357,7 +357,7 @@ impl Undo<'_> {
                 0,
                 operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
             );
-            match self.session.caller.patch(&info, key, patch, &params).await {
+            match self.session.caller.patch(&info, key, None, patch, &params).await {
                 Ok(()) => return Ok(Some(current)),
                 Err(ApiError::Status { code: 409 | 422, .. }) if attempt < MAX_ATTEMPTS => {}
                 // A test of the patch has failed: this answer has no other text.

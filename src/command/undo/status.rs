@@ -1,13 +1,16 @@
 //! The status of custom resources. Their controllers may store there which outside resources they
 //! have created. The API server ignores the status of a new object if it is a subresource.
 
+use std::future::ready;
+
+use futures_util::{StreamExt as _, stream};
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use serde_json::Value;
 
 use super::read::UndoReader;
 use super::record::{LostObject, SavedObject};
-use super::restore::{MAX_ATTEMPTS, Undo};
+use super::restore::{MAX_ATTEMPTS, MAX_CONCURRENT, Undo};
 use crate::cluster::Caller;
 use crate::command::CommandError;
 use crate::command::document::Object;
@@ -19,24 +22,19 @@ const NO_STATUS: &str = "its status is lost, because you may not patch it; its c
                          its outside resources again; next: have an administrator run the undo";
 
 impl UndoReader<'_> {
-    /// Adds the objects whose status the user may not write.
-    pub(super) async fn add_lost_status(
-        &self,
-        objects: &[SavedObject],
-        lost: &mut Vec<LostObject>,
-    ) {
-        for SavedObject { object, manifest, .. } in objects.iter().filter(|saved| !saved.stays) {
-            let (status, Some(node)) = (&manifest["status"], self.node(object)) else { continue };
-            if status.is_null() {
-                continue;
-            }
+    /// The objects whose status the user may not write.
+    pub(super) async fn lost_status(&self, objects: &[SavedObject]) -> Vec<LostObject> {
+        let with_status = objects.iter().filter(|saved| !saved.stays && has_status(saved));
+        let asked = with_status.map(|SavedObject { object, .. }| async move {
             let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
             let patch = vec![operations::test(&["metadata", "uid"], object.uid.as_str())];
-            let written = write_status(&self.caller, node.info(), object, patch, &dry_run).await;
-            if let Err(ApiError::Forbidden(_)) = written {
-                lost.push(LostObject::new(object, NO_STATUS));
-            }
-        }
+            let info = self.node(object)?.info();
+            let written = write_status(&self.caller, info, object, patch, &dry_run).await;
+            matches!(written, Err(ApiError::Forbidden(_)))
+                .then(|| LostObject::new(object, NO_STATUS))
+        });
+        let asked: Vec<_> = asked.collect();
+        stream::iter(asked).buffered(MAX_CONCURRENT).filter_map(ready).collect().await
     }
 }
 
@@ -44,13 +42,14 @@ impl Undo<'_> {
     /// Restores the status of a new object, before its controller has written another one.
     pub(super) async fn restore_status(
         &self,
-        SavedObject { object, manifest, .. }: &SavedObject,
+        saved: &SavedObject,
         created: &Value,
     ) -> Result<(), CommandError> {
-        let status = &manifest["status"];
-        if status.is_null() {
+        if !has_status(saved) {
             return Ok(());
         }
+        let SavedObject { object, manifest, .. } = saved;
+        let status = &manifest["status"];
         let (info, caller) = (self.info(object)?, &self.session.caller);
         let mut current = created.clone();
         for attempt in 1.. {
@@ -97,6 +96,10 @@ impl Undo<'_> {
     }
 }
 
+fn has_status(saved: &SavedObject) -> bool {
+    !saved.manifest["status"].is_null()
+}
+
 /// Whether a client has written the status of the object.
 fn is_status_written(object: &Value) -> bool {
     let fields = object["metadata"]["managedFields"].as_array().into_iter().flatten();
@@ -111,5 +114,5 @@ async fn write_status(
     params: &PatchParams,
 ) -> Result<(), ApiError> {
     let key = (object.namespace.as_str(), object.name.as_str());
-    caller.patch_status(info, key, patch, params).await
+    caller.patch(info, key, Some("status"), patch, params).await
 }

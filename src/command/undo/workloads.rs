@@ -34,13 +34,10 @@ impl UndoReader<'_> {
             let is_user = |node: Node<'_>| users.iter().any(|user| user.id() == node.id());
             for user in users.iter().copied() {
                 let is_pod = user.info().group_resource() == ("", "pods");
-                let workload = match is_pod {
-                    // No scaling deletes a Pod that has succeeded or failed.
-                    true if user.phase() == ObjectPhase::Active => workload_of(user),
-                    true => user,
-                    // Its Pods may not exist yet, or no longer after an interrupted undo.
-                    false => workload_of(user),
-                };
+                // No scaling deletes a Pod that has succeeded or failed. The Pods of a workload may
+                // not exist yet, or no longer after an interrupted undo.
+                let has_ended = is_pod && user.phase() != ObjectPhase::Active;
+                let workload = if has_ended { user } else { workload_of(user) };
                 // An editor can write a workload that does not use the claim into owner references.
                 if is_scalable(workload.info()) && is_user(workload) && !is_ending(workload) {
                     if workloads.iter().all(|known| known.id() != workload.id()) {
