@@ -56,7 +56,7 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     if state.impact.verdict == ReportedVerdict::Deny {
         return preflight;
     }
-    if state.is_enforced().await {
+    if !state.inspection.lacks_webhooks().await {
         check_verdicts(state, selection, &mut preflight).await;
     }
     let deletes = state.plan.waves.iter().enumerate().flat_map(|(wave, planned)| {
@@ -140,7 +140,7 @@ pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> O
     if now.decision == Decision::Deny
         || later.decision != Decision::Deny
         || later.blockers.iter().all(|blocker| is_first(&blocker.object))
-        || !state.is_enforced().await
+        || state.inspection.lacks_webhooks().await
     {
         return None;
     }

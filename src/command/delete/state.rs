@@ -13,7 +13,6 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::wait::{Awaited, awaited};
-use crate::command::webhooks::Webhooks;
 use crate::decide::Verdict;
 use crate::graph::NodeId;
 use crate::objects::{KindInfo, Uid};
@@ -74,12 +73,6 @@ impl DeletionState {
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
         Ok(Self { inspection, impact, plan, caller, me })
-    }
-
-    /// Whether belay enforces policies: without its webhook configurations, it refuses nothing.
-    pub async fn is_enforced(&self) -> bool {
-        let installation = &self.inspection.installation;
-        !Webhooks::read(&self.caller.client, installation, self.me.now).await.are_missing()
     }
 
     /// The kind of a planned object; `None` if it is not served.

@@ -13,6 +13,7 @@ use crate::command::place::Installation;
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::{self, SILENT};
+use crate::command::webhooks::Webhooks;
 use crate::graph::{Graph, Node, NodeId};
 use crate::objects::{ApiError, KindId, KindInfo, KindNames, Uid, is_namespace};
 use crate::policy::PolicySet;
@@ -94,6 +95,17 @@ impl Inspection {
             Some((_, me)) => me.now.as_second(),
             None => jiff::Timestamp::now().as_second(),
         }
+    }
+
+    /// The webhook configurations of the installation; `None` for files.
+    pub async fn webhooks(&self) -> Option<Webhooks> {
+        let (caller, me) = self.caller.as_ref()?;
+        Some(Webhooks::read(&caller.client, &self.installation, me.now).await)
+    }
+
+    /// Whether belay is known to enforce no policy, because its webhook configurations are missing.
+    pub async fn lacks_webhooks(&self) -> bool {
+        self.webhooks().await.is_some_and(|webhooks| webhooks.are_missing())
     }
 }
 

@@ -9,7 +9,7 @@ use super::order::{Predecessors, losses};
 use crate::command::delete_answer::{CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial};
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::place::Installation;
-use crate::command::webhooks::{VALIDATING, Webhooks};
+use crate::command::webhooks::VALIDATING;
 use crate::decide::{Reason, Verdict, object_name};
 use crate::graph::{Graph, Node, NodeId};
 use crate::objects::CRDS;
@@ -60,8 +60,8 @@ pub async fn ask_server(
         (node.id(), object, answer)
     });
     let asking = stream::iter(asking).buffered(CONCURRENT_DELETES).collect::<Vec<_>>();
-    let webhooks = Webhooks::read(&caller.client, &inspection.installation, me.now);
-    let (mut answers, webhooks) = tokio::join!(asking, webhooks);
+    let (mut answers, webhooks) = tokio::join!(asking, inspection.webhooks());
+    let webhooks = webhooks.unwrap_or_default();
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let (mut predecessors, mut accepted) = (Predecessors::new(), Vec::new());
     let mut denied_now = Predecessors::new();

@@ -24,7 +24,7 @@ use clap::Args;
 use self::accepted::AcceptedPart;
 use self::answer::{TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
-use self::order::Predecessors;
+use self::order::{FoundOrder, Predecessors};
 pub use self::plan::{ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject};
 pub use self::report::Impact;
 use super::change::Change;
@@ -34,7 +34,6 @@ use super::verdict::verdict;
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::picture::Picture;
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
-use crate::command::webhooks::Webhooks;
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
 use crate::graph::NodeId;
@@ -114,7 +113,7 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
     // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
         let found = order::find(&inspection, cascade.into(), &predecessors).await;
-        if let Some((order, accepted, denied)) = found {
+        if let Some(FoundOrder { order, accepted, denied }) = found {
             let is_partial = impact.verdict != ReportedVerdict::Unknown && !accepted.is_empty();
             let later = if order.targets.is_empty() { Vec::new() } else { denied };
             impact.accepted = is_partial
@@ -176,16 +175,7 @@ async fn denies_remaining_content(inspection: &Inspection, targets: &[NodeId]) -
     let mut nodes = targets.iter().filter_map(|target| inspection.graph.get(*target));
     let is_enforced = inspection.policy_state == PolicyState::Known
         && inspection.policies.pause(inspection.now()).is_none();
-    if !is_enforced || !nodes.any(|node| node.is_terminating()) {
-        return false;
-    }
-    match &inspection.caller {
-        Some((caller, me)) => {
-            let installation = &inspection.installation;
-            !Webhooks::read(&caller.client, installation, me.now).await.are_missing()
-        }
-        None => true,
-    }
+    is_enforced && nodes.any(|node| node.is_terminating()) && !inspection.lacks_webhooks().await
 }
 
 impl Report for Impact {

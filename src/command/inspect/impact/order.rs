@@ -25,14 +25,22 @@ pub struct DeletionOrder {
     pub commands: Vec<String>,
 }
 
-/// The order of the targets, if the given order does not work, and the targets that the given order
-/// deletes and does not delete. `refused`: the targets whose DELETE the API server denies, each with the targets
-/// that must be deleted before it.
+/// An order that works, and what the given order does.
+pub struct FoundOrder {
+    pub order: DeletionOrder,
+    /// The targets that the given order deletes.
+    pub accepted: Vec<NodeId>,
+    /// The others.
+    pub denied: Vec<NodeId>,
+}
+
+/// The order of the targets, if the given order does not work. `refused`: the targets whose DELETE
+/// the API server denies, each with the targets that must be deleted before it.
 pub async fn find(
     inspection: &Inspection,
     cascade: Propagation,
     refused: &Predecessors,
-) -> Option<(DeletionOrder, Vec<NodeId>, Vec<NodeId>)> {
+) -> Option<FoundOrder> {
     let targets = inspection.deletable_targets();
     if targets.len() < 2 {
         return None;
@@ -70,7 +78,7 @@ pub async fn find(
         targets: objects(&sorted),
     };
     let accepted = targets.into_iter().filter(|target| !denied.contains(target)).collect();
-    Some((order, accepted, denied))
+    Some(FoundOrder { order, accepted, denied })
 }
 
 /// For each target, the targets that must be deleted before it: they use it, they use an object
