@@ -18,6 +18,12 @@ const MAX_WARNING: usize = 256;
 /// The words in the warning about a hold.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 
+/// The text before the commands that approve, in the message of a denial.
+pub(crate) const TO_OVERRIDE: &str = "To override: ";
+
+/// The beginning of a command that approves.
+pub(crate) const APPROVE: &str = "kubectl belay approve ";
+
 /// The end of that warning about users.
 pub(crate) const NO_LONGER_USES: &str = " no longer use";
 
@@ -99,7 +105,7 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts) -> String {
     let commands: Vec<String> = commands.iter().map(ToString::to_string).collect();
     let commands = commands.join(" and ");
     let target = verdict.target.arguments();
-    let _ = write!(text, "To override: {commands}. Details: kubectl belay why {target}");
+    let _ = write!(text, "{TO_OVERRIDE}{commands}. Details: kubectl belay why {target}");
     text
 }
 
@@ -170,7 +176,12 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCo
 /// The command that approves the deletion of an object, or of its content as well.
 pub(crate) fn approve_command(object: &ObjectRef, content: bool) -> String {
     let scope = if content { " --scope content" } else { "" };
-    format!("kubectl belay approve {}{scope} --reason \"…\"", object.arguments())
+    approve_command_with(&(object.arguments() + scope))
+}
+
+/// The command that approves, with these arguments.
+pub(crate) fn approve_command_with(arguments: &str) -> String {
+    format!("{APPROVE}{arguments} --reason \"…\"")
 }
 
 /// The remedies for the deciding blockers: a step other than an approval, and the commands that
@@ -189,7 +200,7 @@ fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
         0 => String::new(),
         people => {
             let command = approve_command(target, false);
-            format!(" To override: {}.", ApprovalCommand { command, people })
+            format!(" {TO_OVERRIDE}{}.", ApprovalCommand { command, people })
         }
     };
     let target = target.quoted();

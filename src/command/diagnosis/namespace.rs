@@ -6,10 +6,8 @@ use super::admission::{ask_who_refuses, is_of_belay};
 use super::finding::{Cause, Finding};
 use super::refusal::{is_refusal, is_unanswered, policy_message, webhook_name};
 use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
+use crate::decide::{APPROVE, TO_OVERRIDE, approve_command_with};
 use crate::objects::{condition, texts_at};
-
-/// The text before the command that approves a denied DELETE.
-const APPROVE: &str = "To override: kubectl belay approve ";
 
 /// The message of a condition with status True.
 pub fn message(object: &Value, kind: &str) -> Option<String> {
@@ -162,7 +160,8 @@ fn allow_content(message: &str, name: &str) -> Option<String> {
     if !is_of_belay(webhook_name(message)?) || is_unanswered(message) {
         return None;
     }
-    let approval = message.split_once(APPROVE).and_then(|(_, rest)| rest.split_once(" --reason "));
+    let commands = message.split_once(TO_OVERRIDE).map(|(_, commands)| commands);
+    let approval = commands.and_then(|all| all.strip_prefix(APPROVE)?.split_once(" --reason "));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:/ ".contains(c);
     let object = approval
         .map(|(object, _)| object)
@@ -172,7 +171,7 @@ fn allow_content(message: &str, name: &str) -> Option<String> {
             "belay denies this; to see the objects: kubectl belay impact namespaces/{name}"
         ));
     };
-    Some(format!("belay denies this; to approve it: kubectl belay approve {object} --reason \"…\""))
+    Some(format!("belay denies this; to approve it: {}", approve_command_with(object)))
 }
 
 /// The conversion webhook of a kind does not answer, so its objects can't be read.

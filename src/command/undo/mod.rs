@@ -48,6 +48,7 @@ use super::screen::{Screen, progress};
 use super::session::UserSession;
 use super::target::{TargetArguments, TargetObject};
 use super::{CommandError, block_on};
+use crate::decide::approve_command_with;
 use crate::objects::shell_word;
 use crate::webhook::random_hex;
 
@@ -284,7 +285,8 @@ async fn check_release_by_belay(
     match check_release(target, REASON).await? {
         None => Ok(()),
         Some(missing) => Err(refused(format!(
-            "{missing}{state}; next: have others run: kubectl belay approve {typed} --reason \"…\""
+            "{missing}{state}; next: have others run: {}",
+            approve_command_with(&typed)
         ))),
     }
 }

@@ -9,7 +9,7 @@ use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
 use crate::command::webhooks::NO_LEADER;
-use crate::decide::Reason;
+use crate::decide::{Reason, approve_command_with};
 use crate::objects::counted;
 
 /// The maximum number of denials in the text.
@@ -81,9 +81,8 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if report.refused_otherwise.is_some() && report.verdict == ReportedVerdict::Unknown {
         let _ = writeln!(
             text,
-            "the verdict of the policies is unknown; to approve the deletion for another user: \
-             kubectl belay approve {} --reason \"…\"",
-            report.object.typed
+            "the verdict of the policies is unknown; to approve the deletion for another user: {}",
+            approve_command_with(&report.object.typed)
         );
     }
     if report.more > 0 {
