@@ -36,5 +36,5 @@ pub use self::hold::{Hold, HoldState, cause_text};
 pub use self::irreversible::why_irreversible;
 pub use self::namespace::replace_early_silence;
 pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message, webhook_name};
-pub use self::undo_advice::undo_advice;
+pub use self::undo_advice::UndoAdviser;
 pub use self::verdict::verdict_on_delete;

@@ -17,7 +17,7 @@ pub use self::report::{StuckObject, StuckReport};
 use super::CommandError;
 use super::delete_answer::hold_state;
 use super::diagnosis::{
-    Hold, HoldState, finalizers_of, find_causes, guarded_finalizers, undo_advice,
+    Hold, HoldState, UndoAdviser, finalizers_of, find_causes, guarded_finalizers,
 };
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -152,13 +152,13 @@ async fn explain(
         evidence.guarded.insert(object.uid.clone(), guarded);
     }
     let now = session.now();
-    let mut items = Vec::new();
+    let (mut items, mut adviser) = (Vec::new(), UndoAdviser::new(session));
     for object in late {
         let hold = holds.get(&object.uid).cloned().unwrap_or_default();
         let causes = find_causes(object, survey, &evidence, &hold);
         let mut item = StuckObject::new(object, causes, now);
         if item.loses_data {
-            item.undo = undo_advice(session, &object.object_ref).await;
+            item.undo = adviser.advice(&object.object_ref).await;
         }
         items.push(item);
     }

@@ -12,8 +12,8 @@ use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
-    BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
-    guarded_finalizers, replace_early_silence, undo_advice, why_irreversible,
+    BlockingFinalizer, Cause, Finding, Hold, HoldState, UndoAdviser, finalizers_of, find_causes,
+    guarded_finalizers, replace_early_silence, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
@@ -96,7 +96,7 @@ impl Terminating {
             true => {
                 let namespace = terminating_namespace(snapshot, object_ref);
                 let object = namespace.as_ref().unwrap_or(object_ref);
-                Some(undo_advice(&target.session, object).await)
+                Some(UndoAdviser::new(&target.session).advice(object).await)
             }
             false => None,
         };
