@@ -175,12 +175,19 @@ impl<T: AsyncRead + Socket + Unpin> Timed<T> {
         }
         let end = self.scanner.find_end(bytes);
         let (head, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-        self.head.extend_from_slice(head);
         // What is left of the rest comes after these bytes.
         self.rest.splice(..0, rest.iter().copied());
-        buffer.set_filled(start);
         if end.is_some() {
             self.connection.end_head();
+        }
+        // A head usually arrives as a whole, and needs no copy.
+        if let Some(end) = end.filter(|_| self.head.is_empty()) {
+            buffer.set_filled(start + end);
+            return true;
+        }
+        self.head.extend_from_slice(head);
+        buffer.set_filled(start);
+        if end.is_some() {
             move_bytes(&mut self.head, buffer, usize::MAX);
         }
         end.is_some()
