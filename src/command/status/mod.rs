@@ -1,14 +1,20 @@
 //! `kubectl belay status`: shows the policies, their coverage and the health of belay;
 //! with `--plan`, the coverage of policies in files.
 
+mod leader;
 mod plan;
+mod policy;
 mod report;
 
 use std::process::ExitCode;
 
+use self::leader::Outage;
+pub use self::leader::{Leader, LeaderState};
 pub use self::plan::PlanReport;
-use self::report::{Expiry, Outage, PolicyStatus, RunningUninstall};
-pub use self::report::{Leader, LeaderState, PauseReport, StatusReport, effects};
+use self::policy::PolicyStatus;
+pub use self::policy::effects;
+use self::report::{Expiry, RunningUninstall};
+pub use self::report::{PauseReport, StatusReport};
 use super::CommandError;
 use super::document::FailedRead;
 use super::place::ClusterArguments;

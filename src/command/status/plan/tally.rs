@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::command::status::report::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
+use crate::command::status::policy::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
 use crate::decide::{Situation, no_hold_reason};
 use crate::hold::{HoldPlan, HoldWant, hold_want, plan};
 use crate::objects::{KindInfo, Object};

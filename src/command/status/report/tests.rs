@@ -1,9 +1,14 @@
 //! Tests of the report of `status`.
 
 use super::*;
+use crate::cluster::election::LeaderInfo;
 use crate::command::document::Object;
 use crate::command::report::Format;
 use crate::command::screen::Screen;
+use crate::command::status::leader::Outage;
+use crate::command::status::policy::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
+use crate::policy::WHY_NO_HOLD_WITH_SUBJECTS;
+use crate::policy::api::DeletionPolicy;
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
