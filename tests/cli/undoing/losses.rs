@@ -267,11 +267,7 @@ fn objects_that_the_garbage_collector_deletes_before_they_are_detached_are_resto
     plane.api().patch("pvc/data", &ns, &owned).unwrap().success().unwrap();
     let volume = bound(plane, &ns, "pvc/data")["spec"]["volumeName"].clone();
     delete(plane, &ns, "cm/settings");
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file];
-    // Killed when the volume has the policy Retain.
-    assert!(lost_answer::is_killed(plane, &undo, 1));
+    let (file, _folder) = killed_undo(plane, &["cm/settings", "-n", &ns]);
     free(plane, &ns, "cm/settings");
     for name in ["pvc/data", "secret/token"] {
         plane.api().wait_gone((name, &ns), LIMIT).unwrap();

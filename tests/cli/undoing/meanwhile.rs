@@ -42,10 +42,7 @@ fn a_continued_undo_scales_down_no_workload_that_would_delete_its_claims() {
     let ns = plane.namespace("undo-rescaled").unwrap();
     start_two_replicas(plane, &ns);
     let claims = delete_claims(plane, &ns, &["data-web-0"]);
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--out", &file];
-    assert!(lost_answer::is_killed(plane, &undo, 1));
+    let (file, _folder) = killed_undo(plane, &["pvc/data-web-0", "-n", &ns]);
     when_scaled(plane, &ns, "Delete");
     let resume = ["undo", "--resume", &file, "--yes"];
     let refused = belay(plane, &resume);

@@ -198,6 +198,16 @@ impl WaitingUndo {
     }
 }
 
+/// Starts an undo of these objects, which is killed when the volume has the policy Retain. Returns its
+/// file, and the folder of the file.
+fn killed_undo(plane: &ControlPlane, target: &[&str]) -> (String, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = losses::file_in(&folder);
+    let undo = [&["undo"], target, &["--yes", "--out", &file]].concat();
+    assert!(lost_answer::is_killed(plane, &undo, 1));
+    (file, folder)
+}
+
 /// Starts an undo of these objects, and waits until it waits for the deletion.
 fn begin_undo(plane: &ControlPlane, target: &[&str]) -> WaitingUndo {
     let folder = tempfile::tempdir().unwrap();

@@ -61,11 +61,7 @@ fn a_claim_of_others_is_deleted_only_after_its_volume_is_kept() {
     keep(plane, &ns, "pvc/data");
     let old = bound(plane, &ns, "pvc/data")["spec"]["volumeName"].clone();
     delete(plane, &ns, "pvc/data");
-    let folder = tempfile::tempdir().unwrap();
-    let file = file_in(&folder);
-    let undo = ["undo", "pvc/data", "-n", &ns, "--yes", "--out", &file];
-    // Killed when the volume has the policy Retain.
-    assert!(lost_answer::is_killed(plane, &undo, 1));
+    let (file, _folder) = killed_undo(plane, &["pvc/data", "-n", &ns]);
     free(plane, &ns, "pvc/data");
     plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
     claims(plane, &ns, &["data"]);
