@@ -47,11 +47,10 @@ impl Activity {
             let sums = policy.hours.entry(hour).or_default();
             match entry.decision {
                 Decision::Deny => sums.denied = sums.denied.saturating_add(1),
-                Decision::Hold => {}
                 Decision::Warn | Decision::Audit => {
                     sums.would_deny = sums.would_deny.saturating_add(1);
                 }
-                Decision::Allow => {}
+                Decision::Hold | Decision::Allow => {}
             }
             sums.held = sums.held.saturating_add(i64::from(entry.is_held));
             policy.recent.push(Recent {
