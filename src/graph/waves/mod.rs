@@ -30,8 +30,10 @@ use crate::objects::{KindInfo, Kinds, NumberMap, NumberSet};
 pub struct PlannedDeletion<'p> {
     /// The objects that are deleted, in any order.
     pub deleted: &'p [NodeId],
-    /// The targets whose dependents lose their owner and stay.
-    pub orphaning: &'p NumberSet<NodeId>,
+    /// The objects that the user selected.
+    pub targets: &'p NumberSet<NodeId>,
+    /// Whether the dependents of the targets lose their owner and stay.
+    pub orphans: bool,
     /// The Pods that the pod garbage collector deletes, each with its Node.
     pub on_nodes: &'p NumberMap<NodeId, NodeId>,
 }

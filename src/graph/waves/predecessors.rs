@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use super::cycles::components;
 use super::{Deleter, Objects, PlannedDeletion, Rank, later_units};
+use crate::graph::NodeId;
+use crate::objects::NumberSet;
 
 /// The predecessors of each object, and the units that it belongs to.
 pub(super) struct Predecessors {
@@ -31,6 +33,7 @@ impl Predecessors {
         }
         own.find_units();
         while own.leave_cycles_to_namespaces(objects) {}
+        while own.delete_targets_of_cycles(objects, deletion.targets) {}
         own
     }
 
@@ -69,7 +72,7 @@ impl Predecessors {
         let owners = object.owner_edges().iter().filter_map(|o| object.existing_owner(o));
         let owners: Option<BTreeSet<usize>> = owners
             .map(|owner| {
-                let collects = !deletion.orphaning.contains(&owner.id());
+                let collects = !(deletion.orphans && deletion.targets.contains(&owner.id()));
                 objects.number(owner.id()).filter(|owner| collects && *owner != number)
             })
             .collect();
@@ -131,6 +134,29 @@ impl Predecessors {
             self.find_units();
         }
         were_left
+    }
+
+    /// Gives the targets that follow a cycle a DELETE of their own: the user selected them, and
+    /// without them the cycle may end. Returns whether there were such targets.
+    fn delete_targets_of_cycles(
+        &mut self,
+        objects: &Objects<'_>,
+        targets: &NumberSet<NodeId>,
+    ) -> bool {
+        let components = components(&later_units(objects, self));
+        let cycles = components.into_iter().filter(|component| component.len() > 1);
+        let in_cycle: BTreeSet<usize> = cycles.flatten().collect();
+        let follows = |number: &usize| {
+            !self.is_unit(*number)
+                && targets.contains(&objects.ids[*number])
+                && !self.units[*number].is_disjoint(&in_cycle)
+        };
+        let following: Vec<usize> = (0..objects.ids.len()).filter(follows).collect();
+        for number in &following {
+            self.follow(*number, Deleter::Client, Vec::new());
+        }
+        self.find_units();
+        !following.is_empty()
     }
 
     /// Whether an order of single DELETEs exists for these units and what follows them, in which

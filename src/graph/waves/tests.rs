@@ -105,14 +105,18 @@ fn wave_of(waves: &Waves) -> BTreeMap<NodeId, usize> {
     numbered.flat_map(|(wave, all)| all.iter().map(move |one| (one.id, wave))).collect()
 }
 
-fn plan(graph: &Graph, deleted: &[NodeId]) -> Waves {
-    let (orphaning, on_nodes) = (NumberSet::default(), NumberMap::default());
-    waves(graph, &PlannedDeletion { deleted, orphaning: &orphaning, on_nodes: &on_nodes })
+fn plan(graph: &Graph, deleted: &[NodeId], targets: &NumberSet<NodeId>) -> Waves {
+    let on_nodes = NumberMap::default();
+    waves(graph, &PlannedDeletion { deleted, targets, orphans: false, on_nodes: &on_nodes })
 }
 
 /// Checks the rules of an order.
-fn check(graph: &Graph, deleted: &[NodeId]) -> Result<(), TestCaseError> {
-    let planned = plan(graph, deleted);
+fn check(
+    graph: &Graph,
+    deleted: &[NodeId],
+    targets: &NumberSet<NodeId>,
+) -> Result<(), TestCaseError> {
+    let planned = plan(graph, deleted, targets);
     let wave = wave_of(&planned);
     let count: usize = planned.waves.iter().map(Vec::len).sum();
     let expected: BTreeSet<NodeId> = deleted.iter().copied().collect();
@@ -121,8 +125,8 @@ fn check(graph: &Graph, deleted: &[NodeId]) -> Result<(), TestCaseError> {
     prop_assert!(planned.waves.iter().all(|wave| !wave.is_empty()));
 
     let objects = Objects::new(graph, deleted);
-    let (orphaning, on_nodes) = (NumberSet::default(), NumberMap::default());
-    let deletion = PlannedDeletion { deleted, orphaning: &orphaning, on_nodes: &on_nodes };
+    let on_nodes = NumberMap::default();
+    let deletion = PlannedDeletion { deleted, targets, orphans: false, on_nodes: &on_nodes };
     let predecessors = Predecessors::new(&objects, &deletion);
     let units = |id: NodeId| -> BTreeSet<NodeId> {
         let units = predecessors.units(objects.number(id).unwrap());
@@ -169,7 +173,7 @@ fn check(graph: &Graph, deleted: &[NodeId]) -> Result<(), TestCaseError> {
     }
     let mut reversed = deleted.to_vec();
     reversed.reverse();
-    prop_assert_eq!(plan(graph, &reversed), planned, "the order is definite");
+    prop_assert_eq!(plan(graph, &reversed, targets), planned, "the order is definite");
     Ok(())
 }
 
@@ -185,20 +189,20 @@ proptest! {
         let chosen: Vec<NodeId> =
             ids.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen).map(|(id, _)| *id).collect();
         // Any set of objects has an order.
-        check(&graph, &chosen)?;
+        check(&graph, &chosen, &NumberSet::default())?;
         // So has what the deletion of these targets deletes.
         let targets: Vec<_> = chosen.iter().map(|id| (*id, Propagation::Background)).collect();
         let fates = fates(&graph, &DeletionRequest::new(&targets));
         let deleted: Vec<NodeId> =
             fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id)).collect();
-        check(&graph, &deleted)?;
+        check(&graph, &deleted, &chosen.into_iter().collect())?;
     }
 }
 
 /// The waves of everything, as the names of the objects.
 fn named(objects: &[Random]) -> (Vec<String>, usize) {
     let (graph, ids) = graph_of(objects);
-    names_of(&graph, &plan(&graph, &ids))
+    names_of(&graph, &plan(&graph, &ids, &NumberSet::default()))
 }
 
 fn names_of(graph: &Graph, planned: &Waves) -> (Vec<String>, usize) {
@@ -246,7 +250,7 @@ fn objects_that_use_each_other_share_a_wave_and_are_reported() {
     let objects = [object(0, &[], &[1]), object(2, &[], &[0]), object(1, &[], &[1])];
     let (graph, mut ids) = graph_of(&objects);
     ids.retain(|id| !graph.coordinates(*id).1.is_empty());
-    let (waves, cycles) = names_of(&graph, &plan(&graph, &ids));
+    let (waves, cycles) = names_of(&graph, &plan(&graph, &ids, &NumberSet::default()));
     assert_eq!((waves, cycles), (vec!["o2".to_owned(), "o0 o1".to_owned()], 1));
     // A ConfigMap that a Pod uses owns the Pod, as another Pod does that owns a used claim. The
     // namespace controller deletes the user first.
@@ -258,6 +262,15 @@ fn objects_that_use_each_other_share_a_wave_and_are_reported() {
     ];
     let (waves, cycles) = named(&owned);
     assert_eq!((waves, cycles), (vec!["*o2 a b +o1 +o3 gizmos.example.com *o0".to_owned()], 0));
+    // A Pod uses its two owners. As a target, it gets a DELETE of its own, and comes first.
+    let used = [object(0, &[], &[]), object(0, &[], &[]), object(3, &[0, 1], &[0, 1])];
+    let (graph, mut ids) = graph_of(&used);
+    ids.retain(|id| !graph.coordinates(*id).1.is_empty());
+    let (waves, cycles) = names_of(&graph, &plan(&graph, &ids, &NumberSet::default()));
+    assert_eq!((waves, cycles), (vec!["o0 o1 +o2".to_owned()], 1));
+    let targets = ids.iter().copied().collect();
+    let (waves, cycles) = names_of(&graph, &plan(&graph, &ids, &targets));
+    assert_eq!((waves, cycles), (vec!["o2".to_owned(), "o0 o1".to_owned()], 0));
     // Owners in a cycle: the first one gets a DELETE.
     let owners = [object(2, &[1], &[]), object(2, &[0], &[])];
     assert_eq!(named(&owners).0[0], "o0 +o1");

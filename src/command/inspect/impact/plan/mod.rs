@@ -254,16 +254,15 @@ fn planned_waves(
         .filter(|object| is_deleted(object))
         .filter_map(|object| Some((object.id?, object)))
         .collect();
-    let orphaning: NumberSet<NodeId> = match impact.cascade {
-        "orphan" => inspection.targets.iter().copied().collect(),
-        _ => NumberSet::default(),
-    };
+    let targets: NumberSet<NodeId> = inspection.targets.iter().copied().collect();
+    let orphans = impact.cascade == "orphan";
     let is_on_node =
         |object: &AffectedObject| object.via.as_ref().is_some_and(|via| via.edge == "use");
     let on_nodes = deleted.values().filter(|object| is_on_node(object));
     let on_nodes = on_nodes.filter_map(|object| Some((object.id?, object.parent?))).collect();
     let ids: Vec<NodeId> = deleted.keys().copied().collect();
-    let planned = PlannedDeletion { deleted: &ids, orphaning: &orphaning, on_nodes: &on_nodes };
+    let planned =
+        PlannedDeletion { deleted: &ids, targets: &targets, orphans, on_nodes: &on_nodes };
     let planned = waves(graph, &planned);
     let staying = staying(inspection, impact, &deleted);
     let object = |one: &crate::graph::WaveObject| {
