@@ -62,21 +62,14 @@ async fn run_round(context: &Context, retries: &mut Retries) {
             false => Err(ApiError::Forbidden("belay may not patch it".to_owned())),
         };
         report(&target, &result);
-        if result.is_err_and(|error| is_passing(&error)) {
+        // The next list records an object again.
+        if result.is_err_and(|error| !error.is_lasting()) {
             let first = || (Instant::now(), Backoff::from(context.settings.timing.retry));
             let (until, backoff) = retries.entry(key).or_insert_with(first);
             *until = Instant::now() + backoff.next();
         } else {
             context.world.write().too_deep.remove(&key);
         }
-    }
-}
-
-/// Whether the same patch may succeed later. The next list records an object again.
-fn is_passing(error: &ApiError) -> bool {
-    match error {
-        ApiError::Status { code, .. } => matches!(code, 409 | 429 | 500..),
-        error => !error.is_lasting(),
     }
 }
 

@@ -43,7 +43,11 @@ pub enum ApiError {
 impl ApiError {
     /// Whether the same request fails until a user changes something.
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::NotFound | Self::Forbidden(_))
+        match self {
+            Self::NotFound | Self::Forbidden(_) | Self::NamespaceTerminating(_) => true,
+            Self::Status { code, .. } => (400..500).contains(code) && !matches!(code, 409 | 429),
+            _ => false,
+        }
     }
 
     /// Whether the object was changed, or replaced by another one with its name.

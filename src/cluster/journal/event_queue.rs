@@ -26,6 +26,9 @@ const MAX_EVENTS: usize = 2_000;
 
 const WRITES_PER_SECOND: usize = 20;
 
+/// The maximum number of writes of an Event that fail one after the other.
+const MAX_FAILURES: usize = 10;
+
 /// Verdicts with the same key share one Event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -54,6 +57,8 @@ pub(super) struct QueuedEvent {
     count_pending: bool,
     /// Time of the last write.
     written: Option<Duration>,
+    /// The number of failed writes since the last verdict.
+    failures: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -76,6 +81,8 @@ pub(super) enum Outcome {
     NotFound,
     /// The API server rejected the write. A Terminating namespace accepts no new objects.
     Refused,
+    /// No answer, or one that may be another one later.
+    Failed,
 }
 
 #[derive(Debug)]
@@ -131,11 +138,13 @@ impl EventQueue {
             stored: false,
             count_pending: true,
             written: None,
+            failures: 0,
         });
         event.message = message(&event.involved, entry);
         event.count = event.count.saturating_add(1);
         event.last = event.last.max(entry.time);
         event.count_pending = true;
+        event.failures = 0;
     }
 
     fn limit_events(&mut self) {
@@ -188,17 +197,22 @@ impl EventQueue {
         Next::Write(key.clone(), Box::new(event.clone()))
     }
 
-    /// A rejected write is retried at the next verdict.
+    /// A rejected write is retried at the next verdict, a failed write also after the interval.
     pub(super) fn record_outcome(&mut self, key: &Key, outcome: Outcome) {
         let Some(event) = self.all.get_mut(key) else { return };
-        // A rejected or unanswered write does not show whether the Event exists. Creating an
+        // Neither a rejected nor a failed write shows whether the Event exists. Creating an
         // existing Event fails each time.
         match outcome {
             Outcome::Stored | Outcome::AlreadyExists => event.stored = true,
             Outcome::NotFound => event.stored = false,
             Outcome::Refused => {}
+            Outcome::Failed => event.failures += 1,
         }
-        event.count_pending |= matches!(outcome, Outcome::NotFound | Outcome::AlreadyExists);
+        event.count_pending |= match outcome {
+            Outcome::NotFound | Outcome::AlreadyExists => true,
+            Outcome::Failed => event.failures < MAX_FAILURES,
+            Outcome::Stored | Outcome::Refused => false,
+        };
     }
 }
 
@@ -354,15 +368,24 @@ mod tests {
         record(&mut event_queue, 7202, "a", Decision::Deny);
         assert!(write(&mut event_queue, EVERY * 2, Outcome::Stored).stored);
 
-        // The Event was created but the answer was lost. Its count is written with the
-        // next write, without another verdict.
+        // The Event was created but the answer was lost. It is written again, with its count,
+        // without another verdict.
         record(&mut event_queue, 7200, "b", Decision::Deny);
-        assert!(!write(&mut event_queue, EVERY * 3, Outcome::Refused).stored);
-        record(&mut event_queue, 7201, "b", Decision::Deny);
+        assert!(!write(&mut event_queue, EVERY * 3, Outcome::Failed).stored);
+        assert_eq!(event_queue.next(EVERY * 3), Next::Wait(EVERY * 4));
         assert!(!write(&mut event_queue, EVERY * 4, Outcome::AlreadyExists).stored);
         let changed = write(&mut event_queue, EVERY * 5, Outcome::Stored);
-        assert_eq!((changed.stored, changed.count), (true, 2));
+        assert_eq!((changed.stored, changed.count), (true, 1));
         assert_eq!(event_queue.next(EVERY * 9), Next::Nothing);
+
+        // belay gives up after some failures, until the next verdict.
+        for verdict in 1..=2 {
+            record(&mut event_queue, 7202, "c", Decision::Deny);
+            for n in 0..10 {
+                write(&mut event_queue, EVERY * (100 * verdict + n), Outcome::Failed);
+            }
+            assert_eq!(event_queue.next(EVERY * (100 * verdict + 50)), Next::Nothing);
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
         // same denial, so this is not a warning.
         Err(error) => {
             tracing::debug!(namespace, name, %error, "an Event was not written");
-            Outcome::Refused
+            if error.is_lasting() { Outcome::Refused } else { Outcome::Failed }
         }
     }
 }
@@ -225,7 +225,8 @@ mod tests {
         assert_eq!(answered(409, false).await, Outcome::AlreadyExists);
         assert_eq!(answered(403, false).await, Outcome::Refused);
         // A conflicting patch does not mean that the Event was created.
-        assert_eq!(answered(409, true).await, Outcome::Refused);
+        assert_eq!(answered(409, true).await, Outcome::Failed);
+        assert_eq!(answered(503, false).await, Outcome::Failed);
         assert_eq!(answered(404, true).await, Outcome::NotFound);
     }
 
