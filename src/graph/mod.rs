@@ -52,4 +52,4 @@ pub use slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, ObjectPhase, OwnerRef};
 pub use steps::{StepBudget, StepCounter};
 pub use store::{ApplyResult, Graph};
 pub use users::{ObjectUser, SelectorTarget, UserEdge};
-pub use waves::{Deleter, PlannedDeletion, WaveObject, Waves, waves};
+pub use waves::{Deleter, DeletionToOrder, WaveObject, Waves, waves};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::manifest::{
-    Manifest as _, bound_claim, documents, object, pod, secret, workload,
+    Manifest as _, bound_claim, config_map, documents, object, owner, pod, secret, workload,
 };
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, json, kubectl, policy, world};
@@ -255,4 +255,53 @@ fn custom_resources_among_the_targets_do_not_keep_their_crd() {
     let targets = ["widget/w1", "widget/w2", "widget/of-w1", &crd, "-n", &ns];
     let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
     assert_eq!((done.code, &json(&done)["result"]), (0, &"Deleted".into()), "{done:?}");
+}
+
+/// The API server answers about each DELETE alone, and none of them deletes the Secret.
+#[test]
+fn the_last_owner_of_a_used_object_is_denied() {
+    let plane = &world().plane;
+    let ns = plane.namespace("order-owners").unwrap();
+    let target = policy::target("", "secrets", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    let owners = ["first", "second"].map(|name| {
+        plane.apply(&config_map(name).with_namespace(&ns)).unwrap();
+        let uid = plane.api().field(&format!("configmap/{name}"), &ns, ".metadata.uid").unwrap();
+        owner("ConfigMap", name, &uid)
+    });
+    let owned = json!({"metadata": {"ownerReferences": owners}});
+    plane.apply(&secret("shared").with_namespace(&ns).with(owned)).unwrap();
+    let user = pod("user").with_env_from("secretRef", "shared").without_grace_period();
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    eventually("the denial", LIMIT, || {
+        plane.api().delete(&["secret", "shared", "--dry-run=server"], &ns)?.failure()
+    })
+    .unwrap();
+
+    let impact = |targets: &[&str]| {
+        let output = belay(plane, &[&["impact", "-n", &ns, "-o", "json"], targets].concat());
+        (json(&output), output.code)
+    };
+    for target in ["cm/first", "cm/second"] {
+        let (told, code) = impact(&[target]);
+        assert_eq!((&told["verdict"], code), (&"Allow".into(), 0), "{told}");
+    }
+    let (told, code) = impact(&["cm/first", "cm/second", "pod/user"]);
+    assert_eq!((&told["verdict"], code), (&"Allow".into(), 1), "{told}");
+    let last = format!("kubectl delete configmaps/first configmaps/second -n {ns}");
+    assert_eq!(told["order"]["commands"][1], last, "{told}");
+    let (told, code) = impact(&["cm/first", "cm/second"]);
+    assert_eq!((&told["verdict"], code), (&"Deny".into(), 1), "{told}");
+    assert_eq!(told["blockers"][0]["object"]["name"], "shared", "{told}");
+    let accepted = told["accepted"]["targets"].as_array().unwrap();
+    assert_eq!((accepted.len(), &accepted[0]["name"]), (1, &"first".into()), "{told}");
+
+    let refused = plane.kubectl(&["delete", "cm", "first", "second", "-n", &ns]).unwrap();
+    assert!(refused.failure().unwrap().contains("(InUse)"));
+    let exists = |name: &str| plane.api().get(name, &ns).unwrap().is_some();
+    assert_eq!(
+        (exists("cm/first"), exists("cm/second"), exists("secret/shared")),
+        (false, true, true)
+    );
 }

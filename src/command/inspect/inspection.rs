@@ -92,7 +92,7 @@ impl Inspection {
     /// The time, in seconds since 1970.
     pub fn now(&self) -> i64 {
         match &self.caller {
-            Some((_, me)) => me.now.as_second(),
+            Some((_, me)) => me.now().as_second(),
             None => jiff::Timestamp::now().as_second(),
         }
     }
@@ -100,7 +100,7 @@ impl Inspection {
     /// The webhook configurations of the installation; `None` for files.
     pub async fn webhooks(&self) -> Option<Webhooks> {
         let (caller, me) = self.caller.as_ref()?;
-        Some(Webhooks::read(&caller.client, &self.installation, me.now).await)
+        Some(Webhooks::read(&caller.client, &self.installation, me.now()).await)
     }
 
     /// Whether belay is known to enforce no policy, because its webhook configurations are missing.

@@ -12,7 +12,7 @@ use super::targets::{SearchArguments, TargetQuery};
 use super::tree::{TreeLine, draw};
 use crate::command::CommandError;
 use crate::command::document::{FailedRead, Object};
-use crate::command::picture::{Fate, Picture};
+use crate::command::picture::{DrawnFate, Picture};
 use crate::command::report::{GraphArguments, Report, View, name_lines};
 use crate::command::screen::{Field, Screen, Tone};
 use crate::graph::{
@@ -348,7 +348,7 @@ impl Report for UsedBy {
         let target = picture.node(&self.object);
         target.set_target();
         if self.present == Some(false) {
-            target.set_fate(Fate::Unchanged, "not there", "");
+            target.set_fate(DrawnFate::Unchanged, "not there", "");
         }
         for one in &self.uses {
             let word = if one.present { one.means } else { "not there" };
@@ -357,7 +357,7 @@ impl Report for UsedBy {
                 true => (&one.of, &one.object),
             };
             if one.object != self.object {
-                picture.node(&one.object).set_fate(Fate::Unchanged, word, "");
+                picture.node(&one.object).set_fate(DrawnFate::Unchanged, word, "");
             }
             picture.add_edge(user, used, &one.field_path, one.means != "needs");
             if one.root != one.object {

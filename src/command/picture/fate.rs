@@ -2,7 +2,7 @@
 
 /// What becomes of an object. The last one is the most severe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Fate {
+pub enum DrawnFate {
     /// It stays as it is.
     #[default]
     Unchanged,
@@ -37,7 +37,7 @@ pub struct Style {
     pub radius: u8,
 }
 
-impl Fate {
+impl DrawnFate {
     pub const ALL: [Self; 6] =
         [Self::Broken, Self::Destroyed, Self::Held, Self::Orphaned, Self::Deleted, Self::Unchanged];
 

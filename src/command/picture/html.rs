@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::svg::{self, escape, outline, svg};
-use super::{Fate, MAX_TEXT, Picture};
+use super::{DrawnFate, MAX_TEXT, Picture};
 use crate::objects::more;
 
 const CSS: &str = include_str!("page.css");
@@ -49,7 +49,9 @@ pub fn hash(text: &str) -> String {
 /// The fates in this picture with their shapes.
 fn add_legend(text: &mut String, picture: &Picture) {
     text.push_str("<ul class=\"legend\">\n");
-    for fate in Fate::ALL.into_iter().filter(|fate| picture.nodes.iter().any(|n| n.fate == *fate)) {
+    for fate in
+        DrawnFate::ALL.into_iter().filter(|fate| picture.nodes.iter().any(|n| n.fate == *fate))
+    {
         let style = fate.style();
         let _ = writeln!(
             text,

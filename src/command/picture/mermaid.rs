@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::fate::Style;
-use super::{Fate, MAX_LABEL, Picture};
+use super::{DrawnFate, MAX_LABEL, Picture};
 use crate::objects::one_line;
 
 /// The graph. Writing into a String cannot fail.
@@ -26,7 +26,7 @@ pub fn mermaid(picture: &Picture) -> String {
     for (index, note) in picture.heading().skip(1).enumerate() {
         let _ = writeln!(text, "  note{index}>\"{}\"]", escape(&note));
     }
-    let classes = Fate::ALL.map(|fate| {
+    let classes = DrawnFate::ALL.map(|fate| {
         let Style { name, fill, stroke, .. } = fate.style();
         let style = format!("fill:{fill},stroke:{stroke},color:#1f2328");
         (name, style, picture.indices(|node| node.fate == fate))

@@ -22,7 +22,7 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-pub use self::fate::Fate;
+pub use self::fate::DrawnFate;
 use super::document::{FailedRead, Object};
 use crate::objects::one_line;
 
@@ -55,7 +55,7 @@ pub struct PictureNode {
     label: String,
     kind: String,
     namespace: String,
-    fate: Fate,
+    fate: DrawnFate,
     /// The fate as the table calls it: `deleted?`.
     word: String,
     /// The data or address that is lost.
@@ -159,7 +159,7 @@ impl Picture {
 impl PictureNode {
     /// Sets the fate unless the object has a more severe one. `word`: the fate as the table calls
     /// it.
-    pub fn set_fate(&mut self, fate: Fate, word: &str, note: &str) {
+    pub fn set_fate(&mut self, fate: DrawnFate, word: &str, note: &str) {
         if self.word.is_empty() || fate > self.fate {
             self.fate = fate;
             self.word = word.to_owned();

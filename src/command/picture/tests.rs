@@ -4,7 +4,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::collapse::MAX_NODES;
 use super::layout::place;
-use super::{Fate, Picture};
+use super::{DrawnFate, Picture};
 use crate::command::document::{FailedRead, Object};
 use crate::objects::without_controls;
 
@@ -21,7 +21,7 @@ fn every_fate(text: impl Fn(&str) -> String) -> Picture {
     let new = |kind, name| Object { namespace: text("other"), ..object(kind, "", &text(name)) };
     let target = new("Namespace", "shop");
     picture.node(&target).set_target();
-    for (index, fate) in Fate::ALL.into_iter().enumerate() {
+    for (index, fate) in DrawnFate::ALL.into_iter().enumerate() {
         let one = Object { typed: index.to_string(), ..new("Pod", fate.style().name) };
         let node = picture.node(&one);
         node.set_fate(fate, &format!("{}?", fate.style().name), &text("a note"));
@@ -39,7 +39,7 @@ fn group(name: &str) -> Picture {
     for index in 0..60 {
         let pod =
             Object { kind: name.to_owned(), ..object("Pod", name, &format!("{name}{index}")) };
-        picture.node(&pod).set_fate(Fate::Deleted, "deleted", name);
+        picture.node(&pod).set_fate(DrawnFate::Deleted, "deleted", name);
     }
     picture
 }
@@ -167,14 +167,15 @@ fn each_object_is_one_element_with_its_fate_and_each_edge_has_its_field() {
     };
     assert_eq!((of_class("node").len(), of_class("edge").len()), (7, 7));
     assert_eq!((of_class("target").len(), of_class("weak").len()), (1, 1));
-    for fate in Fate::ALL {
+    for fate in DrawnFate::ALL {
         let style = fate.style();
         let of_fate = of_class(style.name);
         let node =
             of_fate.iter().find(|node| node.attribute("class").unwrap().contains("uncertain"));
         let text: String = node.unwrap().descendants().filter_map(|node| node.text()).collect();
         assert!(text.contains(&format!("{}?", style.name)) && text.contains("pv-1"), "{text}");
-        let mut others = Fate::ALL.into_iter().filter(|other| *other != fate).map(Fate::style);
+        let mut others =
+            DrawnFate::ALL.into_iter().filter(|other| *other != fate).map(DrawnFate::style);
         // Without colours, the shape and the word are different.
         let same = others.find(|other| {
             (other.slant, other.radius, other.parallel)
@@ -200,8 +201,8 @@ fn the_texts_for_graphviz_and_mermaid() {
         .with_note("100% of <kinds>".to_owned());
     let (secret, user) = (object("Secret", "shop", "a\"b"), object("Pod", "x", "end"));
     picture.node(&secret).set_target();
-    picture.node(&secret).set_fate(Fate::Deleted, "deleted?", "");
-    picture.node(&user).set_fate(Fate::Broken, "BROKEN", "a\\b");
+    picture.node(&secret).set_fate(DrawnFate::Deleted, "deleted?", "");
+    picture.node(&user).set_fate(DrawnFate::Broken, "BROKEN", "a\\b");
     picture.add_edge(&user, &secret, "spec.`x`", true);
     let mermaid = "flowchart RL\n  \
         n0[\"deleted#63;<br/>secret/a#34;b\"]\n  \
@@ -229,14 +230,14 @@ fn the_texts_for_graphviz_and_mermaid() {
 fn large(objects: usize, kinds: usize) -> Picture {
     let mut picture = Picture::new("delete".to_owned(), "shop", &[]);
     let target = object("Namespace", "", "shop");
-    picture.node(&target).set_fate(Fate::Held, "waits", "");
+    picture.node(&target).set_fate(DrawnFate::Held, "waits", "");
     for index in 0..objects {
         let name = format!("{}{index}", "long-name-".repeat(20));
         let one = object(&format!("Kind{}", index % kinds), "shop", &name);
         let (fate, word) = match index % 1000 {
-            7 => (Fate::Broken, "BROKEN"),
-            8 => (Fate::Destroyed, "DESTROYED"),
-            _ => (Fate::Deleted, "deleted"),
+            7 => (DrawnFate::Broken, "BROKEN"),
+            8 => (DrawnFate::Destroyed, "DESTROYED"),
+            _ => (DrawnFate::Deleted, "deleted"),
         };
         picture.node(&one).set_fate(fate, word, "a note");
         picture.add_edge(&one, &target, "metadata.namespace", false);
@@ -265,7 +266,7 @@ fn a_picture_of_any_number_of_objects_has_a_limited_size() {
         assert!(listed <= 2000 && listed > 10, "{listed}");
     }
     let few = large(10_000, 3).collapsed(MAX_NODES);
-    let broken = few.nodes.iter().filter(|node| node.fate == Fate::Broken);
+    let broken = few.nodes.iter().filter(|node| node.fate == DrawnFate::Broken);
     assert_eq!(broken.map(|node| node.count).collect::<Vec<_>>(), [1; 10], "the worst are alone");
 }
 
@@ -288,7 +289,7 @@ fn an_object_has_its_most_severe_fate() {
     let mut picture = Picture::default();
     let one = object("Pod", "shop", "a");
     for (fate, word) in
-        [(Fate::Deleted, "deleted?"), (Fate::Broken, "BROKEN"), (Fate::Held, "held")]
+        [(DrawnFate::Deleted, "deleted?"), (DrawnFate::Broken, "BROKEN"), (DrawnFate::Held, "held")]
     {
         picture.node(&one).set_fate(fate, word, "");
     }

@@ -27,7 +27,7 @@ use crate::objects::{KindInfo, Kinds, NumberMap, NumberSet};
 
 /// A deletion to order.
 #[derive(Debug, Clone, Copy)]
-pub struct PlannedDeletion<'p> {
+pub struct DeletionToOrder<'p> {
     /// The objects that are deleted, in any order.
     pub deleted: &'p [NodeId],
     /// The objects that the user selected.
@@ -134,11 +134,8 @@ impl<'g> Objects<'g> {
 
     /// The CRD of a custom resource.
     fn crd(&self, number: usize) -> Option<usize> {
-        let KindInfo { group, resource, .. } = self.info(number);
-        let kinds = &self.graph.kinds;
-        let kind = kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
-        let name = format!("{resource}.{group}");
-        self.graph.object(kind, "", &name).and_then(|crd| self.number(crd.id()))
+        let crd = self.graph.crd_of(self.graph.coordinates(self.ids[number]).0)?;
+        self.number(crd.id())
     }
 
     fn info(&self, number: usize) -> &'g KindInfo {
@@ -151,7 +148,7 @@ impl<'g> Objects<'g> {
 }
 
 /// Orders a deletion.
-pub fn waves(graph: &Graph, deletion: &PlannedDeletion<'_>) -> Waves {
+pub fn waves(graph: &Graph, deletion: &DeletionToOrder<'_>) -> Waves {
     let objects = Objects::new(graph, deletion.deleted);
     let predecessors = Predecessors::new(&objects, deletion);
     let later = later_units(&objects, &predecessors);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::cycles::components;
-use super::{Deleter, Objects, PlannedDeletion, Rank, later_units};
+use super::{Deleter, DeletionToOrder, Objects, Rank, later_units};
 use crate::graph::NodeId;
 use crate::objects::NumberSet;
 
@@ -17,7 +17,7 @@ pub(super) struct Predecessors {
 }
 
 impl Predecessors {
-    pub(super) fn new(objects: &Objects<'_>, deletion: &PlannedDeletion<'_>) -> Self {
+    pub(super) fn new(objects: &Objects<'_>, deletion: &DeletionToOrder<'_>) -> Self {
         let count = objects.ids.len();
         let mut own = Self {
             deleters: vec![Deleter::Client; count],
@@ -60,7 +60,7 @@ impl Predecessors {
     fn find_controller(
         &mut self,
         objects: &Objects<'_>,
-        deletion: &PlannedDeletion<'_>,
+        deletion: &DeletionToOrder<'_>,
         number: usize,
     ) {
         let id = objects.ids[number];

@@ -107,7 +107,7 @@ fn wave_of(waves: &Waves) -> BTreeMap<NodeId, usize> {
 
 fn plan(graph: &Graph, deleted: &[NodeId], targets: &NumberSet<NodeId>) -> Waves {
     let on_nodes = NumberMap::default();
-    waves(graph, &PlannedDeletion { deleted, targets, orphans: false, on_nodes: &on_nodes })
+    waves(graph, &DeletionToOrder { deleted, targets, orphans: false, on_nodes: &on_nodes })
 }
 
 /// Checks the rules of an order.
@@ -126,7 +126,7 @@ fn check(
 
     let objects = Objects::new(graph, deleted);
     let on_nodes = NumberMap::default();
-    let deletion = PlannedDeletion { deleted, targets, orphans: false, on_nodes: &on_nodes };
+    let deletion = DeletionToOrder { deleted, targets, orphans: false, on_nodes: &on_nodes };
     let predecessors = Predecessors::new(&objects, &deletion);
     let units = |id: NodeId| -> BTreeSet<NodeId> {
         let units = predecessors.units(objects.number(id).unwrap());
@@ -158,6 +158,22 @@ fn check(
         prop_assert!(cycle.len() > 1);
         let waves: BTreeSet<usize> = cycle.iter().map(|id| wave[id]).collect();
         prop_assert_eq!(waves.len(), 1, "a cycle is in one wave: {:?}", planned);
+    }
+    // Without owners, the members of a cycle use each other.
+    let owners = objects.ids.iter().filter_map(|id| graph.get(*id));
+    let mut owners = owners.flat_map(|node| node.owner_edges());
+    if !owners.any(|owner| wave.contains_key(&owner.to)) {
+        for start in planned.cycles.iter().flatten() {
+            let mut users = vec![*start];
+            let mut next = 0;
+            while let Some(used) = users.get(next).copied() {
+                next += 1;
+                let new = graph.users(used).map(|user| user.node.id());
+                let new = new.filter(|id| wave.contains_key(id) && !users[1..].contains(id));
+                users.extend(new.collect::<Vec<_>>());
+            }
+            prop_assert!(users[1..].contains(start), "{start:?} is in no cycle: {planned:?}");
+        }
     }
     for object in planned.waves.iter().flatten() {
         let node = graph.get(object.id).unwrap();

@@ -14,7 +14,7 @@ use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::graph::{Certainty, DeletionOutcome, NodeId};
-use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
+use crate::objects::{PROTECT_LABEL, and_more, label_warning};
 
 /// Counts by kind.
 #[derive(Debug, Default, Serialize, JsonSchema)]
@@ -333,8 +333,6 @@ fn parent(
     if let Some(namespace) = node.namespace_node().filter(|id| is_affected(*id)) {
         return Some((namespace, "content"));
     }
-    let KindInfo { group, resource, .. } = node.info();
-    let crd_kind = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
-    let crd = graph.object(crd_kind, "", &format!("{resource}.{group}"))?;
+    let crd = graph.crd_of(node.kind())?;
     is_affected(crd.id()).then_some((crd.id(), "content"))
 }

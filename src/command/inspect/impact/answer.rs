@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use futures_util::{StreamExt as _, stream};
 
 use super::Cascade;
-use super::order::{Predecessors, losses};
+use super::losses::Losses;
+use super::order::{RequiredOrder, accepted_in_order};
 use crate::command::delete_answer::{CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial};
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::place::Installation;
@@ -31,7 +32,7 @@ pub struct TargetAnswers {
     pub answer: DeleteAnswer,
     /// The targets that belay denies only because other targets use them, each with those that
     /// must be deleted before it.
-    pub predecessors: Predecessors,
+    pub predecessors: RequiredOrder,
     /// The targets whose DELETE the API server accepts, also after targets before them. Empty for
     /// one target.
     pub accepted: Vec<NodeId>,
@@ -63,11 +64,12 @@ pub async fn ask_server(
     let (mut answers, webhooks) = tokio::join!(asking, inspection.webhooks());
     let webhooks = webhooks.unwrap_or_default();
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
-    let (mut predecessors, mut accepted) = (Predecessors::new(), Vec::new());
-    let mut denied_now = Predecessors::new();
+    let (mut predecessors, mut accepted) = (RequiredOrder::new(), Vec::new());
+    let mut denied_now = RequiredOrder::new();
+    let losses = Losses::new(inspection, targets, cascade.into());
     if nodes.len() > 1 {
         let passes = verdict.is_some_and(|verdict| verdict.decision.passes());
-        let users = TargetUsers::new(inspection, targets, cascade);
+        let users = TargetUsers::new(&inspection.graph, &losses);
         for (id, _, answer) in &mut answers {
             let ServerAnswer::Denies(denial) = answer else {
                 accepted.extend(matches!(answer, ServerAnswer::Accepts(_)).then_some(*id));
@@ -103,8 +105,16 @@ pub async fn ask_server(
     let no_policy =
         (inspection.policy_state == PolicyState::None).then(|| Verdict::allow(first.clone()));
     let local = verdict.cloned().or(no_policy);
-    let server = ServerAnswer::merge(answers);
-    let mut answer = DeleteAnswer::merge(&first, local, complete, Some(server), &webhooks);
+    let mut server = Some(ServerAnswer::merge(answers));
+    // The API server was asked about each target alone.
+    let is_denied_together = matches!(server, Some(ServerAnswer::Accepts(_)))
+        && !webhooks.are_missing()
+        && verdict.is_some_and(|verdict| losses.are_denied_together(&inspection.graph, verdict));
+    if is_denied_together {
+        server = None;
+        accepted = accepted_in_order(inspection, &accepted, cascade.into()).await;
+    }
+    let mut answer = DeleteAnswer::merge(&first, local, complete, server, &webhooks);
     let ends = !webhooks.are_missing() && nodes.iter().any(|node| is_belay(inspection, *node));
     answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
     let accepted_later = accepted_later(&accepted, denied_now);
@@ -113,7 +123,7 @@ pub async fn ask_server(
 
 /// The denied targets whose DELETE is accepted after that of their users. `denied`: each with the
 /// targets that must be deleted before it.
-fn accepted_later(accepted: &[NodeId], mut denied: Predecessors) -> Vec<NodeId> {
+fn accepted_later(accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId> {
     let mut later = Vec::new();
     loop {
         let is_free = |users: &BTreeSet<NodeId>| {
@@ -155,12 +165,11 @@ struct TargetUsers<'g> {
 }
 
 impl<'g> TargetUsers<'g> {
-    fn new(inspection: &'g Inspection, targets: &[NodeId], cascade: Cascade) -> Self {
-        let graph = &inspection.graph;
+    fn new(graph: &'g Graph, losses: &Losses) -> Self {
         let mut deleted_by = HashMap::<String, Vec<NodeId>>::new();
-        for (target, lost) in losses(inspection, targets, cascade.into()) {
-            for node in lost.into_iter().filter_map(|id| graph.get(id)) {
-                deleted_by.entry(object_name(node).to_string()).or_default().push(target);
+        for (target, lost) in &losses.alone {
+            for node in lost.iter().filter_map(|id| graph.get(*id)) {
+                deleted_by.entry(object_name(node).to_string()).or_default().push(*target);
             }
         }
         Self { graph, deleted_by }

@@ -6,6 +6,7 @@ mod answer;
 mod cascade;
 mod deletion;
 mod destroyed;
+mod losses;
 mod markdown;
 mod nodes;
 mod order;
@@ -24,7 +25,7 @@ use clap::Args;
 use self::accepted::AcceptedPart;
 use self::answer::{TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
-use self::order::{FoundOrder, Predecessors};
+use self::order::{FoundOrder, RequiredOrder};
 pub use self::plan::{ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject};
 pub use self::report::Impact;
 use super::change::Change;
@@ -122,10 +123,12 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         }
     }
     if let Some(path) = out {
-        let plan = DeletionPlan::new(&inspection, &mut impact, verdict.as_ref(), cascade).await;
+        let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), cascade).await;
         let nothing =
             || CommandError::Refused("no plan was written: no objects are removed".to_owned());
-        plan.ok_or_else(nothing)?.write(&path)?;
+        let plan = plan.ok_or_else(nothing)?;
+        plan.write(&path)?;
+        impact.cycles = plan.cycle_objects();
     }
     Ok(impact)
 }
@@ -135,7 +138,7 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
 pub async fn assess(
     inspection: &Inspection,
     cascade: Cascade,
-) -> (Impact, Option<Verdict>, Predecessors) {
+) -> (Impact, Option<Verdict>, RequiredOrder) {
     let targets = inspection.deletable_targets();
     let mut verdict = verdict(inspection, &targets, cascade.into()).await;
     let asked = ask_server(inspection, &targets, verdict.as_ref(), cascade).await;
@@ -151,7 +154,7 @@ pub async fn assess(
     let held_until = asked.as_ref().and_then(|asked| asked.answer.held_until.as_deref());
     let mut impact =
         Impact::new(inspection, verdict.as_ref(), cascade.into(), held_until, denies_content);
-    let mut predecessors = Predecessors::new();
+    let mut predecessors = RequiredOrder::new();
     if let Some(asked) = asked {
         let TargetAnswers { answer, predecessors: denied, accepted, accepted_later } = asked;
         impact.add_answer(inspection, answer);

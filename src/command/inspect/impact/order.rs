@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::losses::Losses;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::verdict;
 use crate::decide::Decision;
-use crate::graph::{DeletionRequest, Graph, NodeId, Propagation, fates};
+use crate::graph::{Graph, NodeId, Propagation};
 use crate::objects::ObjectRef;
 
 /// An order in which the objects can be deleted.
@@ -39,7 +40,7 @@ pub struct FoundOrder {
 pub async fn find(
     inspection: &Inspection,
     cascade: Propagation,
-    refused: &Predecessors,
+    refused: &RequiredOrder,
 ) -> Option<FoundOrder> {
     let targets = inspection.deletable_targets();
     if targets.len() < 2 {
@@ -83,23 +84,25 @@ pub async fn find(
 
 /// For each target, the targets that must be deleted before it: they use it, they use an object
 /// that is deleted with it, or they are content of it.
-pub type Predecessors = BTreeMap<NodeId, BTreeSet<NodeId>>;
+pub type RequiredOrder = BTreeMap<NodeId, BTreeSet<NodeId>>;
 
 fn required_order(
     inspection: &Inspection,
     targets: &[NodeId],
     cascade: Propagation,
-) -> Predecessors {
+) -> RequiredOrder {
     let graph = &inspection.graph;
     let mut deleted_with: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
-    let lost = losses(inspection, targets, cascade);
-    for (target, all) in &lost {
+    let Losses { mut alone, together } = Losses::new(inspection, targets, cascade);
+    for (target, all) in &mut alone {
+        let shared = together.iter().filter(|(_, owners)| owners.contains(target));
+        all.extend(shared.map(|(id, _)| *id));
         for id in all {
             deleted_with.entry(*id).or_default().insert(*target);
         }
     }
-    let mut predecessors = Predecessors::new();
-    for (target, all) in lost {
+    let mut predecessors = RequiredOrder::new();
+    for (target, all) in alone {
         let earlier = predecessors.entry(target).or_default();
         for id in all {
             // The target is a Namespace or a CRD, and another target is content of it.
@@ -119,21 +122,21 @@ fn required_order(
     predecessors
 }
 
-/// The objects that the deletion of each target deletes.
-pub fn losses(
+/// The targets whose DELETE is accepted in the given order, if the deletion of all is denied.
+pub async fn accepted_in_order(
     inspection: &Inspection,
     targets: &[NodeId],
     cascade: Propagation,
-) -> Vec<(NodeId, Vec<NodeId>)> {
-    let graph = &inspection.graph;
-    let nodes = targets.iter().filter_map(|target| graph.get(*target));
-    let lost = nodes.map(|node| {
-        let propagation = Propagation::effective(node, Some(cascade));
-        let fates = fates(graph, &DeletionRequest::new(&[(node.id(), propagation)]));
-        let lost = fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id));
-        (node.id(), lost.collect())
-    });
-    lost.collect()
+) -> Vec<NodeId> {
+    let mut accepted = Vec::new();
+    for target in targets {
+        accepted.push(*target);
+        let verdict = verdict(inspection, &accepted, cascade).await;
+        if verdict.is_some_and(|verdict| verdict.decision == Decision::Deny) {
+            accepted.pop();
+        }
+    }
+    accepted
 }
 
 /// The targets whose DELETE is denied in this order. The deletion of all targets together is
@@ -141,13 +144,13 @@ pub fn losses(
 async fn denied(
     inspection: &Inspection,
     order: &[NodeId],
-    (refused, predecessors): (&Predecessors, &Predecessors),
+    (refused, predecessors): (&RequiredOrder, &RequiredOrder),
     cascade: Propagation,
 ) -> Vec<NodeId> {
     let mut denied = Vec::new();
     for (index, target) in order.iter().enumerate() {
         let later = order.get(index + 1..).unwrap_or_default();
-        let is_before = |predecessors: &Predecessors| {
+        let is_before = |predecessors: &RequiredOrder| {
             predecessors.get(target).is_some_and(|all| later.iter().any(|id| all.contains(id)))
         };
         if is_before(refused) {
@@ -189,7 +192,7 @@ fn sort<T: Copy + Ord>(targets: &[T], predecessors: &BTreeMap<T, BTreeSet<T>>) -
 fn steps(
     inspection: &Inspection,
     order: &[NodeId],
-    predecessors: &Predecessors,
+    predecessors: &RequiredOrder,
 ) -> Vec<Vec<NodeId>> {
     let graph = &inspection.graph;
     let namespace = |id: NodeId| graph.coordinates(id).1;

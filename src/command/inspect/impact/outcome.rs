@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::deletion::{BALANCER, Deletion, HoldUsers};
+use super::losses::lost_with;
 use super::nodes::pods_on_nodes;
-use super::order::losses;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::why::NeededApproval;
@@ -479,8 +479,7 @@ fn approved(
         let Some(node) = inspection.graph.object_by_ref(object) else { continue };
         approved.push(node.id());
         if *content {
-            let lost = losses(inspection, &[node.id()], cascade);
-            approved.extend(lost.into_iter().flat_map(|(_, lost)| lost));
+            approved.extend(lost_with(&inspection.graph, node, cascade));
         }
     }
     approved

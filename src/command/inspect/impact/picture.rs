@@ -3,7 +3,7 @@
 use super::affected::AffectedObject;
 use super::report::Impact;
 use super::text::{cascade_option, condition, sign, targets_text, verdict_text};
-use crate::command::picture::{Fate, Picture};
+use crate::command::picture::{DrawnFate, Picture};
 
 /// The graph of the effects. An object leads to its owner, its Namespace or CRD, and to what it
 /// loses or keeps.
@@ -36,7 +36,7 @@ pub fn picture(impact: &Impact) -> Picture {
     }
     for object in &impact.objects {
         for (user, path) in object.after.iter().zip(&object.after_paths) {
-            picture.node(user).set_fate(Fate::Unchanged, "stays", "");
+            picture.node(user).set_fate(DrawnFate::Unchanged, "stays", "");
             picture.add_edge(user, &object.object, path, false);
         }
     }
@@ -44,7 +44,7 @@ pub fn picture(impact: &Impact) -> Picture {
 }
 
 /// The fate of an object, and the word of the table for it.
-fn fate(impact: &Impact, object: &AffectedObject) -> (Fate, String) {
+fn fate(impact: &Impact, object: &AffectedObject) -> (DrawnFate, String) {
     let (word, ..) = sign(object);
     let mut lost = impact
         .volumes(true)
@@ -55,13 +55,13 @@ fn fate(impact: &Impact, object: &AffectedObject) -> (Fate, String) {
         "Deleted" => match lost.next() {
             Some(lost) => {
                 let unknown = if object.certain && lost.certain { "" } else { "?" };
-                (Fate::Destroyed, format!("DESTROYED{unknown}"))
+                (DrawnFate::Destroyed, format!("DESTROYED{unknown}"))
             }
-            None => (Fate::Deleted, word.to_owned()),
+            None => (DrawnFate::Deleted, word.to_owned()),
         },
-        "Orphaned" => (Fate::Orphaned, word.to_owned()),
-        "Denied" => (Fate::Unchanged, word.to_owned()),
-        "Held" => (Fate::Held, word.to_owned()),
-        _ => (Fate::Broken, word.to_owned()),
+        "Orphaned" => (DrawnFate::Orphaned, word.to_owned()),
+        "Denied" => (DrawnFate::Unchanged, word.to_owned()),
+        "Held" => (DrawnFate::Held, word.to_owned()),
+        _ => (DrawnFate::Broken, word.to_owned()),
     }
 }

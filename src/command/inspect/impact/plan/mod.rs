@@ -24,7 +24,7 @@ use crate::command::document::{FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::report::{Report, View};
 use crate::decide::Verdict;
-use crate::graph::{Deleter, NodeId, PlannedDeletion, waves};
+use crate::graph::{Deleter, DeletionToOrder, NodeId, waves};
 use crate::objects::{Kinds, NumberMap, NumberSet};
 
 /// The plan of a deletion.
@@ -151,15 +151,14 @@ pub struct PlannedBreak {
 }
 
 impl DeletionPlan {
-    /// The plan of the deletion with this impact, which gets its cycles.
+    /// The plan of the deletion with this impact.
     pub async fn new(
         inspection: &Inspection,
-        impact: &mut Impact,
+        impact: &Impact,
         verdict: Option<&Verdict>,
         cascade: Cascade,
     ) -> Option<Self> {
         let (waves, cycles) = planned_waves(inspection, impact);
-        impact.cycles = cycles.iter().map(|cycle| cycle.objects.clone()).collect();
         let destroyed = impact.destroyed.iter().map(|lost| PlannedLoss {
             what: lost.what.to_owned(),
             name: lost.name.clone(),
@@ -184,6 +183,11 @@ impl DeletionPlan {
             broken: broken.collect(),
             not_read: impact.not_read.clone(),
         })
+    }
+
+    /// The objects of each cycle.
+    pub fn cycle_objects(&self) -> Vec<Vec<Object>> {
+        self.cycles.iter().map(|cycle| cycle.objects.clone()).collect()
     }
 
     /// All objects, in the order of their deletion.
@@ -262,7 +266,7 @@ fn planned_waves(
     let on_nodes = on_nodes.filter_map(|object| Some((object.id?, object.parent?))).collect();
     let ids: Vec<NodeId> = deleted.keys().copied().collect();
     let planned =
-        PlannedDeletion { deleted: &ids, targets: &targets, orphans, on_nodes: &on_nodes };
+        DeletionToOrder { deleted: &ids, targets: &targets, orphans, on_nodes: &on_nodes };
     let planned = waves(graph, &planned);
     let staying = staying(inspection, impact, &deleted);
     let object = |one: &crate::graph::WaveObject| {
@@ -304,10 +308,7 @@ fn staying(
     let denied = denied.filter_map(|object| object.object.find(graph));
     let kept = staying.iter().filter_map(|id| graph.get(*id));
     let containers = kept.chain(denied).flat_map(|node| {
-        let info = node.info();
-        let crd = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition");
-        let name = format!("{}.{}", info.resource, info.group);
-        let crd = crd.and_then(|kind| graph.object(kind, "", &name)).map(|crd| crd.id());
+        let crd = graph.crd_of(node.kind()).map(|crd| crd.id());
         [node.namespace_node(), crd].into_iter().flatten().collect::<Vec<_>>()
     });
     let containers: Vec<NodeId> = containers.filter(|id| deleted.contains_key(id)).collect();
