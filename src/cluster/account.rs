@@ -1,5 +1,7 @@
 //! The account of belay, and the identity of a user.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -36,9 +38,21 @@ pub fn user_of(namespace: &str, account: &str) -> String {
 pub struct UserIdentity {
     pub name: String,
     pub groups: Vec<String>,
+    /// A time by the API server's clock, and when it was read.
+    time: (Timestamp, Instant),
+}
+
+impl UserIdentity {
+    pub fn new(name: String, groups: Vec<String>, now: Timestamp) -> Self {
+        Self { name, groups, time: (now, Instant::now()) }
+    }
+
     /// The time by the API server's clock, which lifetimes are computed from. The clock of the
     /// user's machine may be wrong.
-    pub now: Timestamp,
+    pub fn now(&self) -> Timestamp {
+        let (time, read) = self.time;
+        time.saturating_add(read.elapsed()).unwrap_or(time)
+    }
 }
 
 /// Reads the identity that the API server has for the user of a client.
@@ -51,5 +65,5 @@ pub(super) async fn read_identity(client: &kube::Client) -> Result<UserIdentity,
         ApiError::Unreadable("the API server does not report the user name".to_owned())
     })?;
     let (groups, now) = (user.groups.unwrap_or_default(), now.unwrap_or_else(Timestamp::now));
-    Ok(UserIdentity { name, groups, now })
+    Ok(UserIdentity::new(name, groups, now))
 }

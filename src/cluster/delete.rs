@@ -17,23 +17,22 @@ pub enum DeleteResponse {
     Accepted(Vec<String>),
     /// The API server rejects the DELETE.
     Refused(Box<Status>),
-    /// belay did not ask, because the server of the kind may ignore the option `dryRun`.
-    Unsupported,
 }
 
 impl Caller {
     /// Asks the API server for the result of a DELETE of the object with this uid. belay stores
     /// nothing in a dry run, and the API server rejects it if another webhook would have side
-    /// effects.
+    /// effects. `None`: belay did not ask, because the server of the kind may ignore the option
+    /// `dryRun`.
     pub async fn dry_run_delete(
         &self,
         info: &KindInfo,
         (namespace, name): (&str, &str),
         uid: &str,
         propagation_policy: Option<PropagationPolicy>,
-    ) -> Result<DeleteResponse, ApiError> {
+    ) -> Result<Option<DeleteResponse>, ApiError> {
         if !self.dry_runs.of_kind(&self.client, info).await? {
-            return Ok(DeleteResponse::Unsupported);
+            return Ok(None);
         }
         let same_object = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
         let params = DeleteParams {
@@ -42,7 +41,7 @@ impl Caller {
             propagation_policy,
             ..DeleteParams::default()
         };
-        self.send_delete(info, (namespace, name), &params).await
+        self.send_delete(info, (namespace, name), &params).await.map(Some)
     }
 
     /// Sends a DELETE with these options.
@@ -94,7 +93,7 @@ mod tests {
 
     /// The answer about an object of a kind, where its server documents these parameters, or has no
     /// document of the kind.
-    async fn ask(info: KindInfo, parameters: Option<Value>) -> DeleteResponse {
+    async fn ask(info: KindInfo, parameters: Option<Value>) -> Option<DeleteResponse> {
         let client = local_client(move |request| {
             if request.method() == http::Method::GET {
                 assert_eq!(request.uri(), "/openapi/v3/apis/example.com/v1");
@@ -121,13 +120,13 @@ mod tests {
     async fn a_kind_whose_server_does_not_document_dry_runs_is_not_asked() {
         for parameters in [None, Some(Value::Null), Some(json!([{"name": "pretty"}]))] {
             let answer = ask(gizmos(), parameters).await;
-            assert!(matches!(answer, DeleteResponse::Unsupported), "{answer:?}");
+            assert!(answer.is_none(), "{answer:?}");
         }
         let dry = Some(json!([{"name": "pretty"}, {"name": "dryRun"}]));
         let own = KindInfo { group: String::new(), ..gizmos() };
         for (info, parameters) in [(gizmos(), dry), (own, None)] {
             let answer = ask(info, parameters).await;
-            let DeleteResponse::Refused(status) = answer else { panic!("{answer:?}") };
+            let Some(DeleteResponse::Refused(status)) = answer else { panic!("{answer:?}") };
             assert_eq!(status.message, "refused");
         }
     }
@@ -144,7 +143,7 @@ mod tests {
         let info = gizmos();
         let ask = || caller.dry_run_delete(&info, ("shop", "one"), "u", None);
         for answer in futures_util::future::join_all([ask(), ask(), ask()]).await {
-            assert!(matches!(answer.unwrap(), DeleteResponse::Unsupported));
+            assert!(answer.unwrap().is_none());
         }
         assert_eq!(reads.load(Ordering::Relaxed), 1);
     }

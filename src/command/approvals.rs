@@ -43,7 +43,7 @@ pub async fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError
     let ApprovalsArguments { scope, output, cluster } = arguments;
     let session = UserSession::open(cluster).await?;
     let all = session.list_all::<DeletionApproval>().await?;
-    let now = session.now();
+    let now = session.me.now();
     let compiled: Vec<_> = all.iter().filter_map(Approval::compile).collect();
     let mut items = select_approvals(all, scope.namespace.as_deref(), output.all, now);
     // A user who may read only approvals still sees when they expire.

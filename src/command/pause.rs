@@ -159,7 +159,7 @@ async fn end_pauses(
     webhooks: &Webhooks,
 ) -> Result<PausesEnded, CommandError> {
     let all: Vec<Pause> = session.list_all().await?;
-    let active = active_pauses(&all, session.now());
+    let active = active_pauses(&all, session.me.now());
     let mut lines = Vec::new();
     for pause in &active {
         let name = pause.metadata.name.as_deref().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The session of a user with a cluster, or with files instead of one.
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
@@ -33,8 +33,6 @@ pub struct UserSession {
     pub installation: Installation,
     /// The name of belay's service account in the installation.
     pub account: String,
-    /// When `me.now` was the time of the API server.
-    opened: Instant,
     /// The kinds and namespaces in the files; `None` for a cluster.
     kinds_in_files: Option<KindsInFiles>,
 }
@@ -73,8 +71,8 @@ impl UserSession {
         let caller = Caller::with_client(archive.client());
         let Installation { namespace, name } = &installation;
         let account = account(&caller.client, namespace, name).await;
-        let me = UserIdentity { name: String::new(), groups: Vec::new(), now: Timestamp::now() };
-        Ok(Self { caller, me, installation, account, opened: Instant::now(), kinds_in_files })
+        let me = UserIdentity::new(String::new(), Vec::new(), Timestamp::now());
+        Ok(Self { caller, me, installation, account, kinds_in_files })
     }
 
     async fn connect(caller: Caller, installation: Installation) -> Result<Self, CommandError> {
@@ -88,7 +86,7 @@ impl UserSession {
                 caller.address()
             ))
         })?;
-        Ok(Self { caller, me, installation, account, opened: Instant::now(), kinds_in_files: None })
+        Ok(Self { caller, me, installation, account, kinds_in_files: None })
     }
 
     /// Whether the session reads files instead of a cluster. Files don't contain the
@@ -105,14 +103,9 @@ impl UserSession {
         }
     }
 
-    /// The current time of the API server.
-    pub fn now(&self) -> Timestamp {
-        self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now)
-    }
-
     /// The end of what lasts this long from now, in whole seconds.
     pub fn end_of(&self, lasts: Duration) -> Timestamp {
-        let until = self.now().saturating_add(lasts).unwrap_or(Timestamp::MAX);
+        let until = self.me.now().saturating_add(lasts).unwrap_or(Timestamp::MAX);
         Timestamp::from_second(until.as_second()).unwrap_or(until)
     }
 
@@ -148,7 +141,7 @@ impl UserSession {
 
     /// A clock that shows the time of the API server.
     pub fn clock(&self) -> Clock {
-        Clock::from_server(self.now())
+        Clock::from_server(self.me.now())
     }
 
     /// Reads the served kinds and belay's own objects with the rights of the user.
@@ -236,7 +229,7 @@ impl UserSession {
 
     /// The webhook configurations of the installation.
     pub async fn webhooks(&self) -> Webhooks {
-        Webhooks::read(&self.caller.client, &self.installation, self.now()).await
+        Webhooks::read(&self.caller.client, &self.installation, self.me.now()).await
     }
 
     /// The leader, if there is one.
@@ -245,7 +238,7 @@ impl UserSession {
             return Err(ApiError::Other("files do not say it".to_owned()));
         }
         let Installation { namespace, name } = &self.installation;
-        leader(&self.caller.client, (namespace, name), self.now()).await
+        leader(&self.caller.client, (namespace, name), self.me.now()).await
     }
 }
 

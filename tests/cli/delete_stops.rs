@@ -9,7 +9,7 @@ use crate::deleting::{left, plan, shop};
 use crate::harness::audit::text;
 use crate::harness::eventually;
 use crate::harness::manifest::{
-    Manifest as _, bound_claim, config_map, object, owner, reader, secret,
+    Manifest as _, admission_policy, bound_claim, config_map, object, owner, reader, secret,
 };
 use crate::harness::rbac::{self, rule};
 use crate::{LIMIT, belay, json, kubectl, lost_answer, policy, terminal, world};
@@ -295,4 +295,38 @@ fn h160_dependents_in_other_namespaces_do_not_stop_the_deletion() {
     for gone in [&namespace, &class] {
         assert_eq!(plane.api().get(gone, "").unwrap(), None);
     }
+}
+
+/// A refusal that no dry run shows.
+#[test]
+fn a_refusal_ends_the_deletion_with_the_accepted_objects() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-refused").unwrap();
+    let kept = json!({"matchLabels": {"kept": "yes"}});
+    let allows = json!({"expression": "request.dryRun == true", "message": "not today"});
+    for object in admission_policy(&ns, &ns, (&["DELETE"], &["configmaps"]), kept, allows) {
+        plane.apply(&object).unwrap();
+    }
+    let kept = config_map("kept").with_labels(json!({"kept": "yes"})).with_namespace(&ns);
+    eventually("the refusal", LIMIT, || {
+        plane.apply(&kept)?;
+        plane.api().delete(&["configmap", "kept"], &ns)?.failure()
+    })
+    .unwrap();
+    let finalizers = json!({"metadata": {"finalizers": ["refused.test/kept"]}});
+    plane.apply(&config_map("first").with(finalizers).with_namespace(&ns)).unwrap();
+    let user = reader("user", "configMapRef", "kept").without_grace_period();
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+
+    let args = ["delete", "cm/first", "cm/kept", "pod/user", "-n", &ns, "--yes", "-o", "json"];
+    let output = belay(plane, &args);
+    let told = json(&output);
+    assert_eq!((&told["result"], output.code), (&"Refused".into(), 1), "{output:?}");
+    assert!(text(&told["says"]).ends_with("not today"), "{told}");
+    // The Pod was deleted in the wave before.
+    let names = |list: &str| {
+        let all = told[list].as_array().unwrap().iter();
+        all.map(|one| text(&one["name"]).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((names("deleted"), names("accepted")), (vec!["user".into()], vec!["first".into()]));
 }

@@ -12,9 +12,9 @@
 
 mod preflight;
 mod report;
+mod request;
 mod run;
 mod state;
-mod wave;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -139,13 +139,15 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     let is_nothing = file.is_none() && state.inspection.targets.is_empty();
     let plan = file.unwrap_or_else(|| state.plan.clone());
     let began = Instant::now();
+    let mut remaining = Vec::new();
     if dry_run.is_none() {
-        state = wait_for_leftovers(&plan, state, &selection, began + timeout).await?;
+        let client = state.caller.client.clone();
+        let waiter = Waiter::new(client, selection.cluster.clone(), began + timeout);
+        (state, remaining) = wait_for_leftovers(&plan, state, &selection, &waiter).await?;
     }
     let timeout = timeout.saturating_sub(began.elapsed());
-    let read_at = Instant::now();
     let expiry = async || {
-        let end = state.me.now.saturating_add(read_at.elapsed() + timeout);
+        let end = state.me.now().saturating_add(timeout);
         let end = end.map_or(i64::MAX, |end| end.as_second());
         preflight::expiry(&state, &selection, end).await
     };
@@ -168,6 +170,11 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     if !changes.is_empty() {
         let says = "the cluster has changed since the plan; nothing was deleted".to_owned();
         return DeleteReport { changes, ..report(DeleteResult::Changed, says) }.print(output);
+    }
+    if !remaining.is_empty() {
+        let says = "the time limit ended, and nothing was deleted: these objects still exist";
+        let report = report(DeleteResult::TimedOut, says.to_owned());
+        return report.with_remaining(remaining, &selection.cluster).await.print(output);
     }
     let preflight = preflight::check(&state, &selection).await;
     let refusal = match preflight.refusal(&state) {
@@ -207,24 +214,24 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     report.print(output)
 }
 
-/// Waits for the objects whose deletion began before. Returns the state afterwards.
+/// Waits for the objects whose deletion began before. Returns the state afterwards, and those that
+/// exist at the time limit.
 async fn wait_for_leftovers(
     plan: &DeletionPlan,
     state: DeletionState,
     selection: &Selection,
-    deadline: Instant,
-) -> Result<DeletionState, CommandError> {
+    waiter: &Waiter,
+) -> Result<(DeletionState, Vec<Object>), CommandError> {
     let leftovers = state.leftovers(plan);
     let waiting = state.awaited(leftovers.iter());
     if waiting.is_empty() {
-        return Ok(state);
+        return Ok((state, Vec::new()));
     }
     let names: Vec<&str> = waiting.iter().map(|(object, _)| object.typed.as_str()).collect();
     progress(&format!("waiting for {}", names.join(", ")));
-    let waiter = Waiter::new(state.caller.client.clone(), selection.cluster.clone(), deadline);
     waiter.watch(&waiting).await?;
-    waiter.wait(waiting, &mut Vec::new()).await;
-    DeletionState::read(selection).await
+    let remaining = waiter.wait(waiting, &mut Vec::new()).await;
+    Ok((DeletionState::read(selection).await?, remaining))
 }
 
 /// Prints the complete impact: a list that is cut could hide a deleted object.

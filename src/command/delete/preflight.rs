@@ -72,20 +72,19 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
         .collect()
         .await;
     for (wave, PlannedObject { object, .. }, answer) in answers {
-        let says = match answer {
-            Some(ServerAnswer::Refuses(says)) => says,
+        let says = match &answer {
             Some(ServerAnswer::Denies(denial))
-                if !is_ended_by_earlier_waves(wave, &denial.verdict) =>
+                if is_ended_by_earlier_waves(wave, &denial.verdict) =>
             {
-                let texts = denial.blocker_texts.iter().map(|text| text.says.as_str());
-                texts.collect::<Vec<_>>().join("; ")
+                continue;
             }
             Some(ServerAnswer::Unknown(why)) => {
                 preflight.unknown.push(format!("{}: {why}", object.typed));
                 continue;
             }
-            _ => continue,
+            answer => answer.as_ref().and_then(ServerAnswer::refusal),
         };
+        let Some(says) = says else { continue };
         if !preflight.refusals.iter().any(|refusal| refusal.object == *object) {
             preflight.refusals.push(DeleteRefusal { object: object.clone(), says });
         }
@@ -184,8 +183,7 @@ async fn ask(
     Some(ServerAnswer::ask((&state.caller, &state.me), info, (&object, uid), propagation).await)
 }
 
-/// Whether the plan deletes a user of the object. Admission would deny a dry run of its DELETE now,
-/// and record the denial.
+/// Whether the plan deletes a user of the object. Admission would deny a dry run of its DELETE now.
 fn has_planned_user(state: &DeletionState, planned: &PlannedObject) -> bool {
     let graph = &state.inspection.graph;
     let users = planned.id.into_iter().flat_map(|id| graph.users(id));

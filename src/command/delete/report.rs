@@ -10,6 +10,7 @@ use crate::command::picture::Picture;
 use crate::command::place::ClusterArguments;
 use crate::command::report::{Report, View};
 use crate::command::stuck::StuckObject;
+use crate::command::wait::explain;
 use crate::objects::and_more;
 
 /// The report.
@@ -24,6 +25,8 @@ pub struct DeleteReport {
     pub(super) targets: Vec<Object>,
     /// The objects that were deleted by this run, also by controllers.
     pub(super) deleted: Vec<Object>,
+    /// The objects whose DELETE was accepted, if the command stopped before it waited for them.
+    pub(super) accepted: Vec<Object>,
     /// The objects that still exist, if the command waited for them or expects them to stay.
     pub(super) remaining: Vec<Object>,
     /// Why the remaining objects that are Terminating stay.
@@ -56,8 +59,10 @@ pub enum DeleteResult {
     Unknown,
     /// All other objects are deleted, and these stay Terminating, as the impact predicted.
     Stays,
-    /// A DELETE is refused. Without an entry in `deleted`, nothing was deleted.
+    /// A DELETE is refused. Without an entry in `deleted` and `accepted`, nothing was deleted.
     Refused,
+    /// A DELETE failed. The object may be deleted.
+    Failed,
     /// The cluster has changed since the plan.
     Changed,
     /// Objects still existed at the end of `--timeout`.
@@ -76,6 +81,7 @@ impl DeleteReport {
             says,
             targets: plan.targets.clone(),
             deleted: Vec::new(),
+            accepted: Vec::new(),
             remaining: Vec::new(),
             stays: Vec::new(),
             not_awaited: Vec::new(),
@@ -87,12 +93,20 @@ impl DeleteReport {
         }
     }
 
-    fn not_awaited_text(&self) -> String {
-        const MAX_NAMED: usize = 3;
-        let named = self.not_awaited.iter().take(MAX_NAMED).map(|object| object.typed.as_str());
-        let others = and_more(self.not_awaited.len().saturating_sub(MAX_NAMED), "object");
-        format!("{}{others} in other namespaces", named.collect::<Vec<_>>().join(", "))
+    /// Adds objects that still exist, and why they stay.
+    pub async fn with_remaining(self, remaining: Vec<Object>, cluster: &ClusterArguments) -> Self {
+        let stays = explain(cluster.clone(), &remaining).await;
+        let names: Vec<&str> = remaining.iter().map(|object| object.typed.as_str()).collect();
+        Self { says: format!("{}: {}", self.says, names.join(", ")), remaining, stays, ..self }
     }
+}
+
+/// Names the first of some objects.
+fn named(objects: &[Object]) -> String {
+    const MAX_NAMED: usize = 3;
+    let named = objects.iter().take(MAX_NAMED).map(|object| object.typed.as_str());
+    let others = and_more(objects.len().saturating_sub(MAX_NAMED), "object");
+    format!("{}{others}", named.collect::<Vec<_>>().join(", "))
 }
 
 impl Report for DeleteReport {
@@ -112,14 +126,20 @@ impl Report for DeleteReport {
         for line in changes.chain(refusals).chain(stays) {
             text.push_str(&view.screen.behind("- ", 2, &line));
         }
+        if !self.accepted.is_empty() {
+            text.push_str(&view.screen.behind("accepted before: ", 17, &named(&self.accepted)));
+        }
         if !self.not_awaited.is_empty() {
-            text.push_str(&view.screen.behind("not awaited: ", 13, &self.not_awaited_text()));
+            let objects = format!("{} in other namespaces", named(&self.not_awaited));
+            text.push_str(&view.screen.behind("not awaited: ", 13, &objects));
         }
         let next = match self.result {
             DeleteResult::Changed => {
                 &format!("make a new plan with kubectl belay impact …{} --out FILE", self.options)
             }
-            DeleteResult::TimedOut => "run the same command again to continue",
+            DeleteResult::TimedOut | DeleteResult::Failed => {
+                "run the same command again to continue"
+            }
             _ => return text,
         };
         text + &view.screen.behind("next: ", 6, next)
@@ -128,7 +148,7 @@ impl Report for DeleteReport {
     fn exit_code(&self) -> u8 {
         match self.result {
             DeleteResult::Deleted | DeleteResult::WouldDelete => 0,
-            DeleteResult::Unknown => 3,
+            DeleteResult::Unknown | DeleteResult::Failed => 3,
             _ => 1,
         }
     }

@@ -3,9 +3,10 @@
 use kube::api::{DeleteParams, Preconditions};
 
 use super::state::{DeletionState, Selection};
-use crate::cluster::{DeleteResponse, shortened};
+use crate::cluster::DeleteResponse;
+use crate::command::delete_answer::ServerAnswer;
 use crate::command::inspect::{PlannedObject, READ_WHOLE};
-use crate::objects::{ApiError, Object, Uid, without_controls};
+use crate::objects::{ApiError, Object, ObjectRef, Uid};
 
 /// The maximum number of DELETEs while a controller writes the object.
 const MAX_ATTEMPTS: usize = 20;
@@ -47,17 +48,17 @@ pub async fn delete(
         };
         let status = match state.caller.send_delete(info, key, &params).await? {
             DeleteResponse::Accepted(_) => return Ok(DeleteOutcome::Accepted),
-            DeleteResponse::Unsupported => return Ok(DeleteOutcome::Changed),
             DeleteResponse::Refused(status) => status,
         };
         match status.code {
             404 => return Ok(DeleteOutcome::Gone),
             409 => {}
-            403 | 429 => {
-                let says = shortened(&without_controls(&status.message));
-                return Ok(DeleteOutcome::Refused(says));
+            code => {
+                let target = ObjectRef::of_kind(info, key.0, key.1);
+                let answer = ServerAnswer::read((&state.caller, &state.me), &target, &status).await;
+                let refusal = answer.refusal().map(DeleteOutcome::Refused);
+                return refusal.ok_or_else(|| ApiError::of_status(code, &status.message));
             }
-            code => return Err(ApiError::of_status(code, &status.message)),
         }
         let Some(json) = state.caller.metadata(info, key.0, key.1).await? else {
             return Ok(DeleteOutcome::Gone);

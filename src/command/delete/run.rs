@@ -1,5 +1,6 @@
 //! Deletes the waves one after the other.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -7,14 +8,15 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
 use super::report::{DeleteReport, DeleteResult};
+use super::request::DeleteOutcome::{Accepted, Changed, Gone, Refused};
+use super::request::delete;
 use super::state::{DeletionState, Selection};
-use super::wave::{DeleteOutcome, delete};
 use crate::command::CommandError;
 use crate::command::delete_answer::CONCURRENT_DELETES;
 use crate::command::document::Object;
 use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuery};
 use crate::command::screen::progress;
-use crate::command::wait::{Waiter, explain};
+use crate::command::wait::Waiter;
 use crate::objects::counted;
 
 /// The maximum number of reads of the cluster because an object changed just before its DELETE.
@@ -135,7 +137,7 @@ impl Run {
         self.waves += 1;
         let (wave, count) = (self.waves, self.waves + step.later);
         progress(&format!("wave {wave} of {count}: {}", names(&step)));
-        match self.send(state, &step.send).await? {
+        match self.send(state, &step.send).await {
             Sent::All => {}
             Sent::Again => return Ok(None),
             Sent::Ended(report) => return Ok(Some(*report)),
@@ -155,56 +157,54 @@ impl Run {
             }
         };
         let says = format!("the time limit ended{later}: these objects still exist");
-        Ok(Some(self.report_remaining(DeleteResult::TimedOut, &says, remaining).await))
+        let report = self.report_of_end(DeleteResult::TimedOut, says);
+        Ok(Some(report.with_remaining(remaining, &self.selection.cluster).await))
     }
 
-    /// Sends the DELETEs of a wave.
-    async fn send(
-        &mut self,
-        state: &DeletionState,
-        send: &[&PlannedObject],
-    ) -> Result<Sent, CommandError> {
-        let selection = &self.selection;
-        let deletes = send.iter().map(|planned| async move {
-            (&planned.object, delete(state, selection, planned).await)
+    /// Sends the DELETEs of a wave. After a failure, it sends none, and waits for the answers to those
+    /// that it has sent.
+    async fn send(&mut self, state: &DeletionState, send: &[&PlannedObject]) -> Sent {
+        let (selection, is_stopped) = (&self.selection, Cell::new(false));
+        let deletes = send.iter().map(|planned| async {
+            if is_stopped.get() {
+                return None;
+            }
+            let outcome = delete(state, selection, planned).await;
+            is_stopped.set(is_stopped.get() || matches!(outcome, Ok(Refused(_)) | Err(_)));
+            Some((&planned.object, outcome))
         });
         let deletes = deletes.collect::<Vec<_>>();
-        let mut outcomes = futures_util::stream::iter(deletes).buffered(CONCURRENT_DELETES);
-        let (mut sent, mut changed, mut failed) = (Vec::new(), None, None);
-        while let Some((object, outcome)) = outcomes.next().await {
+        let outcomes = futures_util::stream::iter(deletes).buffered(CONCURRENT_DELETES);
+        let outcomes: Vec<_> = outcomes.filter_map(std::future::ready).collect().await;
+        let (mut accepted, mut changed, mut failure) = (Vec::new(), None, None);
+        for (object, outcome) in outcomes {
+            let typed = &object.typed;
             match outcome {
-                Ok(DeleteOutcome::Accepted | DeleteOutcome::Gone) => sent.push(object.uid.clone()),
-                Ok(DeleteOutcome::Changed) => changed = Some(object.clone()),
-                failure => {
-                    failed = Some((object.clone(), failure));
-                    break;
+                Ok(Accepted) => accepted.push(object.clone()),
+                Ok(Gone) => drop(self.sent.insert(object.uid.clone())),
+                Ok(Changed) => changed = Some(typed),
+                Ok(Refused(why)) => {
+                    let says = format!("stopped: the DELETE of {typed} was refused: {why}");
+                    failure = failure.or(Some((DeleteResult::Refused, says)));
+                }
+                Err(why) => {
+                    let says = format!("stopped: the DELETE of {typed} failed: {why}");
+                    failure = failure.or(Some((DeleteResult::Failed, says)));
                 }
             }
         }
-        drop(outcomes);
-        self.sent.extend(sent);
-        match failed {
-            Some((object, Ok(DeleteOutcome::Refused(why)))) => {
-                let says = format!("stopped: the DELETE of {} was refused: {why}", object.typed);
-                let report = self.report(DeleteResult::Refused, says);
-                return Ok(Sent::Ended(Box::new(report)));
-            }
-            Some((object, outcome)) => {
-                let why = outcome.err().map_or_else(String::new, |error| error.to_string());
-                return Err(CommandError::Remote(format!(
-                    "cannot delete {}: {why}; next: run the same command again",
-                    object.typed
-                )));
-            }
-            None => {}
+        if let Some((result, says)) = failure {
+            let report = DeleteReport { accepted, ..self.report(result, says) };
+            return Sent::Ended(Box::new(report));
         }
-        let Some(object) = changed else { return Ok(Sent::All) };
+        self.sent.extend(accepted.into_iter().map(|object| object.uid));
+        let Some(typed) = changed else { return Sent::All };
         self.changes += 1;
         if self.changes > MAX_CHANGES {
-            let says = format!("stopped: {} changes all the time", object.typed);
-            return Ok(Sent::Ended(Box::new(self.report(DeleteResult::Changed, says))));
+            let says = format!("stopped: {typed} changes all the time");
+            return Sent::Ended(Box::new(self.report(DeleteResult::Changed, says)));
         }
-        Ok(Sent::Again)
+        Sent::Again
     }
 
     /// The report at the end. Only objects that the impact keeps Terminating may remain.
@@ -217,31 +217,19 @@ impl Run {
                 1 => "1 object was deleted".to_owned(),
                 count => format!("{count} objects were deleted"),
             };
-            let not_awaited = self.not_awaited();
-            return Ok(DeleteReport { not_awaited, ..self.report(DeleteResult::Deleted, says) });
+            return Ok(self.report_of_end(DeleteResult::Deleted, says));
         }
-        let says = "these objects stay Terminating, as expected";
-        Ok(self.report_remaining(DeleteResult::Stays, says, remaining).await)
+        let says = "these objects stay Terminating, as expected".to_owned();
+        let report = self.report_of_end(DeleteResult::Stays, says);
+        Ok(report.with_remaining(remaining, &self.selection.cluster).await)
     }
 
-    /// The report that names the remaining objects after this text, with the reasons why they stay.
-    async fn report_remaining(
-        &self,
-        result: DeleteResult,
-        text: &str,
-        remaining: Vec<Object>,
-    ) -> DeleteReport {
-        let stays = explain(self.waiter.cluster(), &remaining).await;
-        let list: Vec<&str> = remaining.iter().map(|object| object.typed.as_str()).collect();
-        let says = format!("{text}: {}", list.join(", "));
-        let not_awaited = self.not_awaited();
-        DeleteReport { remaining, stays, not_awaited, ..self.report(result, says) }
-    }
-
-    fn not_awaited(&self) -> Vec<Object> {
+    /// The report after all DELETEs, or at the time limit.
+    fn report_of_end(&self, result: DeleteResult, says: String) -> DeleteReport {
         let awaits = self.plan.awaits();
-        let objects = self.plan.objects().filter(|one| !awaits(one));
-        objects.map(|planned| planned.object.clone()).collect()
+        let others = self.plan.objects().filter(|one| !awaits(one));
+        let not_awaited = others.map(|planned| planned.object.clone()).collect();
+        DeleteReport { not_awaited, ..self.report(result, says) }
     }
 
     fn report(&self, result: DeleteResult, says: String) -> DeleteReport {

@@ -68,10 +68,11 @@ impl DeletionState {
         verdict: Option<&Verdict>,
         cascade: Cascade,
     ) -> Result<Self, CommandError> {
-        let plan = DeletionPlan::new(&inspection, &mut impact, verdict, cascade).await;
+        let plan = DeletionPlan::new(&inspection, &impact, verdict, cascade).await;
         let no_cluster = || CommandError::Usage("delete needs a cluster".to_owned());
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
+        impact.cycles = plan.cycle_objects();
         Ok(Self { inspection, impact, plan, caller, me })
     }
 

@@ -4,7 +4,6 @@
 
 mod server;
 
-use self::server::SILENT_BELAY;
 pub use self::server::{DeniedBlocker, ServerAnswer, ServerDenial};
 use serde_json::Value;
 
@@ -150,12 +149,12 @@ impl DeleteAnswer {
                 }
                 Some(_) => {}
             },
-            Some(ServerAnswer::Refuses(why)) => {
-                answer.is_belay_silent = why == SILENT_BELAY;
-                answer.refused = Some(why);
-            }
             Some(ServerAnswer::Unknown(why)) => {
                 answer.unanswered = Some(FailedRead { resource: DRY_RUN.to_owned(), why });
+            }
+            Some(refused @ (ServerAnswer::Refuses(_) | ServerAnswer::BelaySilent)) => {
+                answer.is_belay_silent = matches!(refused, ServerAnswer::BelaySilent);
+                answer.refused = refused.refusal();
             }
         }
         answer

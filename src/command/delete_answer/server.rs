@@ -26,6 +26,8 @@ pub enum ServerAnswer {
     Denies(Box<ServerDenial>),
     /// The API server refuses the DELETE for this reason, which is not a denial by belay.
     Refuses(String),
+    /// The API server refuses the DELETE because belay does not answer.
+    BelaySilent,
     /// The answer is unknown for this reason.
     Unknown(String),
 }
@@ -52,28 +54,48 @@ pub struct DeniedBlocker {
 impl ServerAnswer {
     /// Asks the API server about a DELETE of the object with this uid. Nothing is deleted.
     pub async fn ask(
-        (caller, me): (&Caller, &UserIdentity),
+        user: (&Caller, &UserIdentity),
         info: &KindInfo,
         (target, uid): (&ObjectRef, &str),
         propagation: Option<PropagationPolicy>,
     ) -> Self {
         let key = (target.namespace.as_str(), target.name.as_str());
-        let answer = caller.dry_run_delete(info, key, uid, propagation).await;
-        let status = match answer {
-            Ok(DeleteResponse::Accepted(warnings)) => return Self::Accepts(warnings),
-            Ok(DeleteResponse::Unsupported) => {
-                let why = "the server of this kind does not document dry runs";
-                return Self::Unknown(why.to_owned());
+        match user.0.dry_run_delete(info, key, uid, propagation).await {
+            Ok(Some(DeleteResponse::Accepted(warnings))) => Self::Accepts(warnings),
+            Ok(Some(DeleteResponse::Refused(status))) => Self::read(user, target, &status).await,
+            Ok(None) => {
+                Self::Unknown("the server of this kind does not document dry runs".to_owned())
             }
-            Ok(DeleteResponse::Refused(status)) => status,
-            Err(error) => return Self::Unknown(error.to_string()),
-        };
+            Err(error) => Self::Unknown(error.to_string()),
+        }
+    }
+
+    /// Reads the Status of a DELETE by the user that the API server did not accept.
+    pub async fn read(
+        (caller, me): (&Caller, &UserIdentity),
+        target: &ObjectRef,
+        status: &Status,
+    ) -> Self {
         let kind = (target.group.as_str(), target.resource.as_str());
+        let key = (target.namespace.as_str(), target.name.as_str());
         let may = match status.code {
             403 if !is_refusal(&status.message) => caller.may("delete", kind, key).await,
             _ => None,
         };
-        Self::from_status(target, &me.name, &status, may)
+        Self::from_status(target, &me.name, status, may)
+    }
+
+    /// The reason why the API server refuses the DELETE; `None` if it may accept it.
+    pub fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Denies(denial) => {
+                let texts = denial.blocker_texts.iter().map(|text| text.says.as_str());
+                Some(texts.collect::<Vec<_>>().join("; "))
+            }
+            Self::Refuses(why) => Some(why.clone()),
+            Self::BelaySilent => Some(SILENT_BELAY.to_owned()),
+            Self::Accepts(_) | Self::Unknown(_) => None,
+        }
     }
 
     /// Whether the user lacks the right to delete the object. This asks about RBAC only, for a
@@ -95,7 +117,7 @@ impl ServerAnswer {
             return answers.into_iter().next().map_or(Self::Accepts(Vec::new()), |(_, one)| one);
         }
         let (mut warnings, mut denials) = (Vec::new(), Vec::<ServerDenial>::new());
-        let (mut refused, mut unknown) = (None, None);
+        let (mut refused, mut unknown, mut is_belay_silent) = (None, None, false);
         for (object, answer) in answers {
             match answer {
                 Self::Accepts(texts) => warnings.extend(texts),
@@ -103,6 +125,7 @@ impl ServerAnswer {
                 Self::Refuses(why) => {
                     refused = refused.or(Some(format!("{}: {why}", object.quoted())))
                 }
+                Self::BelaySilent => is_belay_silent = true,
                 Self::Unknown(why) => {
                     unknown = unknown.or(Some(format!("{}: {why}", object.quoted())))
                 }
@@ -110,6 +133,7 @@ impl ServerAnswer {
         }
         match (ServerDenial::merge(denials), refused, unknown) {
             (Some(denial), ..) => Self::Denies(Box::new(denial)),
+            (None, ..) if is_belay_silent => Self::BelaySilent,
             (None, Some(why), _) => Self::Refuses(why),
             (None, None, Some(why)) => Self::Unknown(why),
             (None, None, None) => Self::Accepts(warnings),
@@ -125,7 +149,7 @@ impl ServerAnswer {
         match status.code {
             403 if may == Some(false) => Self::Refuses(missing_right_text(target, user)),
             403 => Self::Refuses(says),
-            _ if is_silent_belay(&status.message) => Self::Refuses(SILENT_BELAY.to_owned()),
+            _ if is_silent_belay(&status.message) => Self::BelaySilent,
             _ if is_refusal(&status.message) => Self::Refuses(says),
             // The object was re-created, or a webhook does not support dry runs.
             _ => Self::Unknown(says),
@@ -144,7 +168,7 @@ fn missing_right_text(object: &ObjectRef, user: &str) -> String {
 }
 
 /// The sentence for a DELETE that the API server refuses because belay does not answer.
-pub const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the delete, also with \
+const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the delete, also with \
                                 an approval; next: have an administrator start belay (kubectl belay \
                                 status) or follow docs/guides/emergency.md";
 
@@ -346,7 +370,9 @@ mod tests {
         let dead = "Internal error occurred: failed calling webhook \"a.example.com\"";
         assert!(read(500, dead, None).starts_with("Refuses(\"Internal error"));
         let silent = "Internal error occurred: failed calling webhook \"delete.belay.dev\": at /x";
-        assert!(read(500, silent, None).starts_with("Refuses(\"belay does not answer, so"));
+        assert_eq!(read(500, silent, None), "BelaySilent");
+        let both = [(); 2].map(|()| (claim(), ServerAnswer::BelaySilent));
+        assert!(matches!(ServerAnswer::merge(both.into()), ServerAnswer::BelaySilent));
         // Causes of another webhook are not belay's.
         let foreign = status("a.example.com", &verdict());
         let answer = ServerAnswer::from_status(&claim(), "eve", &foreign, None);

@@ -76,7 +76,7 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
         all_events(&session.caller.client, own),
         session.leader(),
     );
-    let now = session.now();
+    let now = session.me.now();
     let mut not_read = Vec::new();
     let policies = match policies {
         Ok(policies) => policies,

@@ -159,7 +159,7 @@ impl Release {
         let UserSession { caller, me, .. } = &**session;
         let what = object_ref.quoted();
         let context = &self.snapshot.context;
-        let asked = by_hand::ask(context, &self.key, &self.observed, me.now).await;
+        let asked = by_hand::ask(context, &self.key, &self.observed, me.now()).await;
         match asked {
             // NotFound: belay released the object before the request.
             Ok(()) | Err(ApiError::NotFound) => {}

@@ -60,7 +60,7 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         session.leader(),
         session.webhooks(),
     );
-    let now = session.now();
+    let now = session.me.now();
     let mut not_read = Vec::new();
     if let Err(error) = &leader {
         not_read.push(FailedRead::new("leases.coordination.k8s.io", error));

@@ -84,7 +84,7 @@ async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
         progress.say(|| format!("reading kind {done} of {all} … {objects} objects"));
     })
     .await;
-    let now = session.now();
+    let now = session.me.now();
     let longest = SignedDuration::try_from(longer_than).unwrap_or(SignedDuration::MAX);
     let before = now.saturating_sub(longest).unwrap_or(Timestamp::MIN);
     let late = survey.objects.iter().filter(|object| object.since <= before).cloned();
@@ -151,7 +151,7 @@ async fn explain(
         let guarded = guarded_finalizers(session, snapshot, object).await;
         evidence.guarded.insert(object.uid.clone(), guarded);
     }
-    let now = session.now();
+    let now = session.me.now();
     let (mut items, mut adviser) = (Vec::new(), UndoAdviser::new(session));
     for object in late {
         let hold = holds.get(&object.uid).cloned().unwrap_or_default();

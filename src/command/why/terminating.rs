@@ -209,7 +209,7 @@ async fn causes(
     evidence.guarded.insert(object.uid.clone(), guarded);
     let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
     let mut causes = find_causes(&object, &survey, &evidence, hold);
-    if target.session.now().duration_since(object.since) < JUST_BEGUN {
+    if target.session.me.now().duration_since(object.since) < JUST_BEGUN {
         causes.iter_mut().for_each(replace_early_silence);
     }
     (causes, unread.collect())
@@ -237,7 +237,7 @@ fn settles(target: &TargetObject, snapshot: &Snapshot, key: &ObjectKey) -> Optio
     let since: Timestamp = target.terminating_since()?.parse().ok()?;
     let settle = settle(&snapshot.context.world.read(), key);
     let settles = since.saturating_add(settle).ok()?;
-    (settles > target.session.now()).then_some(settles)
+    (settles > target.session.me.now()).then_some(settles)
 }
 
 /// The conditions of a Namespace about its remaining content.

@@ -6,8 +6,8 @@
 mod bad_input;
 mod impact;
 mod picture;
-mod plan;
 mod removed;
+mod status_plan;
 mod stuck;
 mod trials;
 mod used_by;

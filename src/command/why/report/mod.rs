@@ -272,7 +272,7 @@ impl WhyReport {
         };
         let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
         let held = hold.is_some_and(|hold| !hold.free);
-        let now = session.now();
+        let now = session.me.now();
         // Denials before the accepted DELETE don't explain why the object stays.
         let since = deleted_at(&target.json).or_else(|| target.created_at());
         let since = since.unwrap_or(Timestamp::MIN);
