@@ -93,13 +93,14 @@ impl<'a> Judgement<'a> {
 
     /// Whether the label on an object does not bind the user. The label of a tenant on a
     /// Pod does not stop the control plane from evicting the Pod. Kubernetes copies the label
-    /// of a Service to its Endpoints and EndpointSlices, which the control plane writes.
+    /// of a Service to its Endpoints and EndpointSlices, which the control plane writes and
+    /// deletes.
     fn ignores_labels(&self, item: &JudgedObject<'a>) -> bool {
         let identities = &self.situation.policies.identities;
         match (item.facts.group, item.facts.resource) {
             ("", "pods") => identities.evicts_pods(&self.review.user.name),
             ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
-                identities.is_control_plane(&self.review.user.name)
+                !self.is_target(item) || identities.is_control_plane(&self.review.user.name)
             }
             _ => false,
         }
@@ -109,10 +110,14 @@ impl<'a> Judgement<'a> {
     /// affects. A tenant could attach such an object to keep the Pod (H158). belay judges the
     /// requests of the garbage collector for that object.
     fn is_left_to_collector(&self, item: &JudgedObject<'a>) -> bool {
+        self.evicts_pod() && !self.is_target(item)
+    }
+
+    fn is_target(&self, item: &JudgedObject<'a>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = item.facts;
-        let is_target = (group, resource) == ("", "pods")
-            && (namespace, name) == (&*self.review.namespace, self.review.target_name());
-        self.evicts_pod() && !is_target
+        let Review { resource: target, .. } = self.review;
+        (group, resource) == (target.group.as_str(), target.resource.as_str())
+            && (namespace, name) == (&*self.review.namespace, self.review.target_name())
     }
 
     /// Whether the control plane evicts a Pod.

@@ -209,11 +209,73 @@ fn objects_that_use_each_other_are_reported_and_deleted() {
     let path = folder.path().join("plan.json");
     let out = path.display().to_string();
     let impact = belay(plane, &["impact", "pvc/one", "pvc/two", "-n", &ns, "--out", &out]);
-    assert!(impact.stdout.contains("use each other, and are deleted together: "), "{impact:?}");
+    assert!(
+        impact.stdout.contains("use each other, and are deleted in this order: "),
+        "{impact:?}"
+    );
     let planned: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(planned["cycles"][0]["objects"].as_array().map(Vec::len), Some(2), "{planned:#}");
     assert_eq!(planned["waves"].as_array().map(Vec::len), Some(1), "{planned:#}");
     let done = belay(plane, &["delete", "--plan", &out, "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("2 objects were deleted"), "{done:?}");
+}
+
+/// belay denies the first DELETE of a cycle, so the plan has its approval.
+#[test]
+fn of_objects_that_use_each_other_one_needs_an_approval() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-cycle").unwrap();
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    for (name, other) in [("one", "two"), ("two", "one")] {
+        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
+        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(&ns)).unwrap();
+    }
+    for name in ["one", "two"] {
+        eventually("the denial", LIMIT, || {
+            plane.api().delete(&["pvc", name, "--dry-run=server"], &ns)?.failure()
+        })
+        .unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let planned = plan(plane, &path, &["pvc/one", "pvc/two", "-n", &ns]);
+    let approvals = planned["approvals"].as_array().unwrap();
+    let [approval] = approvals.as_slice() else { panic!("{planned:#}") };
+    let command = text(&approval["command"]);
+    assert!(command.contains("approve persistentvolumeclaims/one "), "{planned:#}");
+
+    let out = path.display().to_string();
+    let refused = belay(plane, &["delete", "--plan", &out, "--yes"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stdout.contains(&format!("next: {command}")), "{refused:?}");
+    let approve = ["approve", "pvc/one", "-n", &ns, "--reason", "both go"];
+    assert_eq!(belay(plane, &approve).code, 0);
+    let done = belay(plane, &["delete", "--plan", &out, "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("2 objects were deleted"), "{done:?}");
+}
+
+/// A hold on the first waits for the deletion of the second.
+#[test]
+fn held_objects_that_use_each_other_need_no_approval() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-cycle-held").unwrap();
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": protect, "settleSeconds": 2}));
+    for (name, other) in [("one", "two"), ("two", "one")] {
+        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
+        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(&ns)).unwrap();
+    }
+    let args = ["delete", "pvc/one", "pvc/two", "-n", &ns, "--yes"];
+    let done = eventually("a deletion with effective holds", 3 * LIMIT, || {
+        let done = belay(plane, &args);
+        if done.stdout.contains("retry in") { Err(done.stdout.into()) } else { Ok(done) }
+    });
+    let done = done.unwrap();
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("2 objects were deleted"), "{done:?}");
 }

@@ -182,7 +182,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         refusal => refusal,
     };
     if let Some(says) = refusal {
-        let approve = state.impact.approve.clone();
+        let approve = [state.impact.approve.clone(), preflight.approve].concat();
         let refusals = preflight.refusals;
         let refused = report(DeleteResult::Refused, says);
         return DeleteReport { approve, refusals, ..refused }.print(output);

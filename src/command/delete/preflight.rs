@@ -8,7 +8,7 @@ use super::state::{DeletionState, Selection};
 use crate::command::delete_answer::{CONCURRENT_DELETES, ServerAnswer};
 use crate::command::document::{Object, ReportedVerdict};
 use crate::command::inspect::{DeletedBy, PlannedObject, PolicyState, verdict, verdict_at};
-use crate::decide::{Decision, Reason, Verdict, approve_command, sentence};
+use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, remedies, sentence};
 use crate::graph::NodeId;
 use crate::objects::ObjectRef;
 use crate::policy::Approval;
@@ -18,6 +18,8 @@ use crate::policy::Approval;
 pub struct Preflight {
     /// The DELETEs that would be refused.
     pub refusals: Vec<DeleteRefusal>,
+    /// The commands that approve the denied DELETEs.
+    pub approve: Vec<String>,
     /// The checks without an answer.
     pub unknown: Vec<String>,
 }
@@ -56,8 +58,13 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     if state.impact.verdict == ReportedVerdict::Deny {
         return preflight;
     }
-    if !state.inspection.lacks_webhooks().await {
-        check_verdicts(state, selection, &mut preflight).await;
+    if let Some(denial) = state.plan.first_denial(&state.inspection).await {
+        let refusal = |blocker: &Blocker| DeleteRefusal {
+            object: Object::of(&blocker.object, &state.inspection.graph.kinds),
+            says: sentence(&blocker.object, blocker),
+        };
+        preflight.refusals = denial.blockers.iter().map(refusal).collect();
+        preflight.approve = remedies(&denial).1;
     }
     let deletes = state.plan.waves.iter().enumerate().flat_map(|(wave, planned)| {
         let sent = planned.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
@@ -90,35 +97,6 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
         }
     }
     preflight
-}
-
-/// Decides the DELETEs of each wave, together with those of the waves before it. Objects that
-/// use each other are decided one by one.
-async fn check_verdicts(state: &DeletionState, selection: &Selection, preflight: &mut Preflight) {
-    let in_cycle = |one: &PlannedObject| {
-        let mut cycles = state.plan.cycles.iter();
-        cycles.any(|cycle| cycle.objects.contains(&one.object))
-    };
-    let mut deleted: Vec<NodeId> = Vec::new();
-    for wave in &state.plan.waves {
-        let sent = wave.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
-        let (one_by_one, together): (Vec<_>, Vec<_>) = sent.partition(|one| in_cycle(one));
-        let steps = one_by_one.into_iter().map(|one| vec![one]).chain([together]);
-        for step in steps.filter(|step| !step.is_empty()) {
-            deleted.extend(step.iter().filter_map(|one| one.id));
-            let verdict = verdict(&state.inspection, &deleted, selection.cascade.into()).await;
-            let denied = verdict
-                .filter(|verdict| verdict.decision == Decision::Deny && !verdict.is_unknown());
-            for blocker in denied.iter().flat_map(|verdict| &verdict.blockers) {
-                let object = Object::of(&blocker.object, &state.inspection.graph.kinds);
-                let says = sentence(&blocker.object, blocker);
-                preflight.refusals.push(DeleteRefusal { object, says });
-            }
-            if !preflight.refusals.is_empty() {
-                return;
-            }
-        }
-    }
 }
 
 /// Why the deletion could stop half-way: at `end`, in seconds since 1970, the approvals of a

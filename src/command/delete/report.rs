@@ -134,6 +134,10 @@ impl Report for DeleteReport {
             text.push_str(&view.screen.behind("not awaited: ", 13, &objects));
         }
         let next = match self.result {
+            // The printed impact has the approvals of a denied deletion.
+            DeleteResult::Refused if !self.refusals.is_empty() && !self.approve.is_empty() => {
+                &self.approve.join("; ")
+            }
             DeleteResult::Changed => {
                 &format!("make a new plan with kubectl belay impact …{} --out FILE", self.options)
             }

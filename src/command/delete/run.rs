@@ -137,15 +137,27 @@ impl Run {
         self.waves += 1;
         let (wave, count) = (self.waves, self.waves + step.later);
         progress(&format!("wave {wave} of {count}: {}", names(&step)));
-        match self.send(state, &step.send).await {
-            Sent::All => {}
-            Sent::Again => return Ok(None),
-            Sent::Ended(report) => return Ok(Some(*report)),
+        let steps = state.plan.steps(step.send);
+        for (index, together) in steps.iter().enumerate() {
+            match self.send(state, together).await {
+                Sent::All => {}
+                Sent::Again => return Ok(None),
+                Sent::Ended(report) => return Ok(Some(*report)),
+            }
+            if index + 1 < steps.len() {
+                // A hold waits for the deletion of the next.
+                let next = together.iter().copied().filter(|one| !state.is_held(one));
+                let next = state.awaited(next.filter(|one| !one.stays));
+                if !self.waiter.wait(next, &mut self.deleted).await.is_empty() {
+                    break;
+                }
+            }
         }
         let open = state.plan.waves.iter().skip(state.plan.waves.len() - step.later);
         let open = open.flat_map(|wave| &wave.objects).filter(|one| !state.is_terminating(one));
         let open = open.count();
-        let waiting = state.awaited(step.wait);
+        let waiting = step.wait.into_iter().filter(|one| !self.deleted.contains(&one.object));
+        let waiting = state.awaited(waiting);
         let remaining = self.waiter.wait(waiting, &mut self.deleted).await;
         if remaining.is_empty() {
             return Ok(None);

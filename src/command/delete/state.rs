@@ -14,7 +14,7 @@ use crate::command::inspect::{
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::wait::{Awaited, awaited};
 use crate::decide::Verdict;
-use crate::graph::NodeId;
+use crate::graph::{Node, NodeId};
 use crate::objects::{KindInfo, Uid};
 
 /// The objects that the user selects.
@@ -93,8 +93,15 @@ impl DeletionState {
     }
 
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
-        let node = planned.id.and_then(|id| self.inspection.graph.get(id));
-        node.is_some_and(|node| node.is_terminating())
+        self.node(planned).is_some_and(|node| node.is_terminating())
+    }
+
+    pub fn is_held(&self, planned: &PlannedObject) -> bool {
+        self.node(planned).is_some_and(|node| node.is_held())
+    }
+
+    fn node(&self, planned: &PlannedObject) -> Option<Node<'_>> {
+        planned.id.and_then(|id| self.inspection.graph.get(id))
     }
 
     /// The objects to wait for before the next DELETE, because their deletion began before: objects

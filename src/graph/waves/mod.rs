@@ -10,7 +10,7 @@
 //! An object with a predecessor gets no DELETE from the client: a controller deletes it after its
 //! predecessor. All objects that follow one DELETE form a unit. A unit is in a later wave than the
 //! units that use one of its objects, and than the content of its Namespace or CRD. Units that
-//! use each other form a cycle, and share a wave. If only their owners form it, and their Namespace
+//! use each other form a cycle, and share a wave. A client sends their DELETEs one by one. If only their owners form it, and their Namespace
 //! is deleted as well, the namespace controller deletes them one by one.
 
 mod cycles;
@@ -65,7 +65,8 @@ pub struct WaveObject {
 pub struct Waves {
     /// The waves. Each object is in one of them.
     pub waves: Vec<Vec<WaveObject>>,
-    /// The objects with a DELETE that use each other, also through objects that follow them.
+    /// The objects with a DELETE that use each other, also through objects that follow them. If each
+    /// is deleted before the DELETE of the next, most have no users then.
     pub cycles: Vec<Vec<NodeId>>,
 }
 
@@ -166,7 +167,10 @@ pub fn waves(graph: &Graph, deletion: &DeletionToOrder<'_>) -> Waves {
         waves[wave].push(WaveObject { id: *id, deleter: predecessors.deleter(number) });
     }
     let in_cycle = components.iter().filter(|component| component.len() > 1);
-    let cycle = |component: &Vec<usize>| component.iter().map(|unit| objects.ids[*unit]).collect();
+    let cycle = |component: &Vec<usize>| {
+        let units = order_in_cycle(component, &later).into_iter();
+        units.map(|unit| objects.ids[unit]).collect()
+    };
     Waves { waves, cycles: in_cycle.map(cycle).collect() }
 }
 
@@ -190,6 +194,28 @@ fn later_units(objects: &Objects<'_>, predecessors: &Predecessors) -> Vec<BTreeS
         containers.into_iter().flatten().for_each(|container| add(number, container));
     }
     later
+}
+
+/// The units of a cycle in an order in which a unit without remaining users is next, or the first
+/// one if all have users.
+fn order_in_cycle(component: &[usize], later: &[BTreeSet<usize>]) -> Vec<usize> {
+    let mut users: BTreeMap<usize, usize> = component.iter().map(|unit| (*unit, 0)).collect();
+    for used in component.iter().flat_map(|unit| &later[*unit]) {
+        users.entry(*used).and_modify(|count| *count += 1);
+    }
+    let (mut free, mut order) = (BTreeSet::new(), Vec::new());
+    while let Some(next) = free.pop_first().or_else(|| Some(*users.first_key_value()?.0)) {
+        users.remove(&next);
+        order.push(next);
+        for used in &later[next] {
+            let Some(count) = users.get_mut(used) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                free.insert(*used);
+            }
+        }
+    }
+    order
 }
 
 /// The components of units, and their order.

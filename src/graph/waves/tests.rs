@@ -268,6 +268,12 @@ fn objects_that_use_each_other_share_a_wave_and_are_reported() {
     ids.retain(|id| !graph.coordinates(*id).1.is_empty());
     let (waves, cycles) = names_of(&graph, &plan(&graph, &ids, &NumberSet::default()));
     assert_eq!((waves, cycles), (vec!["o2".to_owned(), "o0 o1".to_owned()], 1));
+    // o0 uses o2, which uses o1, which uses o0: after o0, o2 has no user.
+    let ring = [object(0, &[], &[2]), object(0, &[], &[0]), object(0, &[], &[1])];
+    let (graph, mut ids) = graph_of(&ring);
+    ids.retain(|id| !graph.coordinates(*id).1.is_empty());
+    let cycles = plan(&graph, &ids, &NumberSet::default()).cycles;
+    assert_eq!(cycles, [[ids[0], ids[2], ids[1]]]);
     // A ConfigMap that a Pod uses owns the Pod, as another Pod does that owns a used claim. The
     // namespace controller deletes the user first.
     let owned = [

@@ -76,7 +76,7 @@ pub fn text(impact: &Impact, view: View) -> String {
     text.push_str(&tail(impact, view));
     for cycle in &impact.cycles {
         let names: Vec<&str> = cycle.iter().map(|one| one.typed.as_str()).collect();
-        let line = format!("use each other, and are deleted together: {}", names.join(", "));
+        let line = format!("use each other, and are deleted in this order: {}", names.join(", "));
         text.push_str(&screen.paragraph(0, &line));
     }
     text

@@ -6,6 +6,7 @@
 //! ```
 
 mod approvals;
+mod denial;
 mod drift;
 mod file;
 
@@ -43,7 +44,7 @@ pub struct DeletionPlan {
     pub approvals: Vec<PlannedApproval>,
     /// The objects in the order of their deletion. `delete` waits for each wave.
     pub waves: Vec<PlannedWave>,
-    /// The objects that use each other. They are in one wave.
+    /// The objects that use each other. They are in one wave, and `delete` deletes them one by one.
     pub cycles: Vec<PlannedCycle>,
     /// The resources outside the cluster that are destroyed for good.
     pub destroyed: Vec<PlannedLoss>,
@@ -171,7 +172,7 @@ impl DeletionPlan {
             let (object, loses) = (broken.object.clone(), via.of.clone());
             Some(PlannedBreak { object, loses, field_path: via.field_path.clone() })
         });
-        Some(Self {
+        let mut plan = Self {
             cluster: ClusterIdentity::read(inspection).await?,
             cascade,
             targets: impact.targets.iter().map(|target| with_uid(inspection, target)).collect(),
@@ -182,7 +183,13 @@ impl DeletionPlan {
             destroyed: destroyed.collect(),
             broken: broken.collect(),
             not_read: impact.not_read.clone(),
-        })
+        };
+        // belay decides about objects that use each other one by one.
+        if plan.approvals.is_empty() && !plan.cycles.is_empty() && verdict.is_some() {
+            let denial = plan.first_denial(inspection).await;
+            plan.approvals = missing_approvals(inspection, denial.as_ref()).await;
+        }
+        Some(plan)
     }
 
     /// The objects of each cycle.
