@@ -223,7 +223,7 @@ async fn wait_for_leftovers(
     progress(&format!("waiting for {}", names.join(", ")));
     let waiter = Waiter::new(state.caller.client.clone(), selection.cluster.clone(), deadline);
     waiter.watch(&waiting).await?;
-    waiter.wait(waiting, &mut Vec::new()).await;
+    waiter.wait(waiting).await;
     DeletionState::read(selection).await
 }
 

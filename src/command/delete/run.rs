@@ -144,7 +144,9 @@ impl Run {
         let open = open.flat_map(|wave| &wave.objects).filter(|one| !state.is_terminating(one));
         let open = open.count();
         let waiting = state.awaited(step.wait);
-        let remaining = self.waiter.wait(waiting, &mut self.deleted).await;
+        let awaited: Vec<Object> = waiting.iter().map(|(object, _)| (*object).clone()).collect();
+        let remaining = self.waiter.wait(waiting).await;
+        self.deleted.extend(awaited.into_iter().filter(|object| !remaining.contains(object)));
         if remaining.is_empty() {
             return Ok(None);
         }

@@ -245,16 +245,15 @@ impl Undo<'_> {
         }
         progress(&format!("waiting for the deletion of {}", all_typed(&objects)));
         let waiting = self.awaited(&objects);
-        let mut deleted = Vec::new();
         let remaining = tokio::select! {
-            remaining = waiter.wait(waiting, &mut deleted) => remaining,
+            remaining = waiter.wait(waiting) => remaining,
             never = self.keep_saving(waiter) => match never {}
         };
         if self.record.is_of_namespace() && remaining.is_empty() {
             // The watches receive the last states of its content a moment later.
             let content = self.record.objects_to_recreate().map(|saved| saved.object.clone());
             let content: Vec<Object> = content.filter(|of| !objects.contains(of)).collect();
-            let waiting = waiter.wait(self.awaited(&content), &mut deleted);
+            let waiting = waiter.wait(self.awaited(&content));
             // A watch may have failed, for example if the server of its kind ran in the Namespace.
             let _elapsed = timeout(SEARCH_INTERVAL, waiting).await;
         }
@@ -281,7 +280,7 @@ impl Undo<'_> {
         }
         self.watch(waiter, objects).await?;
         progress(&format!("waiting for the deletion of {}", all_typed(objects)));
-        let remaining = waiter.wait(self.awaited(objects), &mut Vec::new()).await;
+        let remaining = waiter.wait(self.awaited(objects)).await;
         self.save_last_states(waiter);
         Ok(remaining)
     }
