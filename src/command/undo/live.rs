@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, RESTORED_FROM, owners};
 use super::record::{Progress, SavedObject, SavedVolume};
 use super::restore::{MAX_CONCURRENT, Undo};
+use super::volumes::is_retained;
 use crate::command::CommandError;
 use crate::command::document::Object;
 
@@ -33,8 +34,9 @@ pub enum Restorer {
 }
 
 impl Undo<'_> {
-    /// The state of a saved object of which this is the current one.
-    pub(super) async fn state(
+    /// The state of a saved object of which this is the current one. Waits up to 10 s until a claim of
+    /// others is bound.
+    pub(super) async fn wait_for_state(
         &self,
         object: &Object,
         current: Option<&Value>,
@@ -50,8 +52,8 @@ impl Undo<'_> {
             // Other users know the uid. The volume is a proof.
             _ if self.record.volume_of(object).is_some() => {
                 let by = if from.is_string() { Restorer::AnotherUndo } else { Restorer::Others };
-                match self.has_its_volume(object, current).await? {
-                    true => Ok(ObjectState::Restored { by, is_terminating }),
+                match self.wait_for_its_volume(object, current).await? {
+                    true => Ok(ObjectState::Recreated { by, is_terminating }),
                     false => Ok(ObjectState::Foreign),
                 }
             }
@@ -153,10 +155,6 @@ fn describe(
         Ok(current) => current.is_some_and(|current| is_so(&current)).then_some(text),
         Err(_) => Some(format!("{typed} is unknown, because it could not be read")),
     }
-}
-
-pub(super) fn is_retained(volume: &Value) -> bool {
-    volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
 }
 
 /// Whether an undo has scaled the workload to 0.

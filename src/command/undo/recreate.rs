@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::live::{ObjectState, Restorer, is_retained};
+use super::live::{ObjectState, Restorer};
 use super::manifest::{ACCOUNT_NAME, is_token_secret, owners, without_allocated, without_token};
 use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
 use super::restore::{ByAnotherUndo, POLL, Undo, UndoOutcome, failed};
+use super::volumes::is_retained;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
@@ -299,7 +300,7 @@ impl Undo<'_> {
                 Err(why) => return Err(failed("create", object, &why)),
             }
         }
-        let state = self.state(object, current.as_ref()).await?;
+        let state = self.wait_for_state(object, current.as_ref()).await?;
         let current = current.unwrap_or_default();
         let uid = current["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         match state {
@@ -313,7 +314,8 @@ impl Undo<'_> {
             ObjectState::Restored { by, is_terminating: true }
                 if !stays || by == Restorer::ThisUndo =>
             {
-                Err(self.deleted_again(object, by).await)
+                self.retain_volume_of(object).await?;
+                Err(self.deleted_again(object, by))
             }
             ObjectState::Restored { by, is_terminating: false } => {
                 if by == Restorer::ThisUndo {
