@@ -105,7 +105,7 @@ impl Undo<'_> {
                          kubectl scale {typed} --replicas={replicas}{options} starts it nevertheless"
                     )
                 }
-                false => match self.scale(object, *replicas).await {
+                false => match self.start(object, *replicas).await {
                     Ok(()) => continue,
                     Err(error) => error.to_string(),
                 },

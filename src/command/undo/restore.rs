@@ -13,10 +13,9 @@ use kube::api::PatchParams;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::manifest::{OLD_REPLICAS, annotate, manifest};
+use super::manifest::manifest;
 use super::read::build_record;
 use super::record::{LostObject, SavedObject, UndoRecord, all_typed};
-use super::workloads::refuse_lost_claims;
 use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
 use crate::command::approve::approve_release;
@@ -122,7 +121,7 @@ impl Undo<'_> {
             self.detach().await?;
             self.check_holds("").await?;
             for workload in &self.record.workloads {
-                self.scale(&workload.object, 0).await?;
+                self.stop(&workload.object).await?;
             }
             let remaining = self.end_deletion(&waiter).await?;
             // Another user can delay the deletion of a claim for ever.
@@ -185,31 +184,6 @@ impl Undo<'_> {
             self.is_unsaved = true;
             self.record.replace(self.path)?;
             self.is_unsaved = false;
-        }
-        Ok(())
-    }
-
-    pub(super) async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
-        let old = |object: &Value| object["spec"]["replicas"].as_i64().unwrap_or(1);
-        let is_scaled = |object: &Value| replicas == 0 || old(object) == 0;
-        // Users may have created it again, with another uid.
-        let changed = self.change(workload, false, |object| {
-            let mut patch = match replicas {
-                0 if old(object) == 0 => return Ok(Vec::new()),
-                0 => {
-                    refuse_lost_claims(workload, object, &self.cluster)?;
-                    annotate(object, OLD_REPLICAS, Some(&old(object).to_string()))
-                }
-                _ => annotate(object, OLD_REPLICAS, None),
-            };
-            // A workload that a user has scaled since is left alone.
-            if !patch.is_empty() && is_scaled(object) {
-                patch.push(operations::replace(&["spec", "replicas"], replicas));
-            }
-            Ok(patch)
-        });
-        if changed.await?.is_some_and(|object| is_scaled(&object)) {
-            progress(&format!("scaled {} to {replicas}", workload.typed));
         }
         Ok(())
     }
