@@ -41,8 +41,8 @@ pub async fn build_record(
     reader.ok_or_else(|| just_deleted(target))?.record(marker, &cluster).await
 }
 
-/// Reads what the file does not contain yet: new objects, dependents that have changed, and dependents
-/// that have become Terminating since. Nothing if the target is deleted.
+/// Reads what the file does not contain yet: new objects and losses, dependents that have changed, and
+/// dependents that have become Terminating since. Nothing if the target is deleted.
 pub async fn read_new(
     record: &UndoRecord,
     cluster: ClusterArguments,
@@ -59,6 +59,7 @@ pub async fn read_new(
     found.volumes.retain(|new| record.volumes.iter().all(|known| known.name != new.name));
     Ok(found)
 }
+    found.lost.retain(|new| record.lost.iter().all(|known| known.object != new.object));
 
 /// What an undo restores and keeps.
 #[derive(Default)]
