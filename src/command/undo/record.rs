@@ -133,6 +133,18 @@ impl UndoRecord {
         self.objects.iter().filter(|saved| !saved.stays)
     }
 
+    /// The uids of the objects of which the record has all that restores them. A claim without volume
+    /// can get one.
+    pub fn restored_uids(&self) -> HashSet<&str> {
+        let with_volume: HashSet<&str> =
+            self.volumes.iter().map(|volume| volume.claim_uid.as_str()).collect();
+        let objects = self
+            .objects_to_recreate()
+            .map(|saved| &saved.object)
+            .filter(|object| !object.is_of(CLAIMS) || with_volume.contains(object.uid.as_str()));
+        objects.map(|object| object.uid.as_str()).collect()
+    }
+
     /// The dependents that stay.
     pub fn dependents(&self) -> impl Iterator<Item = &SavedObject> {
         self.objects.iter().filter(|saved| saved.stays && !saved.owners.is_empty())
