@@ -34,7 +34,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use self::record::{LostObject, Progress, UndoRecord, all_typed};
+use self::record::{CompletedSteps, LostObject, UndoRecord, all_typed};
 pub use self::report::UndoReport;
 use self::report::UndoResult;
 use self::restore::{Undo, UndoOutcome};
@@ -166,11 +166,11 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
         let changed = undo.changed_in(&ignored).await?;
         undo.record.ignore(ignored, &changed);
     }
-    let progress_so_far = match resume.is_none() {
-        true => Progress::none(),
-        false => undo.progress().await,
+    let done = match resume.is_none() {
+        true => CompletedSteps::none(),
+        false => undo.completed_steps().await,
     };
-    let steps = steps(&undo.record, resume.is_none().then_some(&path), &progress_so_far);
+    let steps = steps(&undo.record, resume.is_none().then_some(&path), &done);
     if dry_run {
         return UndoReport::new(UndoResult::WouldUndo, steps, &undo.record, &path).print(output);
     }
@@ -195,7 +195,7 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
         undo.record.replace(&path)?;
     }
     let outcome = undo.run().await;
-    let is_restored = matches!(&outcome, Ok(UndoOutcome::Restored { not_restored, .. }) if not_restored.is_empty());
+    let is_restored = matches!(&outcome, Ok(UndoOutcome::Finished { not_restored, .. }) if not_restored.is_empty());
     let left = if is_restored { String::new() } else { undo.left_changed().await };
     let record = undo.record;
     let outcome = outcome.map_err(|error| {
@@ -208,7 +208,7 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
     let report = |result, says: String| UndoReport::new(result, says, &record, &path);
     let typed = &record.target.typed;
     match outcome {
-        UndoOutcome::Restored { not_restored, by_another_undo } if not_restored.is_empty() => {
+        UndoOutcome::Finished { not_restored, by_another_undo } if not_restored.is_empty() => {
             let says = match by_another_undo.target {
                 true => format!("another undo restored {typed}; nothing is left to do"),
                 false => format!("{typed} is restored"),
@@ -227,7 +227,7 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
             }
             report(UndoResult::Undone, says).print(output)
         }
-        UndoOutcome::Restored { not_restored, by_another_undo }
+        UndoOutcome::Finished { not_restored, by_another_undo }
             if by_another_undo.target && record.is_of_namespace() =>
         {
             let says = format!(
@@ -238,7 +238,7 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
             );
             report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
         }
-        UndoOutcome::Restored { not_restored, .. } => {
+        UndoOutcome::Finished { not_restored, .. } => {
             let is_target = |lost: &LostObject| lost.object.uid == record.target.uid;
             let what = match not_restored.iter().any(is_target) {
                 true => "is not restored",
@@ -292,7 +292,7 @@ async fn check_release_by_belay(
 }
 
 /// The steps, as text for the question.
-fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &Progress) -> String {
+fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> String {
     let typed = &record.target.typed;
     let mut text = match path {
         Some(_) => format!("To undo the deletion of {typed}:\n"),

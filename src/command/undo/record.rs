@@ -298,7 +298,7 @@ impl UndoRecord {
     }
 
     /// The remaining steps, one in a line, for the question and for a dry run. `path`: of a new file.
-    pub fn steps(&self, path: Option<&Path>, done: &Progress) -> Vec<String> {
+    pub fn steps(&self, path: Option<&Path>, done: &CompletedSteps) -> Vec<String> {
         let mut steps = Vec::new();
         if let Some(path) = path {
             let count = counted(self.objects_to_recreate().count(), "object");
@@ -374,7 +374,7 @@ impl UndoRecord {
 }
 
 /// What is done of an undo.
-pub struct Progress {
+pub struct CompletedSteps {
     /// Whether an old object is awaited.
     pub is_waiting: bool,
     /// The names of the volumes with the policy Retain.
@@ -387,7 +387,7 @@ pub struct Progress {
     pub recreated: HashSet<String>,
 }
 
-impl Progress {
+impl CompletedSteps {
     /// Nothing is done.
     pub fn none() -> Self {
         let none = HashSet::new;

@@ -25,7 +25,7 @@ const STILL_EXISTS: &str = "it still exists; next: wait for its deletion";
 
 /// What is restored so far.
 #[derive(Default)]
-struct Restored {
+struct RestoredObjects {
     /// The uids of the restored objects, and of the dependents that exist, by their old ones.
     uids: HashMap<String, String>,
     /// The objects that are not restored or not kept, each with the reason.
@@ -60,7 +60,7 @@ impl Undo<'_> {
         if let Some(outcome) = self.outcome_of_others().await? {
             return Ok(outcome);
         }
-        let mut restored = Restored::default();
+        let mut restored = RestoredObjects::default();
         self.find_losses(&mut restored).await?;
         let late = self.restore_objects(&mut restored, |saved| !saved.is_last).await?;
         if restored.is_taken {
@@ -90,12 +90,12 @@ impl Undo<'_> {
             self.fail(&mut restored, object, STILL_EXISTS);
         }
         self.restore_reclaim_policies(&mut restored, true).await;
-        let Restored { failed, by_another_undo, .. } = restored;
-        Ok(UndoOutcome::Restored { not_restored: failed, by_another_undo })
+        let RestoredObjects { failed, by_another_undo, .. } = restored;
+        Ok(UndoOutcome::Finished { not_restored: failed, by_another_undo })
     }
 
     /// Starts the stopped workloads again if they have all their claims.
-    async fn scale_up(&self, restored: &mut Restored) {
+    async fn scale_up(&self, restored: &mut RestoredObjects) {
         for StoppedWorkload { object, replicas } in &self.record.workloads {
             let why = match restored.lacks_data {
                 true => {
@@ -119,14 +119,14 @@ impl Undo<'_> {
     }
 
     /// Records that an object is not restored. Claims of others don't matter for the workloads.
-    fn fail(&self, restored: &mut Restored, object: &Object, why: &str) {
+    fn fail(&self, restored: &mut RestoredObjects, object: &Object, why: &str) {
         restored.lacks_data |= self.is_own_claim(object);
         let why = format!("{why}{}", ignore_option(&self.record.target, object));
         restored.failed.push(LostObject::new(object, &why));
     }
 
     /// Adds what is lost although the undo was to keep it.
-    async fn find_losses(&self, restored: &mut Restored) -> Result<(), CommandError> {
+    async fn find_losses(&self, restored: &mut RestoredObjects) -> Result<(), CommandError> {
         let record = &self.record;
         for claim in &record.missing_claims {
             if self.read(claim).await?.is_none() {
@@ -149,7 +149,7 @@ impl Undo<'_> {
     /// Restores these of the saved objects, in their order. Returns those whose old objects still exist.
     async fn restore_objects(
         &self,
-        restored: &mut Restored,
+        restored: &mut RestoredObjects,
         is_wanted: impl Fn(&SavedObject) -> bool,
     ) -> Result<Vec<Object>, CommandError> {
         let mut late = Vec::new();
@@ -188,7 +188,7 @@ impl Undo<'_> {
     /// Waits until these objects are deleted, and restores them.
     async fn restore_late(
         &mut self,
-        restored: &mut Restored,
+        restored: &mut RestoredObjects,
         waiter: &Waiter,
         objects: &[Object],
     ) -> Result<(), CommandError> {
@@ -207,7 +207,7 @@ impl Undo<'_> {
     }
 
     /// Adds the owner references to the restored objects.
-    async fn attach_all(&self, restored: &mut Restored) {
+    async fn attach_all(&self, restored: &mut RestoredObjects) {
         for saved in &self.record.objects {
             let object = &saved.object;
             let Some(uid) = restored.uids.get(&object.uid).cloned() else { continue };
@@ -241,7 +241,7 @@ impl Undo<'_> {
 
     /// Waits until the restored claims are bound, and restores the reclaim policies of their volumes.
     /// `of_others`: those of other namespaces, which must not delay the target.
-    async fn restore_reclaim_policies(&self, restored: &mut Restored, of_others: bool) {
+    async fn restore_reclaim_policies(&self, restored: &mut RestoredObjects, of_others: bool) {
         let record = &self.record;
         for volume in &record.volumes {
             let mut claims = record.objects.iter().map(|saved| &saved.object);
@@ -257,7 +257,7 @@ impl Undo<'_> {
 
     async fn restore_reclaim_policy(
         &self,
-        restored: &Restored,
+        restored: &RestoredObjects,
         volume: &SavedVolume,
         claim: &Object,
     ) -> Result<(), CommandError> {
@@ -311,13 +311,13 @@ impl Undo<'_> {
                 "others create and delete {} at the same time",
                 object.typed
             ))),
-            ObjectState::Restored { by, is_terminating: true }
+            ObjectState::Recreated { by, is_terminating: true }
                 if !stays || by == Restorer::ThisUndo =>
             {
                 self.retain_volume_of(object).await?;
                 Err(self.deleted_again(object, by))
             }
-            ObjectState::Restored { by, is_terminating: false } => {
+            ObjectState::Recreated { by, is_terminating: false } => {
                 if by == Restorer::ThisUndo {
                     self.restore_status(saved, &current).await?;
                 }

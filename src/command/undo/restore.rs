@@ -67,7 +67,7 @@ pub struct Undo<'u> {
 /// How an undo ends.
 pub enum UndoOutcome {
     /// Everything was restored but these objects, each with the reason.
-    Restored { not_restored: Vec<LostObject>, by_another_undo: ByAnotherUndo },
+    Finished { not_restored: Vec<LostObject>, by_another_undo: ByAnotherUndo },
     /// Another object has the name of the target.
     Taken { advice: String },
     /// These old objects still existed at the end of the time limit.
