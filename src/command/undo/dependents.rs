@@ -7,9 +7,9 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::manifest::owners;
-use super::read::{Found, read_new};
+use super::read::{Found, MAX_CONCURRENT, read_new};
 use super::record::{LostObject, SavedObject};
-use super::restore::{MAX_CONCURRENT, Undo, all_done};
+use super::restore::{Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;

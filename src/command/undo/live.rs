@@ -5,8 +5,9 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, RESTORED_FROM, owners};
+use super::read::MAX_CONCURRENT;
 use super::record::{CompletedSteps, SavedObject, SavedVolume};
-use super::restore::{MAX_CONCURRENT, Undo};
+use super::restore::Undo;
 use super::volumes::is_retained;
 use crate::command::CommandError;
 use crate::command::document::Object;

@@ -10,7 +10,6 @@ use super::manifest::{ACCOUNT_UID, is_secret, is_token_secret, manifest, owners}
 use super::record::{
     ACCOUNTS, LostObject, SavedObject, SavedVolume, UndoRecord, ignore_option, is_of_others,
 };
-use super::restore::MAX_CONCURRENT;
 use crate::cluster::Caller;
 use crate::command::CommandError;
 use crate::command::diagnosis::why_irreversible;
@@ -23,6 +22,9 @@ use crate::decide::{ObjectSource, Situation};
 use crate::graph::Node;
 use crate::hold::{HoldForecast, forecast};
 use crate::objects::{CLAIMS, CRDS, Kinds, ObjectRef, full_name, is_hold, split_api_version};
+
+/// The limit of objects that are read or changed at the same time.
+pub(super) const MAX_CONCURRENT: usize = 16;
 
 /// The limit of the manifests of objects that stay or that belong to others. They are saved in case
 /// that they are deleted nevertheless, and any tenant can make more of them.

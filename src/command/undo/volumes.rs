@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::manifest::{OLD_RECLAIM_POLICY, annotate};
-use super::read::UndoReader;
+use super::read::{MAX_CONCURRENT, UndoReader};
 use super::record::{SavedVolume, is_of_others};
-use super::restore::{MAX_CONCURRENT, POLL, Undo, all_done};
+use super::restore::{POLL, Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
