@@ -2,7 +2,7 @@
 
 use super::content::MAX_OBJECTS;
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedStep, Verdict};
-use crate::objects::{ObjectRef, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
+use crate::objects::{ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
 
 /// The limit of blockers that a message describes.
 pub(super) const MAX_DESCRIBED: usize = 3;
@@ -21,14 +21,6 @@ const IMMUTABLE_KINDS: &[(&str, &str)] = &[
 
 /// Fields of a StatefulSet that can't be changed.
 const IMMUTABLE_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceName"];
-
-/// Controllers that `kubectl scale` scales to 0.
-const SCALABLE: &[(&str, &str)] = &[
-    ("apps", "deployments"),
-    STATEFUL_SETS,
-    ("apps", "replicasets"),
-    ("", "replicationcontrollers"),
-];
 
 /// Other controllers of Kubernetes that re-create Pods.
 const OTHER_CONTROLLERS: &[(&str, &str)] =

@@ -252,6 +252,14 @@ pub const CLAIMS: (&str, &str) = ("", "persistentvolumeclaims");
 /// The kind of StatefulSets: its group and plural name.
 pub const STATEFUL_SETS: (&str, &str) = ("apps", "statefulsets");
 
+/// The kinds that `kubectl scale` scales to 0: their groups and plural names.
+pub const SCALABLE: &[(&str, &str)] = &[
+    ("apps", "deployments"),
+    STATEFUL_SETS,
+    ("apps", "replicasets"),
+    ("", "replicationcontrollers"),
+];
+
 /// The names of the claims from this template of a StatefulSet, without the ordinal at their end.
 pub fn claim_prefix(template: &str, stateful_set: &str) -> String {
     format!("{template}-{stateful_set}-")

@@ -39,8 +39,8 @@ pub use hold_writes::HoldWrites;
 pub use interner::Interner;
 pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
-    CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, STATEFUL_SETS, STORAGE_CLASSES,
-    claim_prefix, full_name, is_namespace, split_api_version,
+    CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, SCALABLE, STATEFUL_SETS,
+    STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version,
 };
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
 pub use names::{KindNames, ServedKind};

@@ -230,7 +230,7 @@ async fn wait_for_leftovers(
     let names: Vec<&str> = waiting.iter().map(|(object, _)| object.typed.as_str()).collect();
     progress(&format!("waiting for {}", names.join(", ")));
     waiter.watch(&waiting).await?;
-    let remaining = waiter.wait(waiting, &mut Vec::new()).await;
+    let remaining = waiter.wait(waiting).await;
     Ok((DeletionState::read(selection).await?, remaining))
 }
 

@@ -16,7 +16,7 @@ use crate::command::delete_answer::CONCURRENT_DELETES;
 use crate::command::document::Object;
 use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuery};
 use crate::command::screen::progress;
-use crate::command::wait::Waiter;
+use crate::command::wait::{Awaited, Waiter};
 use crate::objects::counted;
 
 /// The maximum number of reads of the cluster because an object changed just before its DELETE.
@@ -148,7 +148,7 @@ impl Run {
                 // A hold waits for the deletion of the next.
                 let next = together.iter().copied().filter(|one| !state.is_held(one));
                 let next = state.awaited(next.filter(|one| !one.stays));
-                if !self.waiter.wait(next, &mut self.deleted).await.is_empty() {
+                if !self.wait(next).await.is_empty() {
                     break;
                 }
             }
@@ -157,8 +157,7 @@ impl Run {
         let open = open.flat_map(|wave| &wave.objects).filter(|one| !state.is_terminating(one));
         let open = open.count();
         let waiting = step.wait.into_iter().filter(|one| !self.deleted.contains(&one.object));
-        let waiting = state.awaited(waiting);
-        let remaining = self.waiter.wait(waiting, &mut self.deleted).await;
+        let remaining = self.wait(state.awaited(waiting)).await;
         if remaining.is_empty() {
             return Ok(None);
         }
@@ -171,6 +170,14 @@ impl Run {
         let says = format!("the time limit ended{later}: these objects still exist");
         let report = self.report_of_end(DeleteResult::TimedOut, says);
         Ok(Some(report.with_remaining(remaining, &self.selection.cluster).await))
+    }
+
+    /// Waits for the deletion of these objects. Returns those that exist at the time limit.
+    async fn wait(&mut self, waiting: Vec<Awaited<'_>>) -> Vec<Object> {
+        let awaited: Vec<Object> = waiting.iter().map(|(object, _)| (*object).clone()).collect();
+        let remaining = self.waiter.wait(waiting).await;
+        self.deleted.extend(awaited.into_iter().filter(|object| !remaining.contains(object)));
+        remaining
     }
 
     /// Sends the DELETEs of a wave. After a failure, it sends none, and waits for the answers to those

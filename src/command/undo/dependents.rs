@@ -7,9 +7,9 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::manifest::owners;
-use super::read::{Found, read_new};
+use super::read::{Found, MAX_CONCURRENT, read_new};
 use super::record::{LostObject, SavedObject};
-use super::restore::{MAX_CONCURRENT, Undo, all_done};
+use super::restore::{Undo, all_done};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
@@ -66,21 +66,22 @@ impl Undo<'_> {
         )
     }
 
-    /// Adds new dependents to the file, before they lose their owner reference, and dependents that
-    /// have become Terminating since.
+    /// Adds new dependents to the file, before they lose their owner reference, dependents that have
+    /// become Terminating since, and new losses.
     async fn save_new(&mut self) -> Result<(), CommandError> {
         let Found { objects, volumes, lost } = read_new(&self.record, self.cluster.clone()).await?;
-        if objects.is_empty() && volumes.is_empty() {
+        if objects.is_empty() && volumes.is_empty() && lost.is_empty() {
             return Ok(());
         }
         let mut record = self.record.clone();
         record.volumes.extend(volumes);
         record.add(objects);
-        let is_known = |new: &LostObject| record.lost.iter().any(|one| one.object == new.object);
-        let lost: Vec<_> = lost.into_iter().filter(|new| !is_known(new)).collect();
-        record.lost.extend(lost);
+        record.lost.extend(lost.iter().cloned());
         record.replace(self.path)?;
         self.record = record;
+        for LostObject { object, why } in &lost {
+            progress(&format!("not restored: {}: {why}", object.typed));
+        }
         Ok(())
     }
 

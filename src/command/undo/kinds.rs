@@ -1,7 +1,7 @@
 //! The kinds that an undo treats in a special way.
 
 use crate::decide::is_default_object;
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{KindInfo, Kinds, SCALABLE};
 
 /// Objects of a Namespace that their controllers create again.
 const RECREATED: &[(&str, &str)] = &[
@@ -13,14 +13,6 @@ const RECREATED: &[(&str, &str)] = &[
     ("coordination.k8s.io", "leases"),
     ("apps", "controllerrevisions"),
     ("belay.dev", "deletionapprovals"),
-];
-
-/// Workloads that can be stopped.
-const SCALABLE: &[(&str, &str)] = &[
-    ("apps", "deployments"),
-    ("apps", "statefulsets"),
-    ("apps", "replicasets"),
-    ("", "replicationcontrollers"),
 ];
 
 /// Whether Kubernetes creates this object of a Namespace again.

@@ -5,8 +5,10 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::manifest::{OLD_REPLICAS, RESTORED_BY, RESTORED_FROM, owners};
-use super::record::{Progress, SavedObject, SavedVolume};
-use super::restore::{MAX_CONCURRENT, Undo};
+use super::read::MAX_CONCURRENT;
+use super::record::{CompletedSteps, SavedObject, SavedVolume};
+use super::restore::Undo;
+use super::volumes::is_retained;
 use crate::command::CommandError;
 use crate::command::document::Object;
 
@@ -18,7 +20,7 @@ pub enum ObjectState {
     /// It still exists.
     Old { is_terminating: bool },
     /// It was created again.
-    Restored { by: Restorer, is_terminating: bool },
+    Recreated { by: Restorer, is_terminating: bool },
     /// Another object has its name.
     Foreign,
 }
@@ -33,8 +35,9 @@ pub enum Restorer {
 }
 
 impl Undo<'_> {
-    /// The state of a saved object of which this is the current one.
-    pub(super) async fn state(
+    /// The state of a saved object of which this is the current one. Waits up to 10 s until a claim of
+    /// others is bound.
+    pub(super) async fn wait_for_state(
         &self,
         object: &Object,
         current: Option<&Value>,
@@ -44,14 +47,14 @@ impl Undo<'_> {
         let is_terminating = current["metadata"]["deletionTimestamp"].is_string();
         let from = &current["metadata"]["annotations"][RESTORED_FROM];
         match state {
-            ObjectState::Old { .. } | ObjectState::Restored { by: Restorer::ThisUndo, .. } => {
+            ObjectState::Old { .. } | ObjectState::Recreated { by: Restorer::ThisUndo, .. } => {
                 Ok(state)
             }
             // Other users know the uid. The volume is a proof.
             _ if self.record.volume_of(object).is_some() => {
                 let by = if from.is_string() { Restorer::AnotherUndo } else { Restorer::Others };
-                match self.has_its_volume(object, current).await? {
-                    true => Ok(ObjectState::Restored { by, is_terminating }),
+                match self.wait_for_its_volume(object, current).await? {
+                    true => Ok(ObjectState::Recreated { by, is_terminating }),
                     false => Ok(ObjectState::Foreign),
                 }
             }
@@ -71,39 +74,39 @@ impl Undo<'_> {
         } else {
             return ObjectState::Foreign;
         };
-        ObjectState::Restored { by, is_terminating }
+        ObjectState::Recreated { by, is_terminating }
     }
 
     /// Reads what is done. The step that needs an object reports that it can't be read.
-    pub async fn progress(&self) -> Progress {
+    pub async fn completed_steps(&self) -> CompletedSteps {
         let is_waiting = self.has_old_objects().await.unwrap_or(true);
-        let mut progress = Progress { is_waiting, ..Progress::none() };
+        let mut done = CompletedSteps { is_waiting, ..CompletedSteps::none() };
         for volume in &self.record.volumes {
             if let Ok(Some(current)) = self.read_volume(volume).await
                 && is_retained(&current)
             {
-                progress.retained.insert(volume.name.clone());
+                done.retained.insert(volume.name.clone());
             }
         }
         for workload in &self.record.workloads {
             if let Ok(Some(current)) = self.read(&workload.object).await
                 && is_stopped(&current)
             {
-                progress.stopped.insert(workload.object.uid.clone());
+                done.stopped.insert(workload.object.uid.clone());
             }
         }
         for (saved, current) in self.read_all(self.record.objects.iter()).await {
             let Ok(Some(current)) = current else { continue };
             let uid = &saved.object.uid;
             if saved.stays && is_detached(saved, &current) {
-                progress.detached.insert(uid.clone());
+                done.detached.insert(uid.clone());
             }
             let state = self.state_by_metadata(&saved.object, &current["metadata"]);
-            if matches!(state, ObjectState::Restored { .. }) {
-                progress.recreated.insert(uid.clone());
+            if matches!(state, ObjectState::Recreated { .. }) {
+                done.recreated.insert(uid.clone());
             }
         }
-        progress
+        done
     }
 
     /// What is different while the undo waits to be continued; empty if nothing is.
@@ -153,10 +156,6 @@ fn describe(
         Ok(current) => current.is_some_and(|current| is_so(&current)).then_some(text),
         Err(_) => Some(format!("{typed} is unknown, because it could not be read")),
     }
-}
-
-pub(super) fn is_retained(volume: &Value) -> bool {
-    volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
 }
 
 /// Whether an undo has scaled the workload to 0.

@@ -97,13 +97,18 @@ pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Va
 
 /// Sets the replicas of a workload that an interrupted undo has scaled to 0.
 fn start_again(object: &mut serde_json::Map<String, Value>) {
-    let old = object.get("metadata").and_then(|of| of["annotations"][OLD_REPLICAS].as_str());
-    let Some(old) = old.and_then(|text| text.parse::<i32>().ok()) else { return };
+    let Some(old) = object.get("metadata").and_then(old_replicas) else { return };
     if let Some(replicas) = object.get_mut("spec").and_then(|spec| spec.get_mut("replicas"))
         && *replicas == 0
     {
         *replicas = old.into();
     }
+}
+
+/// The replicas that an undo has noted before it scaled a workload with this metadata to 0.
+pub fn old_replicas(metadata: &Value) -> Option<i64> {
+    let noted = metadata["annotations"][OLD_REPLICAS].as_str()?;
+    noted.parse::<i32>().ok().map(i64::from)
 }
 
 /// Removes the addresses and ports of a Service that the API server allocates. Returns whether there

@@ -18,27 +18,24 @@ mod read;
 mod record;
 mod recreate;
 mod report;
+mod requests;
 mod restore;
 mod status;
 mod terminating;
 mod volumes;
 mod workloads;
 
-use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::Instant;
 
-use self::record::{LostObject, Progress, UndoRecord, all_typed};
+use self::record::{CompletedSteps, UndoRecord};
 pub use self::report::UndoReport;
 use self::report::UndoResult;
 use self::restore::{Undo, UndoOutcome};
-use super::approve::check_release;
 use super::confirm::ConfirmArguments;
 use super::duration::parse_timeout;
 use super::inspect::ClusterIdentity;
@@ -46,14 +43,10 @@ use super::place::{self, ClusterArguments};
 use super::report::{FormatArguments, Report as _};
 use super::screen::{Screen, progress};
 use super::session::UserSession;
-use super::target::{TargetArguments, TargetObject};
+use super::target::TargetArguments;
 use super::{CommandError, block_on};
-use crate::decide::approve_command_with;
 use crate::objects::shell_word;
 use crate::webhook::random_hex;
-
-/// The reason in the approval of a release.
-const REASON: &str = "kubectl belay undo";
 
 #[derive(Debug, Args)]
 #[command(
@@ -147,37 +140,26 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
         shell_word(&path.to_string_lossy()),
         cluster.options()
     );
-    let mut undo = Undo {
-        session: Arc::new(session),
-        names: &names,
-        cluster,
-        record,
-        path: &path,
-        deadline: Instant::now() + timeout,
-        not_kept: HashMap::new(),
-        search_error: None,
-        changed: HashSet::new(),
-        is_unsaved: false,
-        account_limit: OnceCell::new(),
-    };
+    let session = Arc::new(session);
+    let mut undo = Undo::new(session, &names, cluster, (record, &path), timeout);
     if resume.is_none() {
         undo.check().await?;
     } else if !ignored.is_empty() {
         let changed = undo.changed_in(&ignored).await?;
         undo.record.ignore(ignored, &changed);
     }
-    let progress_so_far = match resume.is_none() {
-        true => Progress::none(),
-        false => undo.progress().await,
+    let done = match resume.is_none() {
+        true => CompletedSteps::none(),
+        false => undo.completed_steps().await,
     };
-    let steps = steps(&undo.record, resume.is_none().then_some(&path), &progress_so_far);
+    let steps = steps(&undo.record, resume.is_none().then_some(&path), &done);
     if dry_run {
         return UndoReport::new(UndoResult::WouldUndo, steps, &undo.record, &path).print(output);
     }
     // What can't be undone is refused without this question.
     if confirm.must_ask()? {
         super::confirm::ask(&format!("{steps}\nFor a moment the object does not exist."))?;
-        undo.deadline = Instant::now() + timeout;
+        undo.begin_timeout(timeout);
         if resume.is_none() && !undo.is_current().await? {
             return Err(CommandError::Refused(
                 "the cluster has changed during the question; nothing was changed; next: run the \
@@ -195,9 +177,8 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
         undo.record.replace(&path)?;
     }
     let outcome = undo.run().await;
-    let is_restored = matches!(&outcome, Ok(UndoOutcome::Restored { not_restored, .. }) if not_restored.is_empty());
+    let is_restored = outcome.as_ref().is_ok_and(UndoOutcome::is_complete);
     let left = if is_restored { String::new() } else { undo.left_changed().await };
-    let record = undo.record;
     let outcome = outcome.map_err(|error| {
         let text = format!("{error}; continue with the file{left}; next: {again}");
         match error {
@@ -205,94 +186,17 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
             _ => CommandError::Remote(text),
         }
     })?;
-    let report = |result, says: String| UndoReport::new(result, says, &record, &path);
-    let typed = &record.target.typed;
-    match outcome {
-        UndoOutcome::Restored { not_restored, by_another_undo } if not_restored.is_empty() => {
-            let says = match by_another_undo.target {
-                true => format!("another undo restored {typed}; nothing is left to do"),
-                false => format!("{typed} is restored"),
-            };
-            if by_another_undo.unproven {
-                let says = format!(
-                    "{says}; {} is kept, because others can write its annotation too; next: compare \
-                     what was restored with the file, and delete the file, which may contain Secrets",
-                    path.display()
-                );
-                return report(UndoResult::Undone, says).print(output);
-            }
-            if let Err(error) = std::fs::remove_file(&path) {
-                let path = path.display();
-                progress(&format!("warning: delete {path}, which may contain Secrets: {error}"));
-            }
-            report(UndoResult::Undone, says).print(output)
-        }
-        UndoOutcome::Restored { not_restored, by_another_undo }
-            if by_another_undo.target && record.is_of_namespace() =>
-        {
-            let says = format!(
-                "another undo seems to have created {typed}, so nothing was restored into it; the \
-                 manifests are in {}{left}; next: check who has created it, wait until that undo ends, \
-                 and continue with {again}",
-                path.display()
-            );
-            report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
-        }
-        UndoOutcome::Restored { not_restored, .. } => {
-            let is_target = |lost: &LostObject| lost.object.uid == record.target.uid;
-            let what = match not_restored.iter().any(is_target) {
-                true => "is not restored",
-                false => "is restored, but not all of its objects",
-            };
-            let says = format!(
-                "{typed} {what}; the manifests are in {}{left}; next: end what prevents it, and \
-                 continue with {again}",
-                path.display()
-            );
-            report(UndoResult::Incomplete, says).with_lost(not_restored).print(output)
-        }
-        UndoOutcome::Taken { advice } => {
-            let says = format!(
-                "nothing was restored as {typed}: {advice}, and continue with {again}{left}"
-            );
-            report(UndoResult::NameTaken, says).print(output)
-        }
-        UndoOutcome::TimedOut { remaining } => {
-            let says = format!(
-                "{} still existed at the end of the time limit{left}; next: {again}",
-                all_typed(&remaining)
-            );
-            report(UndoResult::TimedOut, says).print(output)
-        }
+    if !outcome.needs_file()
+        && let Err(error) = std::fs::remove_file(&path)
+    {
+        let path = path.display();
+        progress(&format!("warning: delete {path}, which may contain Secrets: {error}"));
     }
-}
-
-/// Refuses an undo that would wait for belay or for approvals while workloads are stopped. `state`: a
-/// suffix of the message with what the undo has changed.
-async fn check_release_by_belay(
-    target: &TargetObject,
-    cluster: &ClusterArguments,
-    state: &str,
-) -> Result<(), CommandError> {
-    let typed = target.object_ref.arguments();
-    let refused = |why: String| CommandError::Refused(format!("belay holds {typed}, and {why}"));
-    if let Ok(None) = target.session.leader().await {
-        return Err(refused(format!(
-            "has no leader that could release it{state}; next: kubectl belay status{}",
-            cluster.options()
-        )));
-    }
-    match check_release(target, REASON).await? {
-        None => Ok(()),
-        Some(missing) => Err(refused(format!(
-            "{missing}{state}; next: have others run: {}",
-            approve_command_with(&typed)
-        ))),
-    }
+    UndoReport::of_outcome(outcome, &undo.record, &path, (&left, &again)).print(output)
 }
 
 /// The steps, as text for the question.
-fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &Progress) -> String {
+fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> String {
     let typed = &record.target.typed;
     let mut text = match path {
         Some(_) => format!("To undo the deletion of {typed}:\n"),

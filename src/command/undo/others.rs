@@ -1,10 +1,11 @@
 //! Objects that others have created under the names of the saved ones: users, controllers or another
 //! undo.
 
-use super::live::{ObjectState, Restorer, is_retained};
+use super::live::{ObjectState, Restorer};
 use super::manifest::RESTORED_FROM;
 use super::record::LostObject;
 use super::restore::{ByAnotherUndo, Undo, UndoOutcome};
+use super::volumes::is_retained;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::objects::CLAIMS;
@@ -15,14 +16,15 @@ impl Undo<'_> {
     pub(super) async fn outcome_of_others(&self) -> Result<Option<UndoOutcome>, CommandError> {
         let target = &self.record.target;
         let current = self.read(target).await?;
-        match self.state(target, current.as_ref()).await? {
+        match self.wait_for_state(target, current.as_ref()).await? {
             ObjectState::Foreign => {
                 Ok(Some(UndoOutcome::Taken { advice: self.advice(target).await? }))
             }
-            ObjectState::Restored { by, is_terminating: true } => {
-                Err(self.deleted_again(target, by).await)
+            ObjectState::Recreated { by, is_terminating: true } => {
+                self.retain_volume_of(target).await?;
+                Err(self.deleted_again(target, by))
             }
-            ObjectState::Restored { by: Restorer::AnotherUndo, .. }
+            ObjectState::Recreated { by: Restorer::AnotherUndo, .. }
                 if self.record.is_of_namespace() =>
             {
                 Ok(Some(self.compare_with_other_undo().await?))
@@ -31,33 +33,30 @@ impl Undo<'_> {
         }
     }
 
-    /// Which of the objects in a Namespace that another undo has restored don't exist.
+    /// Which of the objects in a Namespace that another undo has restored don't exist. Keeps the data of
+    /// claims that were deleted again.
     async fn compare_with_other_undo(&self) -> Result<UndoOutcome, CommandError> {
         let mut not_restored = Vec::new();
         for saved in self.record.objects_to_recreate() {
             let object = &saved.object;
             let current = self.read(object).await?;
-            let why = match self.state(object, current.as_ref()).await? {
+            let why = match self.wait_for_state(object, current.as_ref()).await? {
                 ObjectState::Absent => "it does not exist".to_owned(),
                 ObjectState::Foreign if object.is_of(CLAIMS) => self.advice(object).await?,
-                ObjectState::Restored { by, is_terminating: true } => {
-                    self.deleted_again(object, by).await.to_string()
+                ObjectState::Recreated { by, is_terminating: true } => {
+                    let retained = self.retain_volume_of(object).await;
+                    retained.err().unwrap_or_else(|| self.deleted_again(object, by)).to_string()
                 }
                 _ => continue,
             };
             not_restored.push(LostObject::new(object, &why));
         }
         let by_another_undo = ByAnotherUndo { target: true, unproven: true };
-        Ok(UndoOutcome::Restored { not_restored, by_another_undo })
+        Ok(UndoOutcome::Finished { not_restored, by_another_undo })
     }
 
-    /// The error about a restored object that users have deleted since. The data of a claim is kept.
-    pub(super) async fn deleted_again(&self, object: &Object, by: Restorer) -> CommandError {
-        if let Some(volume) = self.record.volume_of(object)
-            && let Err(error) = self.set_reclaim_policy(volume, "Retain", None).await
-        {
-            return error;
-        }
+    /// The error about a restored object that users have deleted since.
+    pub(super) fn deleted_again(&self, object: &Object, by: Restorer) -> CommandError {
         let (typed, options) = (&object.typed, self.cluster.options());
         CommandError::Refused(format!(
             "{typed} was deleted again after {}; undo this deletion first, with kubectl belay undo \

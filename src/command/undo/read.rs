@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::kinds::is_last;
@@ -22,6 +23,9 @@ use crate::graph::Node;
 use crate::hold::{HoldForecast, forecast};
 use crate::objects::{CLAIMS, CRDS, Kinds, ObjectRef, full_name, is_hold, split_api_version};
 
+/// The limit of objects that are read or changed at the same time.
+pub(super) const MAX_CONCURRENT: usize = 16;
+
 /// The limit of the manifests of objects that stay or that belong to others. They are saved in case
 /// that they are deleted nevertheless, and any tenant can make more of them.
 const MAX_OTHERS: usize = 16 << 20;
@@ -41,8 +45,8 @@ pub async fn build_record(
     reader.ok_or_else(|| just_deleted(target))?.record(marker, &cluster).await
 }
 
-/// Reads what the file does not contain yet: new objects, dependents that have changed, and dependents
-/// that have become Terminating since. Nothing if the target is deleted.
+/// Reads what the file does not contain yet: new objects and losses, dependents that have changed, and
+/// dependents that have become Terminating since. Nothing if the target is deleted.
 pub async fn read_new(
     record: &UndoRecord,
     cluster: ClusterArguments,
@@ -51,12 +55,13 @@ pub async fn read_new(
     let reader = UndoReader::new(&inspection, &record.target, &record.ignored_namespaces)?;
     let Some(reader) = reader else { return Ok(Found::default()) };
     reader.require_complete()?;
-    let mut found = reader.find(&record.marker, &record.objects).await?;
+    let mut found = reader.find(&record.marker, Some(record)).await?;
     found.objects.retain(|new| {
         let mut known = record.objects.iter().filter(|known| known.object.uid == new.object.uid);
         known.all(|known| known.stays && known != new)
     });
     found.volumes.retain(|new| record.volumes.iter().all(|known| known.name != new.name));
+    found.lost.retain(|new| record.lost.iter().all(|known| known.object != new.object));
     Ok(found)
 }
 
@@ -122,7 +127,7 @@ impl<'i> UndoReader<'i> {
         self.require_complete()?;
         let identity = ClusterIdentity::read(self.inspection).await;
         let identity = identity.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
-        let mut found = self.find(marker, &[]).await?;
+        let mut found = self.find(marker, None).await?;
         if found.lost.iter().any(|lost| lost.object == *target && lost.why == LOST_VOLUME) {
             return Err(irreversible(target, LOST_VOLUME));
         }
@@ -285,9 +290,10 @@ impl<'i> UndoReader<'i> {
         )))
     }
 
-    /// Finds what to restore and what to keep. `known`: the objects in the file. Those of them that
-    /// have become Terminating since have lost their owner references.
-    async fn find(&self, marker: &str, known: &[SavedObject]) -> Result<Found, CommandError> {
+    /// Finds what to restore and what to keep. `record`: the file. The objects in it that have become
+    /// Terminating since have lost their owner references, and those that it restores are not read again.
+    async fn find(&self, marker: &str, record: Option<&UndoRecord>) -> Result<Found, CommandError> {
+        let known = record.map_or(&[][..], |record| &record.objects);
         let mut terminating = match self.is_namespace() {
             true => self.content(),
             false => self.terminating_with_target(known),
@@ -303,13 +309,27 @@ impl<'i> UndoReader<'i> {
         // Those of others must not use up the limit.
         terminating.dependents.sort_by_key(|of| is_of_others(self.object, of.node.namespace()));
         let dependents = terminating.dependents.iter().map(|of| (of.node, Some(of)));
-        for (node, dependent) in
-            terminating.saved.iter().map(|node| (*node, None)).chain(dependents)
-        {
+        let nodes = terminating.saved.iter().map(|node| (*node, None)).chain(dependents);
+        let restored = record.map(UndoRecord::restored_uids).unwrap_or_default();
+        let is_restored = |node: Node<'_>| restored.contains(node.uid().to_string().as_str());
+        let new = nodes.filter(|(node, of)| of.is_some() || !is_restored(*node));
+        let reads = new.map(|(node, dependent)| async move {
+            let whole = self.whole(node).await?;
+            let volume = match &whole {
+                Some(whole) => self.volume(&self.object(node), whole).await?,
+                None => None,
+            };
+            Ok::<_, CommandError>((node, dependent, whole, volume))
+        });
+        let mut reads = stream::iter(reads.collect::<Vec<_>>()).buffered(MAX_CONCURRENT);
+        while let Some(read) = reads.next().await {
+            let (node, dependent, whole, volume) = read?;
             let stays = dependent.is_some();
-            let Some(whole) = self.whole(node).await? else {
-                let lost = self.lost(node, "it was deleted while the command read it");
-                found.lost.extend((!stays).then_some(lost));
+            let object = self.object(node);
+            let known = known.iter().find(|one| one.object.uid == object.uid);
+            let Some(whole) = whole else {
+                let lost = LostObject::new(&object, "it was deleted while the command read it");
+                found.lost.extend((!stays && known.is_none()).then_some(lost));
                 continue;
             };
             if !stays && !self.is_deleted_with_target(&whole) {
@@ -319,14 +339,12 @@ impl<'i> UndoReader<'i> {
                 ["Bound", "Lost"].iter().any(|phase| whole["status"]["phase"] == *phase);
             let (manifest, owners) =
                 manifest(whole, marker, dependent.map_or(&ids, |of| &of.owners));
-            let (object, is_last) = (self.object(node), is_last(node.info()));
+            let is_last = is_last(node.info());
             let mut saved = SavedObject { object, manifest, owners, is_last, stays };
-            let volume = self.volume(&saved.object, &saved.manifest).await?;
             if !stays && volume.is_none() && has_volume && saved.object.is_of(CLAIMS) {
                 found.lost.push(LostObject::new(&saved.object, LOST_VOLUME));
                 continue;
             }
-            let known = known.iter().find(|one| one.object.uid == saved.object.uid);
             saved.add_owners(known.map_or(&[], |known| &known.owners));
             // Also of a dependent: it may become Terminating before it loses its owner.
             found.volumes.extend(volume);

@@ -133,6 +133,18 @@ impl UndoRecord {
         self.objects.iter().filter(|saved| !saved.stays)
     }
 
+    /// The uids of the objects of which the record has all that restores them. A claim without volume
+    /// can get one.
+    pub fn restored_uids(&self) -> HashSet<&str> {
+        let with_volume: HashSet<&str> =
+            self.volumes.iter().map(|volume| volume.claim_uid.as_str()).collect();
+        let objects = self
+            .objects_to_recreate()
+            .map(|saved| &saved.object)
+            .filter(|object| !object.is_of(CLAIMS) || with_volume.contains(object.uid.as_str()));
+        objects.map(|object| object.uid.as_str()).collect()
+    }
+
     /// The dependents that stay.
     pub fn dependents(&self) -> impl Iterator<Item = &SavedObject> {
         self.objects.iter().filter(|saved| saved.stays && !saved.owners.is_empty())
@@ -286,7 +298,7 @@ impl UndoRecord {
     }
 
     /// The remaining steps, one in a line, for the question and for a dry run. `path`: of a new file.
-    pub fn steps(&self, path: Option<&Path>, done: &Progress) -> Vec<String> {
+    pub fn steps(&self, path: Option<&Path>, done: &CompletedSteps) -> Vec<String> {
         let mut steps = Vec::new();
         if let Some(path) = path {
             let count = counted(self.objects_to_recreate().count(), "object");
@@ -362,7 +374,7 @@ impl UndoRecord {
 }
 
 /// What is done of an undo.
-pub struct Progress {
+pub struct CompletedSteps {
     /// Whether an old object is awaited.
     pub is_waiting: bool,
     /// The names of the volumes with the policy Retain.
@@ -375,7 +387,7 @@ pub struct Progress {
     pub recreated: HashSet<String>,
 }
 
-impl Progress {
+impl CompletedSteps {
     /// Nothing is done.
     pub fn none() -> Self {
         let none = HashSet::new;

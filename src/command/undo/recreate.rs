@@ -6,10 +6,12 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::live::{ObjectState, Restorer, is_retained};
+use super::live::{ObjectState, Restorer};
 use super::manifest::{ACCOUNT_NAME, is_token_secret, owners, without_allocated, without_token};
 use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
-use super::restore::{ByAnotherUndo, POLL, Undo, UndoOutcome, failed};
+use super::requests::failed;
+use super::restore::{ByAnotherUndo, POLL, Undo, UndoOutcome};
+use super::volumes::is_retained;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
@@ -24,7 +26,7 @@ const STILL_EXISTS: &str = "it still exists; next: wait for its deletion";
 
 /// What is restored so far.
 #[derive(Default)]
-struct Restored {
+struct RestoredObjects {
     /// The uids of the restored objects, and of the dependents that exist, by their old ones.
     uids: HashMap<String, String>,
     /// The objects that are not restored or not kept, each with the reason.
@@ -59,7 +61,7 @@ impl Undo<'_> {
         if let Some(outcome) = self.outcome_of_others().await? {
             return Ok(outcome);
         }
-        let mut restored = Restored::default();
+        let mut restored = RestoredObjects::default();
         self.find_losses(&mut restored).await?;
         let late = self.restore_objects(&mut restored, |saved| !saved.is_last).await?;
         if restored.is_taken {
@@ -89,12 +91,12 @@ impl Undo<'_> {
             self.fail(&mut restored, object, STILL_EXISTS);
         }
         self.restore_reclaim_policies(&mut restored, true).await;
-        let Restored { failed, by_another_undo, .. } = restored;
-        Ok(UndoOutcome::Restored { not_restored: failed, by_another_undo })
+        let RestoredObjects { failed, by_another_undo, .. } = restored;
+        Ok(UndoOutcome::Finished { not_restored: failed, by_another_undo })
     }
 
     /// Starts the stopped workloads again if they have all their claims.
-    async fn scale_up(&self, restored: &mut Restored) {
+    async fn scale_up(&self, restored: &mut RestoredObjects) {
         for StoppedWorkload { object, replicas } in &self.record.workloads {
             let why = match restored.lacks_data {
                 true => {
@@ -104,7 +106,7 @@ impl Undo<'_> {
                          kubectl scale {typed} --replicas={replicas}{options} starts it nevertheless"
                     )
                 }
-                false => match self.scale(object, *replicas).await {
+                false => match self.start(object, *replicas).await {
                     Ok(()) => continue,
                     Err(error) => error.to_string(),
                 },
@@ -118,14 +120,14 @@ impl Undo<'_> {
     }
 
     /// Records that an object is not restored. Claims of others don't matter for the workloads.
-    fn fail(&self, restored: &mut Restored, object: &Object, why: &str) {
+    fn fail(&self, restored: &mut RestoredObjects, object: &Object, why: &str) {
         restored.lacks_data |= self.is_own_claim(object);
         let why = format!("{why}{}", ignore_option(&self.record.target, object));
         restored.failed.push(LostObject::new(object, &why));
     }
 
     /// Adds what is lost although the undo was to keep it.
-    async fn find_losses(&self, restored: &mut Restored) -> Result<(), CommandError> {
+    async fn find_losses(&self, restored: &mut RestoredObjects) -> Result<(), CommandError> {
         let record = &self.record;
         for claim in &record.missing_claims {
             if self.read(claim).await?.is_none() {
@@ -148,7 +150,7 @@ impl Undo<'_> {
     /// Restores these of the saved objects, in their order. Returns those whose old objects still exist.
     async fn restore_objects(
         &self,
-        restored: &mut Restored,
+        restored: &mut RestoredObjects,
         is_wanted: impl Fn(&SavedObject) -> bool,
     ) -> Result<Vec<Object>, CommandError> {
         let mut late = Vec::new();
@@ -187,7 +189,7 @@ impl Undo<'_> {
     /// Waits until these objects are deleted, and restores them.
     async fn restore_late(
         &mut self,
-        restored: &mut Restored,
+        restored: &mut RestoredObjects,
         waiter: &Waiter,
         objects: &[Object],
     ) -> Result<(), CommandError> {
@@ -206,7 +208,7 @@ impl Undo<'_> {
     }
 
     /// Adds the owner references to the restored objects.
-    async fn attach_all(&self, restored: &mut Restored) {
+    async fn attach_all(&self, restored: &mut RestoredObjects) {
         for saved in &self.record.objects {
             let object = &saved.object;
             let Some(uid) = restored.uids.get(&object.uid).cloned() else { continue };
@@ -240,7 +242,7 @@ impl Undo<'_> {
 
     /// Waits until the restored claims are bound, and restores the reclaim policies of their volumes.
     /// `of_others`: those of other namespaces, which must not delay the target.
-    async fn restore_reclaim_policies(&self, restored: &mut Restored, of_others: bool) {
+    async fn restore_reclaim_policies(&self, restored: &mut RestoredObjects, of_others: bool) {
         let record = &self.record;
         for volume in &record.volumes {
             let mut claims = record.objects.iter().map(|saved| &saved.object);
@@ -256,7 +258,7 @@ impl Undo<'_> {
 
     async fn restore_reclaim_policy(
         &self,
-        restored: &Restored,
+        restored: &RestoredObjects,
         volume: &SavedVolume,
         claim: &Object,
     ) -> Result<(), CommandError> {
@@ -299,7 +301,7 @@ impl Undo<'_> {
                 Err(why) => return Err(failed("create", object, &why)),
             }
         }
-        let state = self.state(object, current.as_ref()).await?;
+        let state = self.wait_for_state(object, current.as_ref()).await?;
         let current = current.unwrap_or_default();
         let uid = current["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         match state {
@@ -310,12 +312,13 @@ impl Undo<'_> {
                 "others create and delete {} at the same time",
                 object.typed
             ))),
-            ObjectState::Restored { by, is_terminating: true }
+            ObjectState::Recreated { by, is_terminating: true }
                 if !stays || by == Restorer::ThisUndo =>
             {
-                Err(self.deleted_again(object, by).await)
+                self.retain_volume_of(object).await?;
+                Err(self.deleted_again(object, by))
             }
-            ObjectState::Restored { by, is_terminating: false } => {
+            ObjectState::Recreated { by, is_terminating: false } => {
                 if by == Restorer::ThisUndo {
                     self.restore_status(saved, &current).await?;
                 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::record::{LostObject, UndoRecord};
+use super::record::{LostObject, UndoRecord, all_typed};
+use super::restore::UndoOutcome;
 use crate::command::document::Object;
 use crate::command::report::{Report, View};
 
@@ -54,9 +55,74 @@ impl UndoReport {
         }
     }
 
-    pub fn with_lost(mut self, lost: Vec<LostObject>) -> Self {
-        self.lost.extend(lost);
-        self
+    /// The report of an undo that has ended. What it `left` changed, and the command that continues it
+    /// `again`, are parts of the sentences.
+    pub fn of_outcome(
+        outcome: UndoOutcome,
+        record: &UndoRecord,
+        file: &Path,
+        (left, again): (&str, &str),
+    ) -> Self {
+        let is_complete = outcome.is_complete();
+        let (typed, path) = (&record.target.typed, file.display());
+        let mut lost = Vec::new();
+        let (result, says) = match outcome {
+            UndoOutcome::Finished { by_another_undo, .. } if is_complete => {
+                let says = match by_another_undo.target {
+                    true => format!("another undo restored {typed}; nothing is left to do"),
+                    false => format!("{typed} is restored"),
+                };
+                let kept = match by_another_undo.unproven {
+                    true => format!(
+                        "; {path} is kept, because others can write its annotation too; next: compare \
+                         what was restored with the file, and delete the file, which may contain \
+                         Secrets"
+                    ),
+                    false => String::new(),
+                };
+                (UndoResult::Undone, says + &kept)
+            }
+            UndoOutcome::Finished { not_restored, by_another_undo }
+                if by_another_undo.target && record.is_of_namespace() =>
+            {
+                lost = not_restored;
+                let says = format!(
+                    "another undo seems to have created {typed}, so nothing was restored into it; the \
+                     manifests are in {path}{left}; next: check who has created it, wait until that \
+                     undo ends, and continue with {again}"
+                );
+                (UndoResult::Incomplete, says)
+            }
+            UndoOutcome::Finished { not_restored, .. } => {
+                let is_target = |lost: &LostObject| lost.object.uid == record.target.uid;
+                let what = match not_restored.iter().any(is_target) {
+                    true => "is not restored",
+                    false => "is restored, but not all of its objects",
+                };
+                lost = not_restored;
+                let says = format!(
+                    "{typed} {what}; the manifests are in {path}{left}; next: end what prevents it, \
+                     and continue with {again}"
+                );
+                (UndoResult::Incomplete, says)
+            }
+            UndoOutcome::Taken { advice } => {
+                let says = format!(
+                    "nothing was restored as {typed}: {advice}, and continue with {again}{left}"
+                );
+                (UndoResult::NameTaken, says)
+            }
+            UndoOutcome::TimedOut { remaining } => {
+                let says = format!(
+                    "{} still existed at the end of the time limit{left}; next: {again}",
+                    all_typed(&remaining)
+                );
+                (UndoResult::TimedOut, says)
+            }
+        };
+        let mut report = Self::new(result, says, record, file);
+        report.lost.extend(lost);
+        report
     }
 }
 

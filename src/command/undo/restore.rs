@@ -8,67 +8,56 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use json_patch::PatchOperation;
-use kube::api::PatchParams;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::manifest::{OLD_REPLICAS, annotate, manifest};
+use super::manifest::manifest;
 use super::read::build_record;
 use super::record::{LostObject, SavedObject, UndoRecord, all_typed};
-use super::workloads::refuse_lost_claims;
-use super::{REASON, check_release_by_belay};
 use crate::command::CommandError;
-use crate::command::approve::approve_release;
+use crate::command::approve::{approve_release, check_release};
 use crate::command::document::Object;
 use crate::command::place::ClusterArguments;
 use crate::command::screen::progress;
 use crate::command::session::UserSession;
 use crate::command::target::TargetObject;
 use crate::command::wait::{Awaited, Waiter, awaited};
-use crate::objects::{
-    ApiError, KindInfo, KindNames, ObjectRef, is_hold, operations, split_api_version,
-};
+use crate::decide::approve_command_with;
+use crate::objects::{KindNames, ObjectRef, is_hold};
+
+/// The reason in the approval of a release.
+const REASON: &str = "kubectl belay undo";
 
 /// The time between two reads of an object that is not ready yet.
 pub(super) const POLL: Duration = Duration::from_millis(500);
 
-/// The limit of dependents that are changed at the same time.
-pub(super) const MAX_CONCURRENT: usize = 16;
-
-/// The limit of attempts to change an object that others change at the same time.
-pub(super) const MAX_ATTEMPTS: u32 = 5;
-
 /// The time between two searches for new dependents, while the old object exists.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The beginning of the answer if a test of a JSON patch fails.
-const TEST_FAILED: &str = "the server rejected our request";
-
 pub struct Undo<'u> {
-    pub session: Arc<UserSession>,
-    pub names: &'u KindNames,
-    pub cluster: ClusterArguments,
-    pub record: UndoRecord,
+    pub(super) session: Arc<UserSession>,
+    pub(super) names: &'u KindNames,
+    pub(super) cluster: ClusterArguments,
+    pub(super) record: UndoRecord,
     /// The file with the record.
-    pub path: &'u Path,
-    pub deadline: Instant,
+    pub(super) path: &'u Path,
+    pub(super) deadline: Instant,
     /// Why dependents of others could not be kept, by uid.
-    pub not_kept: HashMap<String, String>,
+    pub(super) not_kept: HashMap<String, String>,
     /// Why the last search for new dependents failed.
-    pub search_error: Option<String>,
+    pub(super) search_error: Option<String>,
     /// The uids of the objects that have changed since they were saved.
-    pub changed: HashSet<String>,
+    changed: HashSet<String>,
     /// Whether the file lacks saved states, because it could not be written.
-    pub is_unsaved: bool,
+    is_unsaved: bool,
     /// When no ServiceAccount is awaited any longer.
-    pub account_limit: OnceCell<Instant>,
+    pub(super) account_limit: OnceCell<Instant>,
 }
 
 /// How an undo ends.
 pub enum UndoOutcome {
     /// Everything was restored but these objects, each with the reason.
-    Restored { not_restored: Vec<LostObject>, by_another_undo: ByAnotherUndo },
+    Finished { not_restored: Vec<LostObject>, by_another_undo: ByAnotherUndo },
     /// Another object has the name of the target.
     Taken { advice: String },
     /// These old objects still existed at the end of the time limit.
@@ -82,6 +71,50 @@ pub struct ByAnotherUndo {
     pub target: bool,
     /// An object that has only the uid of the old one in its annotation, which others can write too.
     pub unproven: bool,
+}
+
+impl UndoOutcome {
+    /// Whether all saved objects are restored.
+    pub fn is_complete(&self) -> bool {
+        matches!(self, Self::Finished { not_restored, .. } if not_restored.is_empty())
+    }
+
+    /// Whether the user needs the file, to continue or to compare.
+    pub fn needs_file(&self) -> bool {
+        let is_unproven =
+            matches!(self, Self::Finished { by_another_undo, .. } if by_another_undo.unproven);
+        is_unproven || !self.is_complete()
+    }
+}
+
+impl<'u> Undo<'u> {
+    /// An undo of this record and its file.
+    pub fn new(
+        session: Arc<UserSession>,
+        names: &'u KindNames,
+        cluster: ClusterArguments,
+        (record, path): (UndoRecord, &'u Path),
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            session,
+            names,
+            cluster,
+            record,
+            path,
+            deadline: Instant::now() + timeout,
+            not_kept: HashMap::new(),
+            search_error: None,
+            changed: HashSet::new(),
+            is_unsaved: false,
+            account_limit: OnceCell::new(),
+        }
+    }
+
+    /// Begins the time limit of all waits now.
+    pub fn begin_timeout(&mut self, timeout: Duration) {
+        self.deadline = Instant::now() + timeout;
+    }
 }
 
 impl Undo<'_> {
@@ -122,7 +155,7 @@ impl Undo<'_> {
             self.detach().await?;
             self.check_holds("").await?;
             for workload in &self.record.workloads {
-                self.scale(&workload.object, 0).await?;
+                self.stop(&workload.object).await?;
             }
             let remaining = self.end_deletion(&waiter).await?;
             // Another user can delay the deletion of a claim for ever.
@@ -142,12 +175,6 @@ impl Undo<'_> {
             }
         }
         Ok(false)
-    }
-
-    /// The object with the old uid, while it exists.
-    pub(super) async fn old(&self, object: &Object) -> Result<Option<Value>, CommandError> {
-        let read = self.read(object).await?;
-        Ok(read.filter(|read| read["metadata"]["uid"] == object.uid.as_str()))
     }
 
     /// Saves again the objects that have changed, in their last state. Some controllers write all the
@@ -189,31 +216,6 @@ impl Undo<'_> {
         Ok(())
     }
 
-    pub(super) async fn scale(&self, workload: &Object, replicas: i64) -> Result<(), CommandError> {
-        let old = |object: &Value| object["spec"]["replicas"].as_i64().unwrap_or(1);
-        let is_scaled = |object: &Value| replicas == 0 || old(object) == 0;
-        // Users may have created it again, with another uid.
-        let changed = self.change(workload, false, |object| {
-            let mut patch = match replicas {
-                0 if old(object) == 0 => return Ok(Vec::new()),
-                0 => {
-                    refuse_lost_claims(workload, object, &self.cluster)?;
-                    annotate(object, OLD_REPLICAS, Some(&old(object).to_string()))
-                }
-                _ => annotate(object, OLD_REPLICAS, None),
-            };
-            // A workload that a user has scaled since is left alone.
-            if !patch.is_empty() && is_scaled(object) {
-                patch.push(operations::replace(&["spec", "replicas"], replicas));
-            }
-            Ok(patch)
-        });
-        if changed.await?.is_some_and(|object| is_scaled(&object)) {
-            progress(&format!("scaled {} to {replicas}", workload.typed));
-        }
-        Ok(())
-    }
-
     /// The objects that a waiter awaits. An object whose kind is not served does not exist.
     fn awaited<'o>(&self, objects: &'o [Object]) -> Vec<Awaited<'o>> {
         objects.iter().filter_map(|of| Some(awaited(self.info(of).ok()?, of))).collect()
@@ -245,16 +247,15 @@ impl Undo<'_> {
         }
         progress(&format!("waiting for the deletion of {}", all_typed(&objects)));
         let waiting = self.awaited(&objects);
-        let mut deleted = Vec::new();
         let remaining = tokio::select! {
-            remaining = waiter.wait(waiting, &mut deleted) => remaining,
+            remaining = waiter.wait(waiting) => remaining,
             never = self.keep_saving(waiter) => match never {}
         };
         if self.record.is_of_namespace() && remaining.is_empty() {
             // The watches receive the last states of its content a moment later.
             let content = self.record.objects_to_recreate().map(|saved| saved.object.clone());
             let content: Vec<Object> = content.filter(|of| !objects.contains(of)).collect();
-            let waiting = waiter.wait(self.awaited(&content), &mut deleted);
+            let waiting = waiter.wait(self.awaited(&content));
             // A watch may have failed, for example if the server of its kind ran in the Namespace.
             let _elapsed = timeout(SEARCH_INTERVAL, waiting).await;
         }
@@ -281,7 +282,7 @@ impl Undo<'_> {
         }
         self.watch(waiter, objects).await?;
         progress(&format!("waiting for the deletion of {}", all_typed(objects)));
-        let remaining = waiter.wait(self.awaited(objects), &mut Vec::new()).await;
+        let remaining = waiter.wait(self.awaited(objects)).await;
         self.save_last_states(waiter);
         Ok(remaining)
     }
@@ -328,70 +329,29 @@ impl Undo<'_> {
             }
         }
     }
+}
 
-    pub(super) async fn read(&self, object: &Object) -> Result<Option<Value>, CommandError> {
-        let info = self.info(object)?;
-        let read = self.session.caller.object(&info, &object.namespace, &object.name).await;
-        read.map_err(|why| failed("read", object, &why))
+/// Refuses an undo that would wait for belay or for approvals while workloads are stopped. `state`: a
+/// suffix of the message with what the undo has changed.
+async fn check_release_by_belay(
+    target: &TargetObject,
+    cluster: &ClusterArguments,
+    state: &str,
+) -> Result<(), CommandError> {
+    let typed = target.object_ref.arguments();
+    let refused = |why: String| CommandError::Refused(format!("belay holds {typed}, and {why}"));
+    if let Ok(None) = target.session.leader().await {
+        return Err(refused(format!(
+            "has no leader that could release it{state}; next: kubectl belay status{}",
+            cluster.options()
+        )));
     }
-
-    /// Changes an object as its current state requires. If others, for example another undo, change
-    /// it at the same time, the command reads it again. Returns the state before the change; `None` if
-    /// there is nothing to change.
-    pub(super) async fn change(
-        &self,
-        object: &Object,
-        dry_run: bool,
-        operations: impl Fn(&Value) -> Result<Vec<PatchOperation>, CommandError>,
-    ) -> Result<Option<Value>, CommandError> {
-        let info = self.info(object)?;
-        let key = (object.namespace.as_str(), object.name.as_str());
-        let params = PatchParams { dry_run, ..PatchParams::default() };
-        for attempt in 1.. {
-            let Some(current) = self.read(object).await? else { break };
-            let mut patch = operations(&current)?;
-            if patch.is_empty() {
-                break;
-            }
-            patch.insert(
-                0,
-                operations::test(&["metadata", "uid"], current["metadata"]["uid"].clone()),
-            );
-            match self.session.caller.patch(&info, key, None, patch, &params).await {
-                Ok(()) => return Ok(Some(current)),
-                Err(ApiError::Status { code: 409 | 422, .. }) if attempt < MAX_ATTEMPTS => {}
-                // A test of the patch has failed: this answer has no other text.
-                Err(ApiError::Status { code: 422, message })
-                    if message.starts_with(TEST_FAILED) =>
-                {
-                    return Err(CommandError::Remote(format!(
-                        "cannot patch {}: others, for example another undo, change it at the same \
-                         time",
-                        object.typed
-                    )));
-                }
-                Err(why) => return Err(failed("patch", object, &why)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// The kind of an object, in the version of its manifest.
-    pub(super) fn info(&self, object: &Object) -> Result<KindInfo, CommandError> {
-        let known = self.names.of_object(&object.group, &object.kind);
-        let Some(info) = known else {
-            return Err(CommandError::Remote(format!(
-                "the API server does not serve the kind of {}",
-                object.typed
-            )));
-        };
-        let saved = self.record.objects.iter().find(|saved| saved.object.uid == object.uid);
-        let version = saved.and_then(|saved| saved.manifest["apiVersion"].as_str());
-        let versions = match version {
-            Some(version) => vec![split_api_version(version).1.to_owned()],
-            None => info.versions.clone(),
-        };
-        Ok(KindInfo { versions, ..info.clone() })
+    match check_release(target, REASON).await? {
+        None => Ok(()),
+        Some(missing) => Err(refused(format!(
+            "{missing}{state}; next: have others run: {}",
+            approve_command_with(&typed)
+        ))),
     }
 }
 
@@ -402,8 +362,4 @@ pub(super) fn all_done(failures: &[CommandError], advice: &str) -> Result<(), Co
     }
     let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
     Err(CommandError::Remote(failures.join("; ") + advice))
-}
-
-pub(super) fn failed(verb: &str, object: &Object, why: &ApiError) -> CommandError {
-    CommandError::Remote(format!("cannot {verb} {}: {why}", object.typed))
 }

@@ -8,9 +8,10 @@ use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use serde_json::Value;
 
-use super::read::UndoReader;
+use super::read::{MAX_CONCURRENT, UndoReader};
 use super::record::{LostObject, SavedObject};
-use super::restore::{MAX_ATTEMPTS, MAX_CONCURRENT, Undo};
+use super::requests::MAX_ATTEMPTS;
+use super::restore::Undo;
 use crate::cluster::Caller;
 use crate::command::CommandError;
 use crate::command::document::Object;

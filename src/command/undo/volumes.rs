@@ -1,13 +1,15 @@
 //! The volumes of the saved claims. They keep their data until the new claims are bound to them.
 
+use std::future::ready;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use json_patch::PatchOperation;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::manifest::{OLD_RECLAIM_POLICY, annotate};
-use super::read::UndoReader;
+use super::read::{MAX_CONCURRENT, UndoReader};
 use super::record::{SavedVolume, is_of_others};
 use super::restore::{POLL, Undo, all_done};
 use crate::command::CommandError;
@@ -53,7 +55,7 @@ impl UndoReader<'_> {
             )));
         }
         Ok(volume.map(|volume| {
-            let now = volume["spec"]["persistentVolumeReclaimPolicy"].as_str().unwrap_or("Retain");
+            let now = reclaim_policy(&volume).as_str().unwrap_or("Retain");
             let old = volume["metadata"]["annotations"][OLD_RECLAIM_POLICY].as_str();
             SavedVolume {
                 name: name.to_owned(),
@@ -68,11 +70,19 @@ impl UndoReader<'_> {
 impl Undo<'_> {
     /// Keeps the data of all volumes. A volume that can't be changed delays no other.
     pub(super) async fn retain_volumes(&self) -> Result<(), CommandError> {
-        let mut failures = Vec::new();
-        for volume in &self.record.volumes {
-            failures.extend(self.set_reclaim_policy(volume, "Retain", None).await.err());
-        }
+        let volumes = self.record.volumes.iter();
+        let changes = volumes.map(|volume| self.set_reclaim_policy(volume, "Retain", None));
+        let changes = stream::iter(changes.collect::<Vec<_>>()).buffered(MAX_CONCURRENT);
+        let failures: Vec<_> = changes.filter_map(|changed| ready(changed.err())).collect().await;
         all_done(&failures, "")
+    }
+
+    /// Keeps the data of this object, if it is a claim.
+    pub(super) async fn retain_volume_of(&self, object: &Object) -> Result<(), CommandError> {
+        match self.record.volume_of(object) {
+            Some(volume) => self.set_reclaim_policy(volume, "Retain", None).await,
+            None => Ok(()),
+        }
     }
 
     /// Sets the reclaim policy of a volume. A volume that does not exist is reported with its claim.
@@ -85,7 +95,7 @@ impl Undo<'_> {
     ) -> Result<(), CommandError> {
         let object = volume_object(&volume.name);
         let changed = self.change(&object, false, |current| {
-            let now = &current["spec"]["persistentVolumeReclaimPolicy"];
+            let now = reclaim_policy(current);
             // Others can create a claim with the annotations of a restored one.
             if claim_uid.is_some_and(|uid| current["spec"]["claimRef"]["uid"] != uid) {
                 return Err(CommandError::Refused(format!(
@@ -112,7 +122,7 @@ impl Undo<'_> {
             Ok(bound.into_iter().chain(patch).chain(noted).collect())
         });
         let changed = changed.await?;
-        if changed.is_some_and(|old| old["spec"]["persistentVolumeReclaimPolicy"] != policy) {
+        if changed.is_some_and(|old| *reclaim_policy(&old) != policy) {
             progress(&format!("set the reclaim policy of volume {} to {policy}", volume.name));
         }
         Ok(())
@@ -185,7 +195,7 @@ impl Undo<'_> {
             // It is reserved already.
             None => return Ok(Vec::new()),
         };
-        let now = &current["spec"]["persistentVolumeReclaimPolicy"];
+        let now = reclaim_policy(current);
         if *now != "Retain" {
             patch.push(operations::replace(RECLAIM_POLICY, "Retain"));
             patch.extend(annotate(current, OLD_RECLAIM_POLICY, now.as_str()));
@@ -213,9 +223,9 @@ impl Undo<'_> {
     }
 
     /// Whether a claim that others have created is bound to the volume of the old claim: another undo,
-    /// or the controller of a StatefulSet, was faster. If that volume is deleted, users have to create
-    /// the claim.
-    pub(super) async fn has_its_volume(
+    /// or the controller of a StatefulSet, was faster. Waits until a reserved volume is bound. If that
+    /// volume is deleted, users have to create the claim.
+    pub(super) async fn wait_for_its_volume(
         &self,
         object: &Object,
         claim: &Value,
@@ -259,6 +269,15 @@ impl Undo<'_> {
             }
         }
     }
+}
+
+/// The reclaim policy of a volume.
+fn reclaim_policy(volume: &Value) -> &Value {
+    RECLAIM_POLICY.iter().fold(volume, |value, field| &value[*field])
+}
+
+pub(super) fn is_retained(volume: &Value) -> bool {
+    *reclaim_policy(volume) == "Retain"
 }
 
 fn volume_object(name: &str) -> Object {

@@ -1,18 +1,26 @@
-//! The workloads that an undo stops.
+//! The workloads that an undo stops, and starts again.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
 use super::kinds::is_scalable;
-use super::manifest::{OLD_REPLICAS, manifest};
+use super::manifest::{OLD_REPLICAS, annotate, manifest, old_replicas};
 use super::read::{Found, UndoReader};
 use super::record::{SavedObject, StoppedWorkload};
+use super::restore::Undo;
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::place::ClusterArguments;
+use crate::command::screen::progress;
 use crate::graph::{Node, ObjectPhase};
-use crate::objects::{CLAIMS, STATEFUL_SETS};
+use crate::objects::{CLAIMS, STATEFUL_SETS, operations};
+
+/// The path of the replicas of a workload.
+const REPLICAS: &[&str] = &["spec", "replicas"];
+
+/// The path of the field of a StatefulSet that decides whether scaling it down deletes claims.
+const WHEN_SCALED: &[&str] = &["spec", "persistentVolumeClaimRetentionPolicy", "whenScaled"];
 
 impl UndoReader<'_> {
     /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods
@@ -56,10 +64,9 @@ impl UndoReader<'_> {
         for workload in workloads {
             let Some(whole) = self.whole(workload).await? else { continue };
             refuse_lost_claims(&self.object(workload), &whole, cluster)?;
-            let old = whole["metadata"]["annotations"][OLD_REPLICAS].as_str();
-            let replicas = match whole["spec"]["replicas"].as_i64().unwrap_or(1) {
+            let replicas = match replicas(&whole) {
                 // An interrupted undo has stopped it.
-                0 => old.and_then(|text| text.parse::<i32>().ok()).unwrap_or_default().into(),
+                0 => old_replicas(&whole["metadata"]).unwrap_or_default(),
                 replicas => replicas,
             };
             if replicas > 0 {
@@ -111,6 +118,52 @@ impl UndoReader<'_> {
     }
 }
 
+impl Undo<'_> {
+    /// Scales a workload to 0, and notes its replicas. A user or an autoscaler can scale it at the same
+    /// time.
+    pub(super) async fn stop(&self, workload: &Object) -> Result<(), CommandError> {
+        let changed = self.change(workload, false, |object| {
+            let now = replicas(object);
+            if now == 0 {
+                return Ok(Vec::new());
+            }
+            refuse_lost_claims(workload, object, &self.cluster)?;
+            let retention = Some(when_scaled(object).clone()).filter(|policy| !policy.is_null());
+            let unchanged = retention.map(|policy| operations::test(WHEN_SCALED, policy));
+            let noted = annotate(object, OLD_REPLICAS, Some(&now.to_string()));
+            let scaled = [operations::test(REPLICAS, now), operations::replace(REPLICAS, 0)];
+            Ok(unchanged.into_iter().chain(noted).chain(scaled).collect())
+        });
+        if changed.await?.is_some() {
+            progress(&format!("scaled {} to 0", workload.typed));
+        }
+        Ok(())
+    }
+
+    /// Scales a stopped workload to the noted replicas; to `saved`, those of the file, if the note is
+    /// no number. A workload that a user has scaled since is left alone.
+    pub(super) async fn start(&self, workload: &Object, saved: i64) -> Result<(), CommandError> {
+        let noted = |object: &Value| old_replicas(&object["metadata"]).unwrap_or(saved);
+        let changed = self.change(workload, false, |object| {
+            let mut patch = annotate(object, OLD_REPLICAS, None);
+            if !patch.is_empty() && replicas(object) == 0 {
+                patch.push(operations::test(REPLICAS, 0));
+                patch.push(operations::replace(REPLICAS, noted(object)));
+            }
+            Ok(patch)
+        });
+        if let Some(old) = changed.await?.filter(|object| replicas(object) == 0) {
+            progress(&format!("scaled {} to {}", workload.typed, noted(&old)));
+        }
+        Ok(())
+    }
+}
+
+/// The replicas of a workload.
+fn replicas(workload: &Value) -> i64 {
+    workload["spec"]["replicas"].as_i64().unwrap_or(1)
+}
+
 /// The topmost workload that controls a Pod, or the Pod.
 pub(super) fn workload_of(pod: Node<'_>) -> Node<'_> {
     controller_of(controller_of(pod))
@@ -122,13 +175,18 @@ pub(super) fn controller_of(node: Node<'_>) -> Node<'_> {
     node.controller().filter(|owner| is_scalable(owner.info())).unwrap_or(node)
 }
 
+/// What happens to the claims of a StatefulSet that is scaled down.
+fn when_scaled(workload: &Value) -> &Value {
+    WHEN_SCALED.iter().fold(workload, |value, field| &value[*field])
+}
+
 /// Refuses to scale down a workload whose claims would be deleted.
-pub(super) fn refuse_lost_claims(
+fn refuse_lost_claims(
     workload: &Object,
     whole: &Value,
     cluster: &ClusterArguments,
 ) -> Result<(), CommandError> {
-    if whole["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] != "Delete" {
+    if *when_scaled(whole) != "Delete" {
         return Ok(());
     }
     let (typed, options) = (&workload.typed, cluster.kubectl_options());

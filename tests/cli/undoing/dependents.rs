@@ -215,3 +215,31 @@ fn an_owner_that_can_not_be_read_is_restored_later() {
     assert_eq!(owner["uid"], uid(&settings));
     free(plane, &ns, "secret/token");
 }
+
+#[test]
+fn a_loss_that_is_found_later_is_in_the_file_and_in_the_report() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-late-loss").unwrap();
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let settings = read(plane, &ns, "cm/settings");
+    delete(plane, &ns, "cm/settings");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let first = ["undo", "cm/settings", "-n", &ns, "--yes", "--out", &file, "--timeout", "1s"];
+    assert_eq!(belay(plane, &first).code, 1);
+    let owned = pod("user").with_owner(owner("ConfigMap", "settings", uid(&settings)));
+    let owned = owned.without_grace_period().with_finalizers(&["undo.test/kept"]);
+    plane.apply(&owned.with_namespace(&ns)).unwrap();
+    delete(plane, &ns, "pod/user");
+    let resume = ["undo", "--resume", &file, "--yes", "--timeout", "1s", "-o", "json"];
+    let late = belay(plane, &resume);
+    let line = format!("not restored: pods/user -n {ns}: the kubelet stops its containers");
+    assert!(late.code == 1 && late.stderr.contains(&line), "{late:?}");
+    for document in [late.stdout, std::fs::read_to_string(&file).unwrap()] {
+        let document: Value = serde_json::from_str(&document).unwrap();
+        assert_eq!(document["lost"][0]["object"]["name"], "user", "{document}");
+    }
+    free(plane, &ns, "pod/user");
+    free(plane, &ns, "cm/settings");
+}

@@ -1,9 +1,13 @@
 //! What others do while an undo runs or is interrupted: no data is lost.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::json;
 
 use super::losses::{claims, delete_claims, file_in, have_their_volumes, start_two_replicas};
 use super::*;
+use crate::harness::kubectl::Output;
 
 /// Sets what happens to the claims of `web` when it is scaled down.
 fn when_scaled(plane: &ControlPlane, ns: &str, policy: &str) {
@@ -51,6 +55,84 @@ fn a_continued_undo_scales_down_no_workload_that_would_delete_its_claims() {
     when_scaled(plane, &ns, "Retain");
     assert_eq!(belay(plane, &resume).code, 0);
     have_their_volumes(plane, &ns, &claims);
+}
+
+/// Runs an undo of claim `data-web-0`, and changes StatefulSet `web` just before the undo scales it
+/// to 0. Returns the output.
+fn undo_with_late_change(
+    plane: &'static ControlPlane,
+    ns: &str,
+    file: &str,
+    change: impl FnOnce(&str) + Send + 'static,
+) -> Output {
+    // Without annotations, the patch would test the resourceVersion as well.
+    let annotated = json!({"metadata": {"annotations": {"own": "text"}}});
+    plane.api().patch("sts/web", ns, &annotated).unwrap().success().unwrap();
+    let scales_down = |request: &[u8]| {
+        let request = String::from_utf8_lossy(request);
+        request.starts_with("PATCH ") && request.contains("undo-replicas")
+    };
+    let namespace = ns.to_owned();
+    let undo = ["undo", "pvc/data-web-0", "-n", ns, "--yes", "--out", file];
+    lost_answer::with_interruption_at(plane, &undo, scales_down, move || change(&namespace)).0
+}
+
+#[test]
+fn a_workload_that_others_scale_just_before_its_stop_gets_their_replicas() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-scaled-before").unwrap();
+    start_two_replicas(plane, &ns);
+    let claims = delete_claims(plane, &ns, &["data-web-0"]);
+    let folder = tempfile::tempdir().unwrap();
+    let undone = undo_with_late_change(plane, &ns, &file_in(&folder), |ns| {
+        let one = json!({"spec": {"replicas": 1}});
+        plane.api().patch("sts/web", ns, &one).unwrap().success().unwrap();
+    });
+    assert_eq!(undone.code, 0, "{undone:?}");
+    have_their_volumes(plane, &ns, &claims);
+    assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 1);
+}
+
+#[test]
+fn a_workload_that_others_let_delete_its_claims_just_before_its_stop_is_not_stopped() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-rescaled-before").unwrap();
+    start_two_replicas(plane, &ns);
+    let claims = delete_claims(plane, &ns, &["data-web-0"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let refused = undo_with_late_change(plane, &ns, &file, |ns| when_scaled(plane, ns, "Delete"));
+    assert!(refused.code == 1 && refused.stderr.contains("(whenScaled)"), "{refused:?}");
+    assert_eq!(read(plane, &ns, "sts/web")["spec"]["replicas"], 2);
+    when_scaled(plane, &ns, "Retain");
+    assert_eq!(belay(plane, &["undo", "--resume", &file, "--yes"]).code, 0);
+    have_their_volumes(plane, &ns, &claims);
+}
+
+#[test]
+fn an_undo_reads_each_object_of_a_namespace_once() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-reads").unwrap();
+    let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    super::namespaces::wait_until_terminating(plane, &ns, &["cm/settings"]);
+    let count = Arc::new(AtomicUsize::new(0));
+    let (read, counted) =
+        (format!("GET /api/v1/namespaces/{ns}/configmaps/settings "), count.clone());
+    let count_reads = move |request: &[u8]| {
+        let is_read = request.starts_with(read.as_bytes());
+        counted.fetch_add(is_read.into(), Ordering::SeqCst);
+        false
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_in(&folder);
+    let undo = ["undo", &namespace, "--yes", "--out", &file, "--timeout", "1s"];
+    let (late, _) = lost_answer::with_interruption_at(plane, &undo, count_reads, || ());
+    assert!(late.code == 1 && late.stdout.contains("still existed"), "{late:?}");
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    free(plane, &ns, "cm/settings");
 }
 
 #[test]
