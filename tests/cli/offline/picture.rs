@@ -11,12 +11,12 @@ use crate::harness::manifest::{Manifest as _, config_map, documents, object, sec
 const README: &str =
     "impact secret/db-creds service/web pvc/data-postgres-0 -n shop --from . -o html";
 
-/// A colour, and the fate that has it.
-const COLOURS: [([u8; 3], &str); 4] = [
-    ([0xff, 0xdf, 0xc4], "broken"),
-    ([0xff, 0xd4, 0xd1], "destroyed"),
-    ([0xd5, 0xec, 0xff], "held"),
-    ([0xe6, 0xea, 0xef], "deleted"),
+/// A colour, the fate that has it, and a command whose page contains it.
+const COLOURS: [([u8; 3], &str, &str); 4] = [
+    ([0xff, 0xdf, 0xc4], "broken", README),
+    ([0xd5, 0xec, 0xff], "held", README),
+    ([0xe6, 0xea, 0xef], "deleted", README),
+    ([0xff, 0xd4, 0xd1], "destroyed", "impact ns/shop --from . -o html"),
 ];
 
 #[test]
@@ -118,13 +118,14 @@ fn chromium_draws_the_page_and_runs_its_script_alone() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let page = belay(README).stdout;
-    let (_, log) = browse(folder.path(), &page, &["--screenshot=page.png"]);
-    assert!(!log.contains("CONSOLE"), "{log}");
-    for (colour, fate) in COLOURS {
+    for (colour, fate, command) in COLOURS {
+        let page = belay(command).stdout;
+        let (_, log) = browse(folder.path(), &page, &["--screenshot=page.png"]);
+        assert!(!log.contains("CONSOLE"), "{log}");
         let count = pixels(folder.path(), colour);
         assert!(count > 2000, "{fate}: {count} pixels");
     }
+    let page = belay(README).stdout;
     // The script has shown the controls.
     let (dom, _) = browse(folder.path(), &page, &["--dump-dom"]);
     assert!(dom.contains("<div class=\"controls\">"), "{dom}");
