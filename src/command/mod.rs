@@ -194,6 +194,9 @@ enum CommandError {
     /// The request is denied, or the condition that the command checks is false.
     #[error("{0}")]
     Refused(String),
+    /// The object of the command does not exist.
+    #[error("{0}")]
+    NoObject(String),
     /// A request to the API server failed, or the result is unknown.
     #[error("{0}")]
     Remote(String),
@@ -223,6 +226,7 @@ impl CommandError {
             | Self::Certificate(_)
             | Self::Serve(_)
             | Self::Cluster(_)
+            | Self::NoObject(_)
             | Self::Remote(_) => 3,
         }
     }

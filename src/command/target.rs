@@ -228,7 +228,8 @@ impl TargetObject {
                 true => "; next: check the name and the namespace (-n)",
                 false => "",
             };
-            CommandError::Remote(format!("there is no {}{next}", text_with_namespace(&object_ref)))
+            let object = text_with_namespace(&object_ref);
+            CommandError::NoObject(format!("there is no {object}{next}"))
         })?;
         Ok(Self { session: session.clone(), info: info.clone(), object_ref, json })
     }

@@ -99,6 +99,10 @@ pub fn run(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
     block_on(undo(arguments))?
 }
 
+/// After the message about an object that does not exist.
+const DELETED: &str = "a deleted object can't be restored, because nothing can be read any longer; a \
+                       volume with the reclaim policy Retain still has its data";
+
 async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
     let UndoArguments {
         target,
@@ -118,7 +122,12 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
         None => {
             let arguments =
                 TargetArguments { targets: target, namespace, cluster: cluster.clone() };
-            let target = arguments.read_one().await?;
+            let target = arguments.read_one().await.map_err(|error| match error {
+                CommandError::NoObject(text) => {
+                    CommandError::NoObject(format!("{text}; {DELETED}"))
+                }
+                error => error,
+            })?;
             let target = target.document();
             let marker = random_hex().map_err(|why| CommandError::Remote(why.to_string()))?;
             let record = read::build_record(&target, cluster.clone(), &marker, &ignored).await?;

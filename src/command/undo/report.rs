@@ -99,10 +99,11 @@ impl UndoReport {
                     true => "is not restored",
                     false => "is restored, but not all of its objects",
                 };
+                let missing = all_typed(not_restored.iter().map(|lost| &lost.object));
                 lost = not_restored;
                 let says = format!(
-                    "{typed} {what}; the manifests are in {path}{left}; next: end what prevents it, \
-                     and continue with {again}"
+                    "{typed} {what}; the manifests are in {path}{left}; next: end what prevents the \
+                     restore of {missing}, and continue with {again}"
                 );
                 (UndoResult::Incomplete, says)
             }

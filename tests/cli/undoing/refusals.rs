@@ -65,6 +65,8 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
         let refused = undo(&[name, "--yes"]);
         assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
     }
+    let gone = undo(&["pvc/gone", "--yes"]);
+    assert!(gone.code == 3 && gone.stderr.contains("can't be restored"), "{gone:?}");
     let asked = undo(&["cm/settings"]);
     assert!(asked.code == 2 && asked.stderr.contains("add --yes"), "{asked:?}");
 
