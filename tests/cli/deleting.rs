@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use crate::harness::manifest::{
 use crate::harness::random::Random;
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, json, kubectl, policy, world};
+use crate::{LIMIT, belay, json, kubectl, policy, spawn, world};
 
 /// A Pod that uses Secret password, ConfigMap settings and claim data.
 fn user(name: &str) -> Value {
@@ -349,10 +348,7 @@ fn the_deletion_by_a_user_who_may_not_watch_waits_for_each_object() {
 /// Runs a deletion, and kills it after some lines of progress. Returns whether it was killed. No
 /// DELETE may be refused.
 pub fn is_killed(plane: &ControlPlane, args: &[&str], lines: usize) -> bool {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
-    command.args(args).env("KUBECONFIG", plane.kubeconfig());
-    let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = pipes.spawn().unwrap();
+    let mut child = spawn(plane.kubeconfig(), args);
     let mut progress = BufReader::new(child.stderr.take().unwrap()).lines();
     for _ in 0..lines {
         if progress.next().is_none() {

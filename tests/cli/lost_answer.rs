@@ -7,7 +7,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -88,10 +88,7 @@ fn start(args: &[&str]) -> (Child, TcpListener, TempDir) {
     let kubeconfig = folder.path().join("kubeconfig");
     let server = format!("http://{}", listener.local_addr().unwrap());
     std::fs::write(&kubeconfig, without_tls(&server).to_string()).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
-    let command = command.args(args).env("KUBECONFIG", &kubeconfig).stdin(Stdio::null());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    (child, listener, folder)
+    (crate::spawn(&kubeconfig, args), listener, folder)
 }
 
 fn without_tls(server: &str) -> Value {

@@ -38,6 +38,7 @@ mod why;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -86,6 +87,13 @@ pub fn belay_as(kubeconfig: &Path, args: &[&str]) -> Output {
     let output = run(program, kubeconfig, args, None).unwrap();
     fits(args, &output.stdout);
     output
+}
+
+/// Starts `kubectl belay …` as the user of a kubeconfig, without input and with pipes for its output.
+pub fn spawn(kubeconfig: &Path, args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    let command = command.args(args).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Checks a document against its schema and against docs/json.md, for every command of

@@ -1,7 +1,7 @@
 //! `--watch`, and the formats for lists: `-o wide` and `-o name`.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::harness::manifest::{self, Manifest as _};
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, kubectl, policy, world};
+use crate::{LIMIT, belay, kubectl, policy, spawn, world};
 
 /// A running command, and the lines that it prints.
 struct Watch {
@@ -20,13 +20,7 @@ struct Watch {
 
 impl Watch {
     fn start(plane: &ControlPlane, args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
-            .args(args)
-            .env("KUBECONFIG", plane.kubeconfig())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = spawn(plane.kubeconfig(), args);
         let (send, lines) = channel();
         let stdout: ChildStdout = child.stdout.take().unwrap();
         std::thread::spawn(move || {

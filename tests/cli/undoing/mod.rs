@@ -15,7 +15,7 @@ mod twice;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr};
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ use crate::harness::manifest::{
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
 use crate::held_data::{hold_claims, storage_class, wait_until_running};
-use crate::{LIMIT, belay, lost_answer, policy, world};
+use crate::{LIMIT, belay, lost_answer, policy, spawn, world};
 
 /// When a command is killed.
 #[derive(Clone, Copy)]
@@ -173,9 +173,7 @@ fn owned_secret(plane: &ControlPlane, ns: &str, name: &str, settings: &str) {
 
 /// Starts an undo, and waits for this text in its progress. Returns the process and its output.
 fn begin(plane: &ControlPlane, args: &[&str], line: &str) -> (Child, BufReader<ChildStderr>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
-    command.args(args).env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = spawn(plane.kubeconfig(), args);
     let mut progress = BufReader::new(child.stderr.take().unwrap());
     let mut read = String::new();
     while !read.contains(line) {

@@ -236,10 +236,8 @@ fn undo(plane: &ControlPlane, ns: &str, target: &str, random: &mut Random) -> (b
     let mut all = String::new();
     loop {
         let is_begun = Path::new(&file).exists();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
-        command.args(if is_begun { &resume[..] } else { &first[..] });
-        command.env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let args = if is_begun { &resume[..] } else { &first[..] };
+        let mut child = spawn(plane.kubeconfig(), args);
         for line in BufReader::new(child.stderr.take().unwrap()).lines() {
             let line = line.unwrap();
             if line.starts_with("waiting for the deletion") {
