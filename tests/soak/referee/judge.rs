@@ -135,9 +135,10 @@ impl Judge<'_> {
     }
 
     /// The users of an object from before its deletion, or from before the last check of
-    /// belay, until the object was removed.
+    /// belay, until the object was removed. A check begins when belay has written its token; a write
+    /// that removes the hold ends it.
     fn users(&self, life: &Life, asked: i64, gone: i64, unsure: &mut usize) -> Vec<String> {
-        let looks = life.versions.iter().filter(|v| v.by == self.belay && !v.over);
+        let looks = life.versions.iter().filter(|v| v.by == self.belay && v.has(HOLD));
         let looked = looks.map(|v| v.span.from).filter(|from| *from > asked).max();
         let mut users = Vec::new();
         for user in self.history.possible_users(&life.key) {

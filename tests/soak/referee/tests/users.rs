@@ -75,6 +75,31 @@ fn a_user_counts_unless_it_is_finished_or_deleted_or_deleted_as_well() {
     assert_eq!(log.found(&[]), ["lost"], "another owner keeps it");
 }
 
+/// Another finalizer keeps the object after belay's check, whose end the log shows then.
+#[test]
+fn a_user_that_came_during_the_check_is_not_seen_by_it() {
+    for (is_before, expected) in [(true, &["lost"][..]), (false, &[])] {
+        let mut log = Log::with(used());
+        let both = json!(["belay.dev/hold", "soak.dev/guard"]);
+        log.config("create", "alice", json!({"finalizers": both}));
+        log.wait(10);
+        let now = stamp(log.second + 1);
+        log.config("delete", "alice", json!({"deletionTimestamp": now, "finalizers": both}));
+        if is_before {
+            log.pod("create", json!({}));
+        }
+        log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": both}));
+        if !is_before {
+            log.pod("create", json!({}));
+        }
+        let one = json!(["soak.dev/guard"]);
+        log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": one}));
+        let operator = "system:serviceaccount:soak:operator";
+        log.config("patch", operator, json!({"deletionTimestamp": now, "finalizers": []}));
+        assert_eq!(log.found(&[]), expected);
+    }
+}
+
 #[test]
 fn a_newcomer_is_one_after_a_deletecollection_too() {
     let mut log = Log::with(used());
