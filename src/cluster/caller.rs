@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
 };
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::Value;
 
-use super::account::{UserIdentity, read_identity};
+use super::account::{UserIdentity, read_identity, user_of};
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
@@ -104,6 +105,30 @@ impl Caller {
         may(&self.client, verb, kind, place).await
     }
 
+    /// Whether a ServiceAccount may use this verb on all objects of a kind in the whole cluster.
+    /// `None` if it is unknown, for example because the user may not ask about others.
+    pub async fn account_may(
+        &self,
+        (namespace, account): (&str, &str),
+        verb: &str,
+        kind: (&str, &str),
+    ) -> Option<bool> {
+        let accounts = "system:serviceaccounts";
+        let groups = [accounts, &format!("{accounts}:{namespace}"), "system:authenticated"];
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user_of(namespace, account)),
+                groups: Some(groups.map(str::to_owned).to_vec()),
+                resource_attributes: Some(attributes(verb, kind, ("", ""))),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = api.create(&PostParams::default(), &review).await.ok()?;
+        answer.status.map(|status| status.allowed)
+    }
+
     /// Reads the metadata of an object as JSON; `None` if it does not exist.
     pub async fn metadata(
         &self,
@@ -174,20 +199,12 @@ fn parse(json: &str) -> Result<Value, ApiError> {
 async fn may(
     client: &kube::Client,
     verb: &str,
-    (group, resource): (&str, &str),
-    (namespace, name): (&str, &str),
+    kind: (&str, &str),
+    place: (&str, &str),
 ) -> Option<bool> {
-    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                group: Some(group.to_owned()),
-                resource: Some(resource.to_owned()),
-                namespace: given(namespace),
-                name: given(name),
-                verb: Some(verb.to_owned()),
-                ..ResourceAttributes::default()
-            }),
+            resource_attributes: Some(attributes(verb, kind, place)),
             ..SelfSubjectAccessReviewSpec::default()
         },
         ..SelfSubjectAccessReview::default()
@@ -195,4 +212,21 @@ async fn may(
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let answer = api.create(&PostParams::default(), &review).await.ok()?;
     answer.status.map(|status| status.allowed)
+}
+
+/// A permission to ask about. Empty names mean all.
+fn attributes(
+    verb: &str,
+    (group, resource): (&str, &str),
+    (namespace, name): (&str, &str),
+) -> ResourceAttributes {
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    ResourceAttributes {
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        namespace: given(namespace),
+        name: given(name),
+        verb: Some(verb.to_owned()),
+        ..ResourceAttributes::default()
+    }
 }

@@ -59,7 +59,8 @@ pub(crate) use dump::dump;
 pub use exemption::approval_of;
 pub(crate) use feed::{AwaitedObject, KindsInFiles, Removals, SearchScope, Snapshot, UnreadKind};
 pub use holding::HoldProgress;
-pub(crate) use list::{Buffers, ListQuery, ListReader, Listed, Next, list_all};
+pub(crate) use holds::kinds_with_holds;
+pub(crate) use list::{Buffers, ListQuery, ListReader, Listed, Next, list_all, read_list};
 pub use live::{
     CollectedReads, ExemptionWrite, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge,
 };

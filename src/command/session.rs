@@ -1,5 +1,6 @@
 //! The session of a user with a cluster, or with files instead of one.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
 use crate::cluster::{
     Caller, Certificates, KindsInFiles, Listed, Settings, Snapshot, UserIdentity, account,
-    instance, list_all, read_names, user_of,
+    instance, kinds_with_holds, list_all, read_names, user_of,
 };
 use crate::objects::{ApiError, KindNames};
 use crate::policy::{Identities, Policy};
@@ -225,6 +226,30 @@ impl UserSession {
                 CommandError::Remote(format!("the API server cannot answer about {kind}: {error}"))
             }
         }
+    }
+
+    /// Whether belay's account may watch and patch all objects of a kind, which it needs to release
+    /// holds. `None` if it is unknown.
+    pub async fn belay_may_release(&self, group: &str, resource: &str) -> Option<bool> {
+        if self.asks_files() {
+            return None;
+        }
+        let account = (self.installation.namespace.as_str(), self.account.as_str());
+        let may = async |verb| self.caller.account_may(account, verb, (group, resource)).await;
+        match tokio::join!(may("watch"), may("patch")) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The kinds whose objects may have holds, from belay's record; `None` if it can't be read.
+    pub async fn kinds_with_holds(&self) -> Option<BTreeSet<String>> {
+        if self.asks_files() {
+            return None;
+        }
+        let Installation { namespace, name } = &self.installation;
+        kinds_with_holds(&self.caller.client, namespace, name).await.ok()
     }
 
     /// The webhook configurations of the installation.

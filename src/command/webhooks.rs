@@ -10,7 +10,9 @@ use super::document::{FailedRead, Object};
 use super::place::Installation;
 use crate::certs;
 use crate::cluster::election::{LeaderInfo, leader};
-use crate::cluster::registration::stored::{configuration_kind, kind_name, parse_webhooks};
+use crate::cluster::registration::stored::{
+    StoredWebhook, configuration_kind, kind_name, parse_webhooks,
+};
 use crate::decide::AdmissionPhase;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 
@@ -25,9 +27,10 @@ const MISSING: &str = "the webhook configurations of belay are missing, so belay
 const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all holds, and belay \
                                 refuses nothing; next: kubectl belay status";
 
-/// The sentence where no replica is the leader.
-pub const NO_LEADER: &str = "belay has no leader: while it is down, the API server refuses every \
-                             delete of a kind that a policy names; next: check that its Pods run";
+/// What the API server does while no replica answers.
+const REFUSES_ALL: &str = "the API server refuses every delete of a kind that a policy names";
+const ACCEPTS_ALL: &str =
+    "the API server accepts the deletes that policies deny (failurePolicy Ignore)";
 
 /// A webhook configuration.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -47,6 +50,8 @@ pub struct Webhooks {
     pub ca_expiries: Vec<i64>,
     /// Failed reads of them.
     pub not_read: Vec<FailedRead>,
+    /// Whether the API server accepts deletes while no replica answers.
+    pub ignores_failures: bool,
     /// The name of the uninstall that has deleted them and still runs.
     pub uninstall: Option<String>,
 }
@@ -65,6 +70,7 @@ impl Webhooks {
         let mut webhooks = Self::default();
         if let (_, Ok(Some(configuration))) = &validating {
             let hooks = parse_webhooks(configuration.data.get("webhooks")).unwrap_or_default();
+            webhooks.ignores_failures = hooks.iter().any(StoredWebhook::ignores_failures);
             for bundle in hooks.iter().filter_map(|hook| hook.bundle()) {
                 let certificates = certs::certificates(bundle).unwrap_or_default();
                 webhooks.ca_expiries.extend(certificates.iter().filter_map(certs::expiry));
@@ -93,6 +99,22 @@ impl Webhooks {
                 self.not_read.push(FailedRead::new(&resource, &ApiError::from(error)));
             }
         }
+    }
+
+    /// Whether it is known that both exist.
+    pub fn are_present(&self) -> bool {
+        self.not_read.is_empty() && self.configurations.iter().all(|one| one.present)
+    }
+
+    /// What the API server does while belay is down.
+    pub fn effect_of_outage(&self) -> &'static str {
+        if self.ignores_failures { ACCEPTS_ALL } else { REFUSES_ALL }
+    }
+
+    /// The sentence where no replica is the leader.
+    pub fn no_leader_text(&self) -> String {
+        let effect = self.effect_of_outage();
+        format!("belay has no leader: while it is down, {effect}; next: check that its Pods run")
     }
 
     /// Whether it is known that the API server sends no DELETE to belay.

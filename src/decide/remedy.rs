@@ -59,7 +59,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     };
     match (blocker.reason, blocker.causes.first()?) {
         _ if let Some(seconds) = verdict.retry_seconds => {
-            to_delete(format!("retry in {seconds} s, because belay then accepts the delete and holds the object"))
+            to_delete(format!(
+                "retry in {seconds} s: its new hold is effective then, and keeps it while it is in use"
+            ))
         }
         // Deleting volumes or claims would lose data.
         (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {

@@ -109,6 +109,27 @@ pub fn why(dev: &Path, ns: &str, name: &str, text: &str) -> Output {
     .unwrap()
 }
 
+/// Neither the policies nor the hold's reasons can be read, so the warnings of the API server decide.
+#[test]
+fn the_delete_of_a_held_object_by_a_developer_ends_as_expected() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-held");
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let web = pod("web").with_env_from("configMapRef", "settings");
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    let dry_run = ["configmap/settings", "--dry-run=server"];
+    eventually("an effective hold", LIMIT, || plane.api().delete(&dry_run, &ns)?.success())
+        .unwrap();
+    let delete = ["delete", "cm/settings", "-n", &ns, "--yes", "--timeout=20s"];
+    let deleted = belay_as(&dev, &delete);
+    let says = format!("{}{}", deleted.stdout, deleted.stderr);
+    assert!(says.contains("these objects stay Terminating, as expected"), "{deleted:?}");
+    // A new plan for the Terminating object has the same prediction.
+    let impact = belay_as(&dev, &["impact", "cm/settings", "-n", &ns]).stdout;
+    assert!(impact.contains("held ") && !impact.contains("deleted?"), "{impact}");
+}
+
 #[test]
 fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
     let plane = &world().plane;

@@ -33,6 +33,7 @@ mod tour;
 mod undoing;
 mod unled;
 mod unread;
+mod unreleased;
 mod watch;
 mod why;
 

@@ -146,6 +146,13 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     let why = belay(&plane, &["why", "configmap/kept", "-n", &ns]).stdout;
     assert!(why.contains(", and then stays Terminating while:\n"), "{why}");
     assert!(why.contains("(always, action Deny, paused until 2"), "{why}");
+    // An approval for the time after the Pause satisfies the policies.
+    kubectl(&plane, &["create", "configmap", "later", "-n", &ns]);
+    let later = ["approve", "configmap/later", "-n", &ns, "--reason=INC-2"];
+    let later = belay(&plane, &later).stdout;
+    assert!(later.contains("\nenough people have approved (1 of 1)\n"), "{later}");
+    assert!(later.contains("\nbelay is paused until 2"), "{later}");
+    assert!(!later.contains("no policy protects it"), "{later}");
     // Only objects that the hold keeps are reasons to wait.
     let namespace = format!("ns/{ns}");
     let impact = belay(&plane, &["impact", &namespace]).stdout;

@@ -278,6 +278,20 @@ fn the_state_of_the_controller_of_a_finalizer_is_reported() {
     );
 }
 
+/// The command reads a Pod as a whole, and the client that added a finalizer from its metadata.
+#[test]
+fn the_client_that_added_a_finalizer_to_a_pod_is_reported() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-writer").unwrap();
+    let object = pod("u").with_namespace(&ns).with_finalizers(&["queue.example.test/drain"]);
+    let apply = ["apply", "--server-side", "--field-manager=drainer", "-f", "-"];
+    plane.apply_to(&apply, &object).unwrap().success().unwrap();
+    delete(plane, &["pod/u", "-n", &ns, "--grace-period=0", "--force"]);
+    let all = causes(plane, &["-n", &ns], &format!("pods/u -n {ns}"), "OwnerGone");
+    let gone = all.iter().find(|one| one["cause"] == "OwnerGone").unwrap();
+    assert!(gone["says"].as_str().unwrap().contains("was added by drainer. "), "{gone}");
+}
+
 #[test]
 fn a_claim_and_its_volume_wait_for_who_uses_them() {
     let plane = &world().plane;

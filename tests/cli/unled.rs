@@ -162,10 +162,22 @@ fn a_namespace_without_conditions_is_reported_with_the_missing_controller() {
     let ns = plane.namespace("unsaid").unwrap();
     delete(plane, &["namespace", &ns]);
     let why = belay(plane, &["why", &format!("ns/{ns}")]).stdout;
-    assert!(why.contains("\nwhy it stays: the deletion has just begun\n"), "{why}");
-    let all = causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Unknown");
-    let silent = first(&all, "Unknown");
-    assert_eq!(silent["says"], "the namespace controller has reported no reason", "{silent}");
+    assert!(why.contains("\nwhy it stays: the deletion has just begun, and the "), "{why}");
+    let stuck = || {
+        let all = causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Unknown");
+        first(&all, "Unknown")
+    };
+    let begun = stuck();
+    assert!(begun["says"].as_str().unwrap().starts_with("the deletion has just begun"), "{begun}");
+    assert!(begun["next"].as_str().unwrap().ends_with(&format!("why namespaces/{ns}")), "{begun}");
+    let silent = eventually("the end of the first seconds", LIMIT, || {
+        let cause = stuck();
+        match cause["says"] == "the namespace controller has reported no reason" {
+            true => Ok(cause),
+            false => Err(cause.to_string().into()),
+        }
+    })
+    .unwrap();
     assert_eq!(silent["next"], "check that kube-controller-manager runs, and its log");
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::harness::manifest::{Manifest as _, config_map};
+use crate::harness::manifest::{Manifest as _, config_map, owner};
 use crate::harness::rbac::{rule, user};
 use crate::harness::{audit, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
@@ -85,8 +85,51 @@ fn programs_read_what_was_approved() {
     let lines = said["lines"].as_array().unwrap();
     assert!(lines.iter().any(|line| line.as_str().unwrap().starts_with("1 more person must")));
     assert!(lines.iter().all(|line| !line.as_str().unwrap().contains('\n')), "{said}");
+    let me = said["approver"].as_str().unwrap();
+    let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]).stdout;
+    let approved =
+        format!("approved so far by {me}; you have approved it; another person must approve");
+    assert!(impact.contains(&approved) && !impact.contains("you can approve it"), "{impact}");
     let approval = format!("deletionapproval/{}", said["name"].as_str().unwrap());
     assert_eq!(plane.api().field(&approval, "", ".spec.reason").unwrap(), "agreed");
+}
+
+#[test]
+fn the_approval_of_an_orphaning_delete_is_named_where_the_plain_delete_needs_none() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why-orphan").unwrap();
+    kubectl(plane, &["create", "configmap", "parent", "-n", &ns]);
+    let uid = plane.api().field("configmap/parent", &ns, ".metadata.uid").unwrap();
+    let child = config_map("child").with_namespace(&ns);
+    plane.apply(&child.with_owner(owner("ConfigMap", "parent", &uid))).unwrap();
+    let mut target = policy::target("", "configmaps", &ns);
+    target["names"] = json!(["child"]);
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"fromOrphaning": {}}}));
+    let orphan = ["configmap/parent", "--cascade=orphan", "--dry-run=server"];
+    eventually("the refusal", LIMIT, || plane.api().delete(&orphan, &ns)?.failure()).unwrap();
+
+    let denied = "with --cascade=orphan: configmap \"child\" would lose its owner ConfigMap ";
+    let command = format!("kubectl belay approve configmaps/parent -n {ns} --scope content ");
+    let why = belay(plane, &["why", "cm/parent", "-n", &ns]);
+    assert!(why.stdout.starts_with("configmap \"parent\" can be deleted now by "), "{why:?}");
+    assert!(why.stdout.contains(&format!("\n- denied {denied}")), "{why:?}");
+    assert!(why.stdout.contains(&format!("\n  to override: {command}")), "{why:?}");
+    assert!(!why.stdout.contains("no policy protects it"), "{why:?}");
+    assert_eq!(why.code, 0, "{why:?}");
+
+    let approve = ["approve", "cm/parent", "-n", &ns, "--reason=agreed"];
+    let alone = belay(plane, &approve).stdout;
+    assert!(
+        alone.contains("\nwithout --cascade=orphan, its DELETE needs no approval\n"),
+        "{alone}"
+    );
+    assert!(alone.contains("\nwith --cascade=orphan, it cannot be deleted: configmap"), "{alone}");
+    assert!(alone.contains(&format!("; next: {command}")), "{alone}");
+    let content = belay(plane, &[&approve[..], &["--scope=content"]].concat()).stdout;
+    let allows = "\nwith --cascade=orphan, the approval also allows its DELETE\n";
+    assert!(content.contains(allows) && !content.contains("needs no approval"), "{content}");
+    eventually("a DELETE that passes", LIMIT, || plane.api().delete(&orphan, &ns)?.success())
+        .unwrap();
 }
 
 #[test]

@@ -26,6 +26,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use self::backfill::Backfill;
 pub(super) use self::pages::HeldPages;
 pub(super) use self::record::Record;
+pub(crate) use self::record::kinds_with_holds;
 use self::record::{ALL, Kinds, LABELLED};
 use self::refusals::Refusals;
 pub(super) use self::survey::kinds;

@@ -5,7 +5,7 @@
 //! each kind before it forgets it, and keeps the record until no object of the kind has the
 //! hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::api::post_params;
 use crate::cluster::context::Context;
@@ -38,7 +38,7 @@ impl Record {
         let settings = &context.settings;
         Self {
             api: Api::namespaced(context.client.clone(), &settings.namespace),
-            name: format!("{}-held", settings.name),
+            name: record_name(&settings.name),
             stored: None,
         }
     }
@@ -64,4 +64,20 @@ impl Record {
         self.stored = Some(written?);
         Ok(())
     }
+}
+
+/// The name of the record of an installation.
+fn record_name(installation: &str) -> String {
+    format!("{installation}-held")
+}
+
+/// The kinds in the record of the installation with this namespace and name.
+pub async fn kinds_with_holds(
+    client: &kube::Client,
+    namespace: &str,
+    name: &str,
+) -> Result<BTreeSet<String>, ApiError> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let record = within(api.get_opt(&record_name(name))).await?;
+    Ok(record.and_then(|record| record.data).unwrap_or_default().into_keys().collect())
 }

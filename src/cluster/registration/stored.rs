@@ -108,6 +108,11 @@ impl StoredWebhook {
         self.client_config.service.as_ref().map(|service| service.namespace.clone())
     }
 
+    /// Whether the API server accepts requests while no replica answers.
+    pub fn ignores_failures(&self) -> bool {
+        self.failure_policy.as_deref() == Some("Ignore")
+    }
+
     /// The CA certificates, PEM.
     pub fn bundle(&self) -> Option<&[u8]> {
         self.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice())

@@ -252,7 +252,14 @@ pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
     let ObjectRef { namespace, name, .. } = object_ref;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
     match read.map(|json| json.and_then(|json| read_shallow(&json).ok())) {
-        Ok(Some(read)) if text_at(&read, "/metadata/uid") == uid => found.object = read,
+        Ok(Some(mut read)) if text_at(&read, "/metadata/uid") == uid => {
+            // They are not in `read`, and name the client that added a finalizer.
+            let managers = found.object.pointer_mut("/metadata/managedFields");
+            if let Some(managers) = managers.map(serde_json::Value::take) {
+                read["metadata"]["managedFields"] = managers;
+            }
+            found.object = read;
+        }
         Ok(_) => {}
         Err(error) => found.unread = Some(error),
     }

@@ -14,7 +14,8 @@ use serde::Serialize;
 use self::outcome::{ApprovalEffect, missing_beside, read_consent};
 use super::CommandError;
 use super::diagnosis::{
-    denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
+    denies, holding_policies, orphaning_blockers, policy_message, right_to_approve,
+    verdict_on_delete, verdict_on_orphaning,
 };
 use super::document::Object;
 use super::duration::{format_duration, parse_duration};
@@ -278,11 +279,13 @@ impl<'a> Request<'a> {
         unread: Option<&ApiError>,
     ) -> ApproveOutput {
         let Self { target, policies, content, requested, lifetime, .. } = self;
+        let name = created.metadata.name.unwrap_or_default();
         let effect = match snapshot {
-            Some(snapshot) => ApprovalEffect::new(target, snapshot, policies, *content).await,
+            Some(snapshot) => {
+                ApprovalEffect::new(target, snapshot, policies, (&name, *content)).await
+            }
             None => ApprovalEffect::default(),
         };
-        let name = created.metadata.name.unwrap_or_default();
         let until = created.spec.expiration_time.0;
         let subject = target.object_ref.arguments();
         let subject = if effect.passes { subject + " may be deleted" } else { subject + "," };
@@ -349,9 +352,15 @@ async fn policies_to_satisfy(
             verdict.blockers.into_iter().filter(|blocker| blocker.covered_by_content_approval);
         sources.extend(content_blockers.flat_map(|blocker| blocker.policies));
     }
+    if let Some(verdict) = verdict_on_orphaning(target, snapshot).await {
+        let covered = orphaning_blockers(&verdict)
+            .filter(|blocker| content || !blocker.covered_by_content_approval);
+        sources.extend(covered.flat_map(|blocker| blocker.policies.iter().cloned()));
+    }
     let world = snapshot.context.world.read();
     if let Some(node) = world.graph.object_by_ref(&target.object_ref) {
-        let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
+        // After a Pause, the approval must satisfy its policies.
+        let applied = situation(&world).policies_ignoring_pause(ObjectFacts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
         // A pause does not release holds, so a Terminating object also needs the approvals that

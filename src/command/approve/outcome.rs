@@ -1,13 +1,14 @@
 //! The effect of an approval, and the approvals that are still missing.
 
 use crate::cluster::Snapshot;
+use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
-    consent_to, finalizers_of, right_to_approve, unread_approvals, verdict_on_delete,
+    consent_to, finalizers_of, orphaning_blockers, right_to_approve, unread_approvals,
+    verdict_on_delete, verdict_on_orphaning,
 };
-use crate::command::target::TargetObject;
-use crate::command::webhooks::NO_LEADER;
+use crate::command::target::{TargetObject, situation};
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
-use crate::objects::{FOREGROUND, Object, ObjectRef, clear_name, more, split_api_version};
+use crate::objects::{FOREGROUND, Object, ObjectRef, clear_name, is_hold, more, split_api_version};
 use crate::policy::{ApprovalTerms, Policy, service_account};
 
 /// The effect of an approval.
@@ -32,17 +33,25 @@ impl ApprovalEffect {
         target: &TargetObject,
         snapshot: &Snapshot,
         policies: &[Policy],
-        content: bool,
+        (approval, content): (&str, bool),
     ) -> Self {
         let typed = target.object_ref.arguments();
         let me = &target.session.me.name;
         let verdict = verdict(target, snapshot).await;
         let cascade = verdict.as_ref().filter(|_| !content).and_then(cascade_note);
+        let orphaning = verdict_on_orphaning(target, snapshot).await;
+        let orphaning = orphaning.as_ref().and_then(|verdict| orphaning_note(verdict, approval));
         let unread = unread_approvals(snapshot);
         let (mut counts, mut is_enough, mut sentences) = (true, true, Vec::new());
         match read_consent(target, snapshot, policies) {
             None if verdict.as_ref().and_then(refusal).is_some() => {}
-            None => sentences.push("no policy protects it now: it needs no approval".to_owned()),
+            None if orphaning.is_some() => {
+                sentences.push("without --cascade=orphan, its DELETE needs no approval".to_owned());
+            }
+            None => {
+                sentences.push("no policy protects it now: it needs no approval".to_owned());
+                sentences.extend(unreleased_hold(target, snapshot).await);
+            }
             Some(consent) => {
                 counts = consent.people.contains(me);
                 is_enough = consent.people.len() >= consent.terms.required;
@@ -63,6 +72,8 @@ impl ApprovalEffect {
         } else if let Some(refusal) = verdict.as_ref().filter(|_| is_enough).and_then(refusal) {
             sentences.push(format!("{state}: {refusal}; next: kubectl belay why {typed}"));
         }
+        sentences.extend(orphaning);
+        sentences.extend(pause_note(target, snapshot));
         sentences.extend(outage_note(target).await);
         if let Some(why) = why_collector_stopped(target, snapshot).await {
             sentences.push(format!(
@@ -72,6 +83,42 @@ impl ApprovalEffect {
         }
         Self { counts, passes, sentences }
     }
+}
+
+/// Why the hold keeps a Terminating object that needs no approval, and how to remove it; `None` if
+/// belay releases it.
+async fn unreleased_hold(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
+    target.terminating_since()?;
+    finalizers_of(&target.json).into_iter().find(|finalizer| is_hold(finalizer))?;
+    let TargetObject { session, info, object_ref, .. } = target;
+    let hold = hold_state(session, snapshot, (info, object_ref), &target.json).await;
+    hold.unreleased.as_ref()?;
+    let no_leader = matches!(session.leader().await, Ok(None));
+    Some(format!("{hold}; next: {}", hold.next(object_ref, no_leader)))
+}
+
+/// What the approval with this name changes for a DELETE with `--cascade=orphan`; `None` if nothing
+/// denies it because it orphans dependents.
+fn orphaning_note(verdict: &Verdict, approval: &str) -> Option<String> {
+    if let Some(blocker) = orphaning_blockers(verdict).next() {
+        let object = blocker.object_to_approve(&verdict.target);
+        let approve = approve_command(object, blocker.covered_by_content_approval);
+        let says = sentence(&verdict.target, blocker);
+        return Some(format!(
+            "with --cascade=orphan, it cannot be deleted: {says}; next: {approve}"
+        ));
+    }
+    let is_used = verdict.overrides.approvals.iter().any(|name| name == approval);
+    is_used.then(|| "with --cascade=orphan, the approval also allows its DELETE".to_owned())
+}
+
+/// Why a DELETE needs no approval during a Pause; `None` without a Pause.
+fn pause_note(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
+    let world = snapshot.context.world.read();
+    let pause = world.policies.pause(situation(&world).now)?;
+    let is_deleted = target.terminating_since().is_some();
+    (!is_deleted)
+        .then(|| format!("belay is paused until {}: until then it denies nothing", pause.until()))
 }
 
 /// Why belay does not act on the approval; `None` if it runs, or if that is unknown.
@@ -84,8 +131,8 @@ async fn outage_note(target: &TargetObject) -> Option<String> {
             .then(|| format!("belay has no leader, so nothing removes its hold; next: {release}"));
     }
     let webhooks = session.webhooks().await;
-    let why = webhooks.why_missing().or(has_no_leader.then_some(NO_LEADER));
-    why.map(str::to_owned)
+    let missing = webhooks.why_missing().map(str::to_owned);
+    missing.or_else(|| has_no_leader.then(|| webhooks.no_leader_text()))
 }
 
 /// The verdict on a DELETE after the approval; `None` if the object is already Terminating, or

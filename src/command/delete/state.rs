@@ -9,7 +9,7 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::{
     Cascade, DeletedBy, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments,
-    TargetQuery, assess, read_inspection,
+    TargetQuery, assess, held_until, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::wait::{Awaited, awaited};
@@ -58,7 +58,10 @@ impl DeletionState {
         denies_content: bool,
     ) -> Result<Self, CommandError> {
         let inspection = inspect(selection).await?;
-        let impact = Impact::new(&inspection, None, selection.cascade.into(), None, denies_content);
+        // A hold that keeps a target is no change of the cluster.
+        let held = held_until(&inspection).await;
+        let cascade = selection.cascade.into();
+        let impact = Impact::new(&inspection, None, cascade, held.as_deref(), denies_content);
         Self::new(inspection, impact, None, selection.cascade).await
     }
 

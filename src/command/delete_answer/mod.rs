@@ -8,7 +8,7 @@ pub use self::server::{DeniedBlocker, ServerAnswer, ServerDenial};
 use serde_json::Value;
 
 use crate::cluster::Snapshot;
-use crate::command::diagnosis::HoldState;
+use crate::command::diagnosis::{HoldState, Unreleased};
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::session::UserSession;
 use crate::command::webhooks::Webhooks;
@@ -67,6 +67,27 @@ pub async fn hold_state(
     (info, object_ref): (&KindInfo, &ObjectRef),
     object: &Value,
 ) -> HoldState {
+    let is_named = names_kind(snapshot, info);
+    let (users, unreleased) = tokio::join!(
+        users_of_hold(session, snapshot, (info, object_ref), object),
+        Unreleased::read(session, info, is_named),
+    );
+    users.with_unreleased(unreleased)
+}
+
+/// Whether belay releases holds on objects of a kind, as far as the policies decide.
+pub fn names_kind(snapshot: &Snapshot, info: &KindInfo) -> bool {
+    let world = snapshot.context.world.read();
+    !world.loaded || world.policies.releases_any_hold(&info.group, &info.resource)
+}
+
+/// What the hold waits for, where belay releases the holds on the kind.
+async fn users_of_hold(
+    session: &UserSession,
+    snapshot: &Snapshot,
+    (info, object_ref): (&KindInfo, &ObjectRef),
+    object: &Value,
+) -> HoldState {
     let key = {
         let world = snapshot.context.world.read();
         world.key(object_ref).filter(|_| world.loaded)
@@ -86,6 +107,12 @@ pub async fn hold_state(
         }
         _ => state,
     }
+}
+
+/// Until when belay's hold keeps the object of a DELETE with these warnings.
+pub fn held_until_of(warnings: &[String]) -> Option<String> {
+    let held = warnings.iter().find_map(|warning| warning.split_once(HOLD_WARNING));
+    held.map(|(_, until)| without_controls(until))
 }
 
 /// The path of the uid in an object.
@@ -118,15 +145,14 @@ impl DeleteAnswer {
                 answer.warnings.extend(webhooks.why_missing().map(str::to_owned));
             }
             Some(ServerAnswer::Accepts(warnings)) => {
-                let held = warnings.iter().find_map(|warning| warning.split_once(HOLD_WARNING));
-                let until = held.map(|(_, until)| until);
+                let until = held_until_of(&warnings);
                 answer = Self::from_verdict(target, Some(Verdict::allow(target.clone())));
                 answer.reported = match warnings.is_empty() {
                     true => ReportedVerdict::Allow,
                     false if until.is_some() => ReportedVerdict::Hold,
                     false => ReportedVerdict::Warn,
                 };
-                answer.held_until = until.map(without_controls);
+                answer.held_until = until;
                 answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
                 let why = match webhooks.why_missing() {
                     Some(missing) => is_policy.then_some(missing),

@@ -1,5 +1,6 @@
 //! All causes why an object stays Terminating, found in the evidence.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::admission::{refusals, webhooks_that_may_refuse};
@@ -13,12 +14,13 @@ use crate::objects::{
     CLAIM_PROTECTION, CRDS, FOREGROUND, and_more, is_hold, namespace_option, text_at,
 };
 
-/// The causes why an object stays, the most likely first.
+/// The causes why an object stays at this time, the most likely first.
 pub fn find_causes(
     found: &TerminatingObject,
     survey: &Survey,
     evidence: &Evidence,
     hold: &Hold,
+    now: Timestamp,
 ) -> Vec<Finding> {
     let finalizers = finalizers_of(&found.object);
     let mut findings: Vec<Finding> = refusals(found, survey, evidence, &finalizers);
@@ -42,7 +44,7 @@ pub fn find_causes(
     let crd = if found.object_ref.is_of(CRDS) { &found.object_ref.name } else { &own_crd };
     findings.extend(dead_conversion(crd, evidence));
     if found.object_ref.is_namespace() {
-        findings.extend(why_namespace_stays(found, survey, evidence));
+        findings.extend(why_namespace_stays(found, survey, evidence, now));
     }
     if found.object_ref.is_of(("", "pods")) {
         findings.extend(pod_without_kubelet(found, evidence, finalizers.is_empty()));

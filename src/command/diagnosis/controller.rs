@@ -46,11 +46,13 @@ pub fn foreign_finalizer(
         None if found.object.pointer("/metadata/managedFields").is_some() => {
             Some("managedFields do not contain the client that added it".to_owned())
         }
-        None => Some(
-            "the client that added it is unknown without managedFields; create the dump with \
-             --show-managed-fields"
-                .to_owned(),
-        ),
+        None => {
+            let dump = match evidence.of_files {
+                true => "; create the dump with --show-managed-fields",
+                false => "",
+            };
+            Some(format!("the client that added it is unknown without managedFields{dump}"))
+        }
         _ => None,
     };
     if let Some(component) = owner.filter(|name| SYSTEM_COMPONENTS.contains(name)) {

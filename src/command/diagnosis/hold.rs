@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::finding::{Cause, Finding};
+use super::unreleased::Unreleased;
 use crate::cluster::release::by_hand::check_by_hand;
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::decide::{
@@ -30,6 +31,12 @@ pub struct HoldState {
     /// How to end the use without an approval; `None` if belay knows no way.
     #[serde(skip)]
     pub step: Option<String>,
+    /// Why belay does not release holds on objects of the kind; `None` if it does.
+    #[serde(skip)]
+    pub unreleased: Option<Unreleased>,
+    /// Whether `release --force` needs no further approval.
+    #[serde(skip)]
+    pub needs_no_approval: bool,
 }
 
 impl HoldState {
@@ -37,15 +44,27 @@ impl HoldState {
     pub async fn check(snapshot: &Snapshot, key: &ObjectKey, object: &Value) -> Self {
         let check = check_by_hand(&snapshot.context, &snapshot.reader, key, object).await;
         let world = snapshot.context.world.read();
-        let info = world.graph.kinds.info(key.0);
-        let target = ObjectRef::of_kind(info, &key.1, &key.2);
-        Self::new(&target, check, world.policies.releases_any_hold(&info.group, &info.resource))
+        let target = ObjectRef::of_kind(world.graph.kinds.info(key.0), &key.1, &key.2);
+        Self::new(&target, check)
+    }
+
+    /// Sets why belay does not release holds on objects of the kind.
+    pub fn with_unreleased(self, unreleased: Option<Unreleased>) -> Self {
+        Self { released_by_belay: unreleased.is_none(), unreleased, ..self }
     }
 
     /// The state of a hold whose users are unknown.
     pub fn unknown(why: &str) -> Self {
         let r#for = vec![why.to_owned()];
-        Self { free: false, released_by_belay: true, known: false, r#for, step: None }
+        Self {
+            free: false,
+            released_by_belay: true,
+            known: false,
+            r#for,
+            step: None,
+            unreleased: None,
+            needs_no_approval: false,
+        }
     }
 
     /// The state in belay's warning about a DELETE; `None` if it names no cause.
@@ -59,12 +78,10 @@ impl HoldState {
         Some(Self { known: true, ..Self::unknown(&cause) })
     }
 
-    /// The state from the result of a check.
-    pub fn new(
-        target: &ObjectRef,
-        check: Result<ReleaseReason, WaitReason>,
-        released_by_belay: bool,
-    ) -> Self {
+    /// The state from the result of a check, where belay releases the holds on the kind.
+    pub fn new(target: &ObjectRef, check: Result<ReleaseReason, WaitReason>) -> Self {
+        let needs_no_approval =
+            matches!(check, Ok(ReleaseReason::Unprotected | ReleaseReason::Approved));
         let step = match &check {
             Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes),
             _ => None,
@@ -83,7 +100,8 @@ impl HoldState {
                 (false, false, vec!["its Namespace was removed by force".to_owned()])
             }
         };
-        Self { free, released_by_belay, known, r#for, step }
+        let released_by_belay = true;
+        Self { free, released_by_belay, known, r#for, step, unreleased: None, needs_no_approval }
     }
 
     /// Why the object is not released now.
@@ -106,10 +124,16 @@ impl HoldState {
         parts.collect::<Vec<_>>().join("; ")
     }
 
-    /// The command to run next.
-    pub fn next(&self, object: &ObjectRef) -> String {
-        let verb = if self.free { "release" } else { "why" };
-        format!("kubectl belay {verb} {}", object.arguments())
+    /// The step to run next. `no_leader`: whether belay has no leader, so that `release` itself
+    /// removes the hold.
+    pub fn next(&self, object: &ObjectRef, no_leader: bool) -> String {
+        match &self.unreleased {
+            Some(unreleased) if self.free && !no_leader => {
+                unreleased.next(object, self.needs_no_approval)
+            }
+            _ if self.free => format!("kubectl belay release {}", object.arguments()),
+            _ => format!("kubectl belay why {}", object.arguments()),
+        }
     }
 }
 
@@ -118,19 +142,16 @@ impl fmt::Display for HoldState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r#for = self.r#for.join(", ");
         match self {
-            Self { free: true, released_by_belay: true, .. } => {
+            Self { free: true, unreleased: None, .. } => {
                 write!(f, "belay holds it, and can release it: {for}")
             }
-            Self { free: true, .. } => write!(
-                f,
-                "belay holds it: {for}; belay releases no hold on this kind, which neither a \
-                 policy nor --labelled-kinds names"
-            ),
+            Self { free: true, .. } => write!(f, "belay holds it: {for}"),
             Self { known: true, .. } => write!(f, "belay holds it for: {for}"),
             Self { .. } => {
                 write!(f, "belay holds it, and it is unknown whether an object needs it: {for}")
             }
-        }
+        }?;
+        self.unreleased.iter().try_for_each(|unreleased| write!(f, "; {unreleased}"))
     }
 }
 
@@ -159,7 +180,7 @@ impl Hold {
                 .with(["the API server does not serve the kinds of belay.dev".to_owned()]);
         }
         let (says, next) = match &self.state {
-            Some(state) => (state.to_string(), state.next(object)),
+            Some(state) => (state.to_string(), state.next(object, self.no_leader)),
             None if self.is_left_out => {
                 ("belay holds it; use --all to list its users".to_owned(), why_command())
             }
@@ -172,7 +193,7 @@ impl Hold {
 }
 
 /// Why belay may release a hold.
-fn reason_text(reason: ReleaseReason) -> &'static str {
+pub fn reason_text(reason: ReleaseReason) -> &'static str {
     match reason {
         ReleaseReason::Approved => "enough people have approved",
         ReleaseReason::Unprotected => "no policy protects it any more",
@@ -218,7 +239,7 @@ mod tests {
         let class = ObjectRef::of_kind(&class, "", "fast");
         let state = |names: &[&str]| {
             let causes = names.iter().map(|name| user(name)).collect();
-            HoldState::new(&class, Err(WaitReason::InUse(causes)), true)
+            HoldState::new(&class, Err(WaitReason::InUse(causes)))
         };
         let step = "wait: belay releases it when these volumes or claims are deleted";
         assert_eq!(state(&["a"]).step.as_deref(), Some(step));

@@ -8,6 +8,7 @@
 //!  finalizers ─► finding ─►├► controller ┼► causes: all reasons of one object
 //!  hold ────┘              └► namespace ─┘
 //!  approval: the required approvals    verdict: the verdict on a DELETE
+//!  unreleased: the kinds whose holds belay does not release
 //!  irreversible: the kinds whose deletion can't be undone    undo_advice: who can run an undo
 //! ```
 
@@ -25,6 +26,7 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 mod undo_advice;
+mod unreleased;
 mod verdict;
 
 pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_approvals};
@@ -32,9 +34,9 @@ pub use self::causes::find_causes;
 pub use self::finalizers::{BlockingFinalizer, finalizers_of};
 pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
-pub use self::hold::{Hold, HoldState, cause_text};
+pub use self::hold::{Hold, HoldState, cause_text, reason_text};
 pub use self::irreversible::why_irreversible;
-pub use self::namespace::replace_early_silence;
 pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message, webhook_name};
 pub use self::undo_advice::UndoAdviser;
-pub use self::verdict::verdict_on_delete;
+pub use self::unreleased::Unreleased;
+pub use self::verdict::{orphaning_blockers, verdict_on_delete, verdict_on_orphaning};

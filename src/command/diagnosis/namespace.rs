@@ -1,5 +1,6 @@
 //! Why a Namespace stays Terminating, from its conditions.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::admission::{ask_who_refuses, is_of_belay};
@@ -24,23 +25,34 @@ pub fn repair_conversion(dead: &DeadConversion) -> String {
     )
 }
 
-/// The message where the controller has written nothing.
-const NO_REASON: &str = "the namespace controller has reported no reason";
+/// The time in which the controller may not have written its first report.
+const JUST_BEGUN: SignedDuration = SignedDuration::from_secs(15);
 
-/// Replaces the finding about a silent controller. In the first seconds of a deletion, the
+/// The finding about a controller that has written nothing. In the first seconds of a deletion, the
 /// controller deletes the content and writes nothing.
-pub fn replace_early_silence(finding: &mut Finding) {
-    if finding.says == NO_REASON {
-        let next = "run the command again if the Namespace still exists in a minute";
-        *finding = Finding::new(Cause::Unknown, "the deletion has just begun", next);
-    }
+fn silent_controller(found: &TerminatingObject, now: Timestamp) -> Finding {
+    let (says, next) = match now.duration_since(found.since) < JUST_BEGUN {
+        true => (
+            "the deletion has just begun, and the namespace controller has not finished yet",
+            format!(
+                "if it still exists in a minute: kubectl belay why {}",
+                found.object_ref.arguments()
+            ),
+        ),
+        false => (
+            "the namespace controller has reported no reason",
+            "check that kube-controller-manager runs, and its log".to_owned(),
+        ),
+    };
+    Finding::new(Cause::Unknown, says, next)
 }
 
-/// The causes why a Namespace stays.
+/// The causes why a Namespace stays, at this time.
 pub fn why_namespace_stays(
     found: &TerminatingObject,
     survey: &Survey,
     evidence: &Evidence,
+    now: Timestamp,
 ) -> Vec<Finding> {
     let name = &found.object_ref.name;
     let condition = |kind: &str| message(&found.object, kind);
@@ -93,9 +105,7 @@ pub fn why_namespace_stays(
         findings.push(failed_conversion(says, None, evidence));
     }
     if findings.is_empty() {
-        let says = NO_REASON;
-        let next = "check that kube-controller-manager runs, and its log";
-        findings.push(Finding::new(Cause::Unknown, says, next));
+        findings.push(silent_controller(found, now));
     }
     findings
 }

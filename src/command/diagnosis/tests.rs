@@ -2,6 +2,7 @@ mod controller;
 mod namespace;
 mod webhooks;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
@@ -23,7 +24,7 @@ fn found(info: KindInfo, object: Value) -> TerminatingObject {
     TerminatingObject {
         object_ref: ObjectRef::of_kind(&info, namespace, name),
         uid: text("/metadata/uid").to_owned(),
-        since: jiff::Timestamp::from_second(100).unwrap(),
+        since: Timestamp::from_second(100).unwrap(),
         info,
         object,
         unread: None,
@@ -71,7 +72,8 @@ fn missing_service(why: &str) -> ServiceProblem {
 }
 
 fn of(found: &TerminatingObject, evidence: &Evidence) -> Finding {
-    let mut all = find_causes(found, &Survey::default(), evidence, &Hold::default());
+    let mut all =
+        find_causes(found, &Survey::default(), evidence, &Hold::default(), Timestamp::MAX);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
@@ -161,6 +163,12 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
     let unnamed = words(&of(&settings("gone.example.test/drop", "unknown"), &evidence(&[])));
     assert!(unnamed.contains("managedFields do not contain the client that added it"), "{unnamed}");
     assert!(!unnamed.contains("unknown"), "{unnamed}");
+    // Only a dump can be created again.
+    let mut bare = settings("gone.example.test/drop", "x");
+    bare.object["metadata"].as_object_mut().unwrap().remove("managedFields");
+    let says = |of_files| words(&of(&bare, &Evidence { of_files, ..evidence(&[]) }));
+    assert!(says(true).contains("create the dump with --show-managed-fields"), "{}", says(true));
+    assert!(!says(false).contains("dump"), "{}", says(false));
     // Another group of the same domain is served.
     let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
     assert_eq!(served.cause, Cause::Unknown, "{served:?}");
@@ -185,7 +193,8 @@ fn the_hold_of_belay_is_reported_with_its_users() {
     let stuck = settings("belay.dev/hold", "belay");
     let of = |state: Option<HoldState>, is_left_out, (installed, no_leader)| {
         let hold = Hold { state, is_left_out, installed, no_leader };
-        let mut all = find_causes(&stuck, &Survey::default(), &Evidence::default(), &hold);
+        let mut all =
+            find_causes(&stuck, &Survey::default(), &Evidence::default(), &hold, Timestamp::MAX);
         assert_eq!((all.len(), all[0].cause), (1, Cause::HeldByBelay));
         words(&all.remove(0))
     };
@@ -195,6 +204,8 @@ fn the_hold_of_belay_is_reported_with_its_users() {
         known: true,
         r#for: says.iter().map(|says| (*says).to_owned()).collect(),
         step: None,
+        unreleased: None,
+        needs_no_approval: true,
     };
     let counted = |state| of(Some(state), false, (true, false));
     assert_eq!(
@@ -202,14 +213,20 @@ fn the_hold_of_belay_is_reported_with_its_users() {
         "belay holds it for: Deployment shop/web, Pod shop/x; ; kubectl belay why \
          configmaps/settings -n shop"
     );
-    let unreleased = HoldState { released_by_belay: false, ..waits(true, &["nothing needs it"]) };
-    let unreleased = counted(unreleased);
-    let says = "belay holds it: nothing needs it; belay releases no hold on this kind";
-    assert!(unreleased.starts_with(says), "{unreleased}");
-    assert!(
-        unreleased.ends_with("kubectl belay release configmaps/settings -n shop"),
-        "{unreleased}"
+    let forbidden = Some(Unreleased::forbidden("", "configmaps"));
+    let forbidden = waits(true, &["nothing needs it"]).with_unreleased(forbidden);
+    let unreleased = counted(forbidden.clone());
+    assert_eq!(
+        unreleased,
+        "belay holds it: nothing needs it; belay may not watch and patch configmaps, so it \
+         releases no hold on them; ; have an administrator add configmaps to the chart value \
+         rbac.watchAlso (rbac.watchAlso={configmaps}, docs/guides/profiles.md) until belay has \
+         removed the holds; to release only this object: kubectl belay release \
+         configmaps/settings -n shop --force=settings"
     );
+    // Without a leader, the command runs the release itself.
+    let unled = of(Some(forbidden), false, (true, true));
+    assert!(unled.ends_with("kubectl belay release configmaps/settings -n shop"), "{unled}");
     let free = of(Some(waits(true, &["nothing needs it"])), false, (true, true));
     assert!(free.starts_with("belay holds it, and can release it: nothing needs it; "), "{free}");
     assert!(free.contains("belay has no leader"), "{free}");
@@ -242,7 +259,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     let children = vec![dependent("web-0", true), dependent("web-1", false)];
     let mut survey = Survey::default();
     survey.dependents.insert("u-1".to_owned(), children);
-    let all = find_causes(&stuck, &survey, &evidence(&[]), &Hold::default());
+    let all = find_causes(&stuck, &survey, &evidence(&[]), &Hold::default(), Timestamp::MAX);
     let [waits] = &all[..] else { panic!("{all:?}") };
     assert_eq!(waits.cause, Cause::Foreground);
     assert!(
@@ -265,7 +282,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     };
     evidence.events.insert("u-web-1".to_owned(), vec![said("belay", "it is in use")]);
     evidence.events.insert("u-web-0".to_owned(), vec![said("kubelet", "Killing")]);
-    let all = find_causes(&stuck, &survey, &evidence, &Hold::default());
+    let all = find_causes(&stuck, &survey, &evidence, &Hold::default(), Timestamp::MAX);
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
     assert_eq!(all[0].says, "the deletion of pods/web-1 was refused");
     assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
@@ -278,7 +295,8 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
         }],
         ..Survey::default()
     };
-    let blind = find_causes(&stuck, &survey, &Evidence::default(), &Hold::default());
+    let blind =
+        find_causes(&stuck, &survey, &Evidence::default(), &Hold::default(), Timestamp::MAX);
     assert!(blind[0].evidence[0].starts_with("secrets could not be read"), "{blind:?}");
 }
 
@@ -293,7 +311,7 @@ fn h153_no_event_of_a_user_passes_for_one_of_belay() {
     };
     let events = vec![said("belay\u{200b}", "Protected"), said("x", "Protected by belay: no.")];
     evidence.events.insert("u-1".to_owned(), events);
-    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
+    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
     let denied = "admission webhook \"x\" denied the request: no";
     let shown = [
         format!("Event Protected by \"belay\\u{{200b}}\": {denied}"),
@@ -358,7 +376,7 @@ fn a_volume_in_use_names_its_users() {
     let mut held = claim.clone();
     held.object["metadata"]["finalizers"] =
         json!(["kubernetes.io/pvc-protection", "belay.dev/hold"]);
-    let pods = find_causes(&held, &Survey::default(), &evidence, &Hold::default());
+    let pods = find_causes(&held, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
     let used = pods.iter().find(|finding| finding.cause == Cause::InUse).unwrap();
     assert_eq!(step(used), "to end the use, delete StatefulSet web");
     let volume = |phase: &str| {

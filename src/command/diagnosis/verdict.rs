@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use crate::cluster::Snapshot;
 use crate::command::CommandError;
 use crate::command::target::TargetObject;
-use crate::decide::{Resource, Review, ReviewDetails, Verdict};
+use crate::decide::{
+    Blocker, Decision, DeleteOptions, Reason, Resource, Review, ReviewDetails, Verdict,
+};
+use crate::graph::Propagation;
 use crate::objects::Object;
 
 /// The time limit of the live reads of a verdict.
@@ -15,6 +18,35 @@ const READ_LIMIT: Duration = Duration::from_secs(20);
 pub async fn verdict_on_delete(
     target: &TargetObject,
     snapshot: &Snapshot,
+) -> Result<Verdict, CommandError> {
+    verdict_with(target, snapshot, DeleteOptions::default()).await
+}
+
+/// The verdict on a DELETE with `--cascade=orphan`, if it is denied or approved because it orphans
+/// dependents. `None` for a Namespace or a Terminating object, and if that is unknown.
+pub async fn verdict_on_orphaning(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> {
+    let guards_orphans =
+        snapshot.context.world.read().policies.iter().any(|policy| policy.modes.from_orphaning);
+    // The content of a Namespace is deleted with every cascade.
+    let is_namespace = target.object_ref.is_namespace();
+    if target.terminating_since().is_some() || is_namespace || !guards_orphans {
+        return None;
+    }
+    let orphan = Some(Propagation::Orphan.as_str().into());
+    let options = DeleteOptions { propagation_policy: orphan, ..DeleteOptions::default() };
+    verdict_with(target, snapshot, options).await.ok()
+}
+
+/// The blockers that deny a DELETE because it orphans dependents.
+pub fn orphaning_blockers(verdict: &Verdict) -> impl Iterator<Item = &Blocker> {
+    let denying = verdict.blockers.iter().filter(|blocker| blocker.decision == Decision::Deny);
+    denying.filter(|blocker| blocker.reason == Reason::WouldOrphan)
+}
+
+async fn verdict_with(
+    target: &TargetObject,
+    snapshot: &Snapshot,
+    options: DeleteOptions<'_>,
 ) -> Result<Verdict, CommandError> {
     snapshot.read_objects(target.object_ref.own_namespace()).await;
     let text = target.json.to_string();
@@ -35,6 +67,7 @@ pub async fn verdict_on_delete(
         namespace: object_ref.own_namespace().into(),
         old_object: Some(object),
         details: ReviewDetails::read(raw.as_deref(), None),
+        options,
         ..Review::of_dry_run(&me.name, &me.groups)
     };
     Ok(snapshot.decide(&review, Instant::now() + READ_LIMIT).await)

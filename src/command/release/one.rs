@@ -14,7 +14,7 @@ use crate::command::CommandError;
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, HoldState, consent_to, finalizers_of, holding_policies, is_unanswered,
-    unread_approvals,
+    reason_text, unread_approvals,
 };
 use crate::command::place::Installation;
 use crate::command::report::Format;
@@ -23,7 +23,7 @@ use crate::command::target::{
     TargetArguments, TargetObject, read_rules, situation, unknown_policies_text,
 };
 use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
-use crate::hold::{TargetState, WaitReason};
+use crate::hold::{ReleaseReason, TargetState, WaitReason};
 use crate::objects::{ApiError, is_hold, text_at};
 
 /// The interval between two checks whether belay's Lease has expired.
@@ -245,7 +245,7 @@ impl Release {
                 None => Ok(unknown("it was changed meanwhile")),
             },
             Some(DriverReport::Waits(why @ WaitReason::InUse(_))) => Ok(self.held_answer(
-                HoldState::new(&self.target.object_ref, Err(why), true),
+                HoldState::new(&self.target.object_ref, Err(why)),
             )),
             Some(DriverReport::Waits(WaitReason::Stranded)) => Ok(self.answer(ReleaseState::Held, format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \
@@ -313,17 +313,20 @@ impl Release {
                 self.target.session.me.name
             )));
         }
-        if let Err(why) = self.check_approvals() {
-            return Ok(self.answer(
-                ReleaseState::Held,
-                format!(
-                    "{what} cannot be released by force: {why}; next: {}",
-                    approve_command(&self.target.object_ref, false)
-                ),
-            ));
-        }
+        let why = match self.check_approvals() {
+            Ok(reason) => reason_text(reason),
+            Err(why) => {
+                return Ok(self.answer(
+                    ReleaseState::Held,
+                    format!(
+                        "{what} cannot be released by force: {why}; next: {}",
+                        approve_command(&self.target.object_ref, false)
+                    ),
+                ));
+            }
+        };
         if dry_run {
-            let why = Some("enough people have approved");
+            let why = Some(why);
             return Ok(removed_answer(&self.target, &self.target.json, why));
         }
         // If belay runs, its webhook checks the approvals again, so the command acts as the user.
@@ -351,7 +354,7 @@ impl Release {
     }
 
     /// Checks that enough people have approved. The error is the reason why not.
-    fn check_approvals(&self) -> Result<(), String> {
+    fn check_approvals(&self) -> Result<ReleaseReason, String> {
         let world = self.snapshot.context.world.read();
         let situation = situation(&world);
         let object = &self.target.object_ref;
@@ -359,7 +362,9 @@ impl Release {
         let policies = holding_policies(&world, object);
         let judged = JudgedObject::of_node(&situation, node);
         match sufficient_approvals(&situation, &judged, &policies, ExemptionRecords::Ignored) {
-            Some(approvals) if !approvals.is_empty() => Ok(()),
+            // belay does not guard a hold that no policy wants.
+            _ if policies.is_empty() => Ok(ReleaseReason::Unprotected),
+            Some(approvals) if !approvals.is_empty() => Ok(ReleaseReason::Approved),
             Some(_) => Err("it has no valid approval".to_owned()),
             None => {
                 let (given, required) = consent_to(&world, object, &policies)
@@ -396,10 +401,11 @@ impl Release {
 
     /// The answer for an object that still has the hold.
     fn held_answer(&self, hold: HoldState) -> ReleaseOutput {
-        let (what, typed) = (self.target.object_ref.quoted(), self.target.object_ref.arguments());
-        let next = match hold.free {
-            true => "see belay's log, or try again".to_owned(),
-            false => format!("kubectl belay why {typed}"),
+        let what = self.target.object_ref.quoted();
+        let next = match (hold.free, &hold.unreleased) {
+            (true, None) => "see belay's log, or try again".to_owned(),
+            // Without a leader, this command has released the hold itself.
+            _ => hold.next(&self.target.object_ref, false),
         };
         let sentence = format!("cannot release {what}: {}; next: {next}", hold.why_not_released());
         match hold {

@@ -5,6 +5,7 @@ mod leader;
 mod plan;
 mod policy;
 mod report;
+mod unreleased;
 
 use std::process::ExitCode;
 
@@ -15,6 +16,7 @@ use self::policy::PolicyStatus;
 pub use self::policy::effects;
 use self::report::{Expiry, RunningUninstall};
 pub use self::report::{PauseReport, StatusReport};
+use self::unreleased::UnreleasedHolds;
 use super::CommandError;
 use super::document::FailedRead;
 use super::place::ClusterArguments;
@@ -69,15 +71,29 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         not_read.push(FailedRead::new("pauses.belay.dev", &error));
         Vec::new()
     });
-    let Webhooks { configurations, ca_expiries, not_read: unread, uninstall } = webhooks;
+    let effect_of_outage = webhooks.effect_of_outage();
+    let are_present = webhooks.are_present();
+    let Webhooks { configurations, ca_expiries, not_read: unread, uninstall, .. } = webhooks;
     not_read.extend(unread);
     let certificate_until =
         leader.as_ref().ok().and_then(Option::as_ref).and_then(|info| info.certificate_until);
     let leader = Leader::from_lease(&leader);
     let outage = Outage::new(&leader, &configurations);
     let policies = policies?;
+    let mut policies: Vec<PolicyStatus> =
+        policies.iter().map(|policy| PolicyStatus::new(policy, outage, now)).collect();
+    if are_present {
+        policies.iter_mut().for_each(PolicyStatus::replace_missing_webhooks);
+    }
+    // An uninstall removes the holds, and its policies are deleted.
+    let unreleased_holds = match uninstall.is_none() && outage != Some(Outage::NoWebhooks) {
+        true => UnreleasedHolds::read_all(&session).await,
+        false => Vec::new(),
+    };
     Ok(StatusReport {
-        policies: policies.iter().map(|policy| PolicyStatus::new(policy, outage, now)).collect(),
+        policies,
+        effect_of_outage,
+        unreleased_holds,
         leader,
         pauses: pauses.into_iter().filter_map(|pause| PauseReport::if_active(pause, now)).collect(),
         configurations,

@@ -116,6 +116,22 @@ impl PolicyStatus {
     }
 }
 
+impl PolicyStatus {
+    /// Replaces the note that webhook configurations are missing, where they exist. Seconds after an
+    /// install, belay has not updated the condition.
+    pub fn replace_missing_webhooks(&mut self) {
+        for note in self.notes.iter_mut().filter(|note| note.starts_with(MISSING_WEBHOOKS)) {
+            *note = format!(
+                "{MISSING_WEBHOOKS}: the webhook configurations were missing and exist now; belay \
+                 updates this status within seconds"
+            );
+        }
+    }
+}
+
+/// The start of the note that webhook configurations are missing.
+const MISSING_WEBHOOKS: &str = "Ready: ConfigurationMissing";
+
 /// The policies for `-o name`, one on each line.
 pub(super) fn policy_lines<'p>(names: impl Iterator<Item = &'p str>) -> String {
     names.map(|name| format!("deletionpolicies.belay.dev/{name}\n")).collect()

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::leader::{Leader, LeaderState};
 use super::policy::{PolicyStatus, policy_lines};
+use super::unreleased::UnreleasedHolds;
 use crate::command::document::FailedRead;
 use crate::command::duration::format_age;
 use crate::command::place::Installation;
@@ -137,6 +138,12 @@ pub struct StatusReport {
     /// The certificate that the leader serves. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Expiry>,
+    /// The kinds with holds that belay may no longer release, because no policy and no value of the
+    /// chart grants it the rights.
+    pub unreleased_holds: Vec<UnreleasedHolds>,
+    /// What the API server does while belay is down.
+    #[serde(skip)]
+    pub effect_of_outage: &'static str,
     /// The CA in the webhook configurations; of several, the first to expire. Absent if there
     /// is none, or if it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,6 +197,7 @@ impl Report for StatusReport {
         let has_problem = self.leader.state == LeaderState::NoLeader
             || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.present)
+            || !self.unreleased_holds.is_empty()
             || self.policies.iter().any(|policy| policy.has_problem)
             || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
         exit_code_of(has_problem, self.not_read.is_empty())
@@ -229,8 +237,14 @@ impl StatusReport {
             Leader { .. } if is_missing(&self.configurations) => {
                 (Tone::Bad, "leader: none".to_owned())
             }
-            Leader { .. } => (Tone::Bad, "leader: none, so no replica updates the status of policies; check that the belay Pods \
-                 run".to_owned()),
+            Leader { .. } => (
+                Tone::Bad,
+                format!(
+                    "leader: none; while belay is down, {}, and no replica updates the status of \
+                     policies; next: check that the belay Pods run",
+                    self.effect_of_outage
+                ),
+            ),
         }];
         for WebhookConfiguration { object, present } in &self.configurations {
             let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
@@ -256,6 +270,7 @@ impl StatusReport {
             (None, LeaderState::NoLeader | LeaderState::Unknown) => None,
         });
         lines.extend(self.authority.as_ref().map(|expiry| expiry.line("the CA certificate")));
+        lines.extend(self.unreleased_holds.iter().map(|holds| (Tone::Bad, holds.line())));
         for PauseReport { name, by, reason, until } in &self.pauses {
             let line = format!(
                 "PAUSED: belay denies nothing until {until}: pause {name} by {by}: {reason}. To end \

@@ -155,7 +155,7 @@ async fn explain(
     let (mut items, mut adviser) = (Vec::new(), UndoAdviser::new(session));
     for object in late {
         let hold = holds.get(&object.uid).cloned().unwrap_or_default();
-        let causes = find_causes(object, survey, &evidence, &hold);
+        let causes = find_causes(object, survey, &evidence, &hold, now);
         let mut item = StuckObject::new(object, causes, now);
         if item.loses_data {
             item.undo = adviser.advice(&object.object_ref).await;

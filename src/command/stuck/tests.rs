@@ -1,3 +1,4 @@
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
@@ -29,7 +30,13 @@ fn evidence() -> Evidence {
 fn report(count: usize, not_read: &[&str]) -> StuckReport {
     let now = jiff::Timestamp::from_second(100 + 720).unwrap();
     let item = || {
-        let causes = find_causes(&stuck(), &Survey::default(), &evidence(), &Hold::default());
+        let causes = find_causes(
+            &stuck(),
+            &Survey::default(),
+            &evidence(),
+            &Hold::default(),
+            Timestamp::MAX,
+        );
         StuckObject::new(&stuck(), causes, now)
     };
     let not_read = not_read
@@ -136,7 +143,8 @@ fn h133_objects_of_one_namespace_hide_none_of_others_on_a_terminal() {
         let mut object = stuck();
         object.object_ref = ObjectRef::new(("", "configmaps"), namespace, name);
         object.object["metadata"]["finalizers"] = json!([finalizer]);
-        let causes = find_causes(&object, &Survey::default(), &evidence(), &Hold::default());
+        let causes =
+            find_causes(&object, &Survey::default(), &evidence(), &Hold::default(), Timestamp::MAX);
         StuckObject::new(&object, causes, now)
     };
     // Many objects with the same cause as the other one, or many causes.

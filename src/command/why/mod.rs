@@ -18,12 +18,13 @@ pub use self::rbac::RbacReader;
 use self::report::SharedReads;
 pub use self::report::WhyReport;
 use super::CommandError;
-use super::delete_answer::{DeleteAnswer, ServerAnswer};
-use super::diagnosis::verdict_on_delete;
+use super::delete_answer::{DeleteAnswer, ServerAnswer, names_kind};
+use super::diagnosis::{Unreleased, finalizers_of, verdict_on_delete, verdict_on_orphaning};
 use super::document::FailedRead;
 use super::place::SourceArguments;
 use super::report::{OutputArguments, print_each};
 use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unknown_policies_text};
+use crate::objects::is_hold;
 
 #[derive(Debug, Args)]
 pub struct WhyArguments {
@@ -74,8 +75,21 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             true => NamespaceStay::read(target, &snapshot).await,
             false => NamespaceStay::default(),
         };
+        let is_held = finalizers_of(&target.json).into_iter().any(is_hold);
+        let unreleased = match is_asked && is_held && answer.refused.is_none() {
+            true => {
+                let is_named = names_kind(&snapshot, &target.info);
+                Unreleased::read(&session, &target.info, is_named).await
+            }
+            false => None,
+        };
         let report = WhyReport::new(target, &snapshot, answer, &mut shared).await;
-        reports.push(report.with_stay(stay));
+        let orphaning = match loaded {
+            true => verdict_on_orphaning(target, &snapshot).await,
+            false => None,
+        };
+        let report = report.with_stay(stay).with_unreleased(unreleased);
+        reports.push(report.with_orphaning(&snapshot, orphaning.as_ref()));
     }
     let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| FailedRead {
         resource: typed,

@@ -55,7 +55,7 @@ fn is_terminating(world: &World, ObjectName { object, .. }: &ObjectName) -> bool
 fn approval_end(world: &World, name: &str) -> Option<String> {
     let approval = world.policies.approvals.iter().find(|approval| approval.name == name)?;
     let until = Timestamp::from_second(approval.expires).ok()?;
-    Some(format!("approval {name} expires at {until}"))
+    Some(format!("approval {name} expires at {until}; then the delete needs a new approval"))
 }
 
 /// When the active pause ends.
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
     use crate::decide::Reason;
     use crate::graph::{Edges, ObjectPhase};
-    use crate::objects::{Kinds, Object, ObjectRef};
-    use crate::policy::{Pause, PolicySource};
+    use crate::objects::{Kinds, Object, ObjectRef, Uid};
+    use crate::policy::{Approval, Approvals, Pause, PolicySource};
 
     fn target() -> ObjectRef {
         ObjectRef::new(("", "secrets"), "shop", "key")
@@ -123,6 +123,29 @@ mod tests {
             automatic_changes(&world("batch", "Job", living), &refused(vec![user("Job")])),
             ["once Job shop/web has ended, it no longer needs secrets \"key\""]
         );
+    }
+
+    #[test]
+    fn the_end_of_an_approval_does_not_read_as_the_end_of_the_block() {
+        let mut world = World::default();
+        let approval = Approval {
+            name: "a".to_owned(),
+            uid: "u-a".to_owned(),
+            approver: "alice".to_owned(),
+            target: target(),
+            target_uid: Uid::new("u"),
+            content: false,
+            exempts: Vec::new(),
+            version: 0,
+            created: 0,
+            expires: 0,
+        };
+        world.policies.approvals = Approvals::new([approval]);
+        let mut allowed = Verdict::allow(target());
+        allowed.overrides.approvals = vec!["a".to_owned()];
+        let says =
+            "approval a expires at 1970-01-01T00:00:00Z; then the delete needs a new approval";
+        assert_eq!(automatic_changes(&world, &allowed), [says]);
     }
 
     #[test]

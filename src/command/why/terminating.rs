@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -13,15 +13,12 @@ use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, UndoAdviser, finalizers_of, find_causes,
-    guarded_finalizers, replace_early_silence, why_irreversible,
+    guarded_finalizers, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
 use crate::objects::{CRDS, FOREGROUND, ObjectRef, list_at, without_controls};
-
-/// The time in which the namespace controller may not have written its first report.
-const JUST_BEGUN: SignedDuration = SignedDuration::from_secs(15);
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,7 +43,10 @@ pub struct Terminating {
     #[serde(skip)]
     pub unread: Vec<FailedRead>,
     #[serde(skip)]
-    arguments: String,
+    object_ref: ObjectRef,
+    /// Whether belay has no leader.
+    #[serde(skip)]
+    no_leader: bool,
     /// The advice to undo the deletion, of this object or of its Namespace. Absent if `undo` would
     /// refuse it.
     #[serde(skip)]
@@ -78,10 +78,6 @@ impl Terminating {
             }
             false => None,
         };
-        let hold = hold.map(|hold| HoldState {
-            released_by_belay: hold.released_by_belay && !no_leader,
-            ..hold
-        });
         let settles = key.and_then(|key| settles(target, snapshot, &key));
         let conditions = match object_ref.is_namespace() {
             true => conditions(&target.json),
@@ -90,7 +86,6 @@ impl Terminating {
         let known_hold =
             Hold { state: hold.clone(), installed: true, no_leader, ..Hold::default() };
         let (causes, unread) = causes(target, snapshot, &known_hold).await;
-        let arguments = object_ref.arguments();
         let is_reversible = !finalizers.is_empty() && why_irreversible(&target.info).is_none();
         let undo = match is_reversible {
             true => {
@@ -100,13 +95,27 @@ impl Terminating {
             }
             false => None,
         };
-        Some(Self { since, finalizers, hold, conditions, causes, settles, unread, arguments, undo })
+        Some(Self {
+            since,
+            finalizers,
+            hold,
+            no_leader,
+            conditions,
+            causes,
+            settles,
+            unread,
+            object_ref: object_ref.clone(),
+            undo,
+        })
     }
 
     /// Whether nothing blocks the deletion.
     pub fn is_unblocked(&self) -> bool {
         self.finalizers.iter().all(|finalizer| finalizer.ours)
-            && self.hold.as_ref().is_none_or(|hold| hold.free && hold.released_by_belay)
+            && self
+                .hold
+                .as_ref()
+                .is_none_or(|hold| hold.free && hold.released_by_belay && !self.no_leader)
     }
 
     /// Whether it is unknown if anything blocks the deletion.
@@ -141,14 +150,14 @@ impl Terminating {
             write_evidence(&mut text, finding);
         }
         if let Some(hold) = &self.hold {
-            let when = match (hold.free, hold.released_by_belay, &self.settles) {
+            let next = hold.next(&self.object_ref, self.no_leader);
+            let released = hold.released_by_belay && !self.no_leader;
+            let when = match (hold.free, released, &self.settles) {
                 (true, true, Some(time)) => {
                     format!("; not before {time} (settleSeconds of its policies)")
                 }
-                (true, true, None) => {
-                    format!("; in a few seconds, or now: kubectl belay release {}", self.arguments)
-                }
-                (true, false, _) => format!(": kubectl belay release {}", self.arguments),
+                (true, true, None) => format!("; in a few seconds, or now: {next}"),
+                (true, false, _) => format!("; next: {next}"),
                 (false, ..) => String::new(),
             };
             let _ = writeln!(text, "{hold}{when}");
@@ -208,10 +217,7 @@ async fn causes(
     let guarded = guarded_finalizers(&target.session, snapshot, &object).await;
     evidence.guarded.insert(object.uid.clone(), guarded);
     let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
-    let mut causes = find_causes(&object, &survey, &evidence, hold);
-    if target.session.me.now().duration_since(object.since) < JUST_BEGUN {
-        causes.iter_mut().for_each(replace_early_silence);
-    }
+    let causes = find_causes(&object, &survey, &evidence, hold, target.session.me.now());
     (causes, unread.collect())
 }
 
@@ -252,6 +258,8 @@ fn conditions(object: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::diagnosis::Unreleased;
+    use crate::hold::ReleaseReason;
     use crate::objects::{HOLD, ObjectRef};
     use serde_json::json;
 
@@ -278,6 +286,8 @@ mod tests {
                 known: true,
                 r#for: vec!["Pod shop/web".to_owned()],
                 step: None,
+                unreleased: None,
+                needs_no_approval: false,
             }),
             conditions: vec!["it shows the API".to_owned(), "1 left".to_owned()],
             causes: vec![
@@ -287,7 +297,8 @@ mod tests {
                 finding(Some(HOLD), Cause::HeldByBelay, "belay holds it"),
             ],
             settles: None,
-            arguments: "pvc/a -n shop".to_owned(),
+            object_ref: ObjectRef::new(("", "persistentvolumeclaims"), "shop", "a"),
+            no_leader: false,
         };
         let text = terminating.text("pvc \"a\"");
         let [own, protected, rest] =
@@ -303,22 +314,28 @@ mod tests {
             "why it stays: the API\n    it shows the API\n  next: look\n\
              belay holds it for: Pod shop/web\nthe Namespace reports: 1 left\n"
         );
-        let free = |released_by_belay| {
-            let r#for = vec!["nothing".to_owned()];
-            Some(HoldState { free: true, released_by_belay, known: true, r#for, step: None })
+        let free = |unreleased: Option<Unreleased>| {
+            let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused));
+            Some(free.with_unreleased(unreleased))
         };
         terminating.finalizers = vec![finalizer(HOLD)];
-        terminating.hold = free(false);
-        let says = "belay holds it: nothing; belay releases no hold on this kind, which neither a \
-                    policy nor --labelled-kinds names: kubectl belay release pvc/a -n shop\n";
-        assert!(terminating.text("x").contains(says) && !terminating.is_unblocked());
-        terminating.hold = free(true);
+        terminating.hold = free(Some(Unreleased::forbidden("", "persistentvolumeclaims")));
+        let says = "belay holds it: nothing needs it; belay may not watch and patch \
+                    persistentvolumeclaims, so it releases no hold on them; next: have an \
+                    administrator add persistentvolumeclaims to the chart value rbac.watchAlso";
+        let text = terminating.text("x");
+        assert!(text.contains(says) && !terminating.is_unblocked(), "{text}");
+        // The object is used according to its policy.
+        let force = "--force=a (after kubectl belay approve persistentvolumeclaims/a -n shop ";
+        assert!(text.contains(force), "{text}");
+        terminating.hold = free(None);
         assert!(terminating.is_unblocked());
-        let says = "belay holds it, and can release it: nothing; in a few seconds, or now: kubectl \
-                    belay release pvc/a -n shop\n";
+        let says = "belay holds it, and can release it: nothing needs it; in a few seconds, or \
+                    now: kubectl belay release persistentvolumeclaims/a -n shop\n";
         assert!(terminating.text("x").contains(says));
         terminating.settles = Some(Timestamp::UNIX_EPOCH);
-        let says = "nothing; not before 1970-01-01T00:00:00Z (settleSeconds of its policies)\n";
+        let says =
+            "nothing needs it; not before 1970-01-01T00:00:00Z (settleSeconds of its policies)\n";
         assert!(terminating.text("x").contains(says));
     }
 }

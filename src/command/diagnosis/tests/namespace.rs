@@ -8,7 +8,13 @@ const REMAINING: (&str, &str) =
 #[test]
 fn a_namespace_waits_for_what_is_left_in_it() {
     let survey = Survey { objects: vec![settings("x.dev/y", "op")], ..Survey::default() };
-    let all = find_causes(&namespace(&[REMAINING]), &survey, &evidence(&[]), &Hold::default());
+    let all = find_causes(
+        &namespace(&[REMAINING]),
+        &survey,
+        &evidence(&[]),
+        &Hold::default(),
+        Timestamp::MAX,
+    );
     let [content] = &all[..] else { panic!("{all:?}") };
     assert_eq!(content.cause, Cause::Content);
     assert_eq!(
@@ -20,11 +26,28 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     let mut other = settings("x.dev/y", "op");
     other.object_ref.namespace = "elsewhere".to_owned();
     let survey = Survey { objects: vec![other], ..Survey::default() };
-    let all = find_causes(&namespace(&[REMAINING]), &survey, &evidence(&[]), &Hold::default());
+    let all = find_causes(
+        &namespace(&[REMAINING]),
+        &survey,
+        &evidence(&[]),
+        &Hold::default(),
+        Timestamp::MAX,
+    );
     assert_eq!(all[0].evidence, [REMAINING.1]);
     assert_eq!(all[0].next, "kubectl belay stuck -n shop");
     let silent = of(&namespace(&[]), &evidence(&[]));
     assert_eq!(silent.cause, Cause::Unknown);
+    assert_eq!(silent.says, "the namespace controller has reported no reason");
+    // In the first seconds, the controller has written nothing.
+    let early = |seconds: i64| {
+        let now = Timestamp::from_second(100 + seconds).unwrap();
+        let (survey, hold) = (Survey::default(), Hold::default());
+        find_causes(&namespace(&[]), &survey, &evidence(&[]), &hold, now).remove(0)
+    };
+    let says = "the deletion has just begun, and the namespace controller has not finished yet";
+    let next = "if it still exists in a minute: kubectl belay why namespaces/shop";
+    assert_eq!((early(1).says.as_str(), early(1).next.as_str()), (says, next));
+    assert_eq!(early(15), silent);
     // A kind that the user may not read is not reported as silent.
     let mut hidden = namespace(&[]);
     hidden.object = json!({"metadata": {"name": "shop", "uid": "u-ns"}});
@@ -89,7 +112,8 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
         "spec": {"group": "things.test", "names": {"plural": "things"}}});
     let definitions = info("apiextensions.k8s.io", "customresourcedefinitions", false);
     let definition = found(definitions, definition);
-    let all = find_causes(&definition, &Survey::default(), &evidence, &Hold::default());
+    let all =
+        find_causes(&definition, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
     assert_eq!(all[0].cause, Cause::ConversionWebhook, "{all:?}");
     assert_eq!(all[1].cause, Cause::Content);
 
@@ -98,6 +122,6 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let thing = json!({"metadata": {"name": "one", "namespace": "shop", "uid": "u-t"}});
     let thing = found(info("things.test", "things", true), thing);
     let survey = Survey { objects: vec![thing], ..Survey::default() };
-    let all = find_causes(&definition, &survey, &evidence, &Hold::default());
+    let all = find_causes(&definition, &survey, &evidence, &Hold::default(), Timestamp::MAX);
     assert_eq!(all[0].evidence, ["things.things.test/one -n shop is Terminating as well"]);
 }

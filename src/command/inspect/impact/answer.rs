@@ -7,7 +7,9 @@ use futures_util::{StreamExt as _, stream};
 use super::Cascade;
 use super::losses::Losses;
 use super::order::{RequiredOrder, accepted_in_order};
-use crate::command::delete_answer::{CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial};
+use crate::command::delete_answer::{
+    CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial, held_until_of,
+};
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::place::Installation;
 use crate::command::webhooks::VALIDATING;
@@ -119,6 +121,23 @@ pub async fn ask_server(
     answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
     let accepted_later = accepted_later(&accepted, denied_now);
     Some(TargetAnswers { answer, predecessors, accepted, accepted_later })
+}
+
+/// What belay's hold on the only target waits for, if the target is already Terminating and the
+/// caller may not read the policies: by the warning about a dry run, as before its DELETE.
+pub async fn held_until(inspection: &Inspection) -> Option<String> {
+    let (caller, me) = inspection.caller.as_ref()?;
+    let [target] = inspection.deletable_targets()[..] else { return None };
+    let node = inspection.graph.get(target)?;
+    if inspection.policy_state != PolicyState::Unknown || !node.is_terminating() || !node.is_held()
+    {
+        return None;
+    }
+    let (object, uid) = (node.object_ref(), node.uid().to_string());
+    match ServerAnswer::ask((caller, me), node.info(), (&object, &uid), None).await {
+        ServerAnswer::Accepts(warnings) => held_until_of(&warnings),
+        _ => None,
+    }
 }
 
 /// The denied targets whose DELETE is accepted after that of their users. `denied`: each with the

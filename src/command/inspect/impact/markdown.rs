@@ -59,7 +59,7 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     part(list(heading, "reasons", reasons.collect(), impact.more, all));
     let next_step = impact.next_step.iter().map(|step| escape(step));
     let approve = impact.approve.iter().enumerate().map(|(index, approve)| {
-        let may = if index == 0 { you_may(impact).unwrap_or_default() } else { "" };
+        let may = if index == 0 { you_may(impact).unwrap_or_default() } else { String::new() };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });
     part(list("next step", "steps", next_step.chain(approve).collect(), 0, all));

@@ -23,6 +23,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use self::accepted::AcceptedPart;
+pub use self::answer::held_until;
 use self::answer::{TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::{FoundOrder, RequiredOrder};
@@ -36,7 +37,7 @@ use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::picture::Picture;
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
-use crate::decide::{Decision, Verdict};
+use crate::decide::{Decision, JudgedObject, ObjectSource, Situation, Verdict, required_approvals};
 use crate::graph::NodeId;
 
 #[derive(Debug, Clone, Args)]
@@ -151,9 +152,17 @@ pub async fn assess(
     if let Some(asked) = &asked {
         verdict = Some(asked.answer.verdict.clone());
     }
-    let held_until = asked.as_ref().and_then(|asked| asked.answer.held_until.as_deref());
-    let mut impact =
-        Impact::new(inspection, verdict.as_ref(), cascade.into(), held_until, denies_content);
+    let held_until = match &asked {
+        Some(asked) => asked.answer.held_until.clone(),
+        None => held_until(inspection).await,
+    };
+    let mut impact = Impact::new(
+        inspection,
+        verdict.as_ref(),
+        cascade.into(),
+        held_until.as_deref(),
+        denies_content,
+    );
     let mut predecessors = RequiredOrder::new();
     if let Some(asked) = asked {
         let TargetAnswers { answer, predecessors: denied, accepted, accepted_later } = asked;
@@ -163,12 +172,18 @@ pub async fn assess(
             .then(|| AcceptedPart::new(inspection, &accepted, &accepted_later, cascade.into()));
         predecessors = denied;
     }
-    impact.you_may = match &verdict {
-        Some(verdict) if is_denied(verdict) && !impact.is_belay_silent => {
-            may_approve(inspection, verdict).await
-        }
-        _ => None,
-    };
+    if let Some(verdict) = verdict.as_ref().filter(|_| !impact.is_belay_silent)
+        && is_denied(verdict)
+    {
+        impact.approved_by = approvers_so_far(inspection, verdict);
+        impact.has_approved =
+            inspection.caller.as_ref().is_some_and(|(_, me)| impact.approved_by.contains(&me.name));
+        impact.you_may = match impact.has_approved {
+            // A second approval by the same user does not count.
+            true => Some(false),
+            false => may_approve(inspection, verdict).await,
+        };
+    }
     (impact, verdict, predecessors)
 }
 
@@ -212,6 +227,19 @@ impl Report for Impact {
             None => self.verdict.exit_code(),
         }
     }
+}
+
+/// The users who have approved the denied deletion so far.
+fn approvers_so_far(inspection: &Inspection, verdict: &Verdict) -> Vec<String> {
+    let Some(blocker) = verdict.blockers.first() else { return Vec::new() };
+    let Inspection { graph, policies, .. } = inspection;
+    let covered = blocker.object_to_approve(&verdict.target);
+    let Some(node) = graph.object_by_ref(covered) else { return Vec::new() };
+    let of_blocker = policies.iter().filter(|one| blocker.policies.contains(&one.source));
+    let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
+    let object = JudgedObject::of_node(&situation, node);
+    required_approvals(&situation, &object, &of_blocker.collect::<Vec<_>>())
+        .map_or_else(Vec::new, |approvals| approvals.people)
 }
 
 /// Whether the caller may approve the denied deletion; `None` for files.

@@ -57,6 +57,12 @@ pub struct Impact {
     /// Whether you can approve. Absent if the delete is not refused, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub you_may: Option<bool>,
+    /// The users who have approved the deletion so far, if more approvals are required.
+    #[serde(skip)]
+    pub approved_by: Vec<String>,
+    /// Whether you are one of them.
+    #[serde(skip)]
+    pub has_approved: bool,
     /// The order in which the objects can be deleted. Absent if the given order works, and
     /// with `--removed`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,6 +178,8 @@ impl Impact {
             next_step,
             approve,
             you_may: None,
+            approved_by: Vec::new(),
+            has_approved: false,
             order: None,
             accepted: None,
             targets,

@@ -427,7 +427,7 @@ fn tail(impact: &Impact, view: View) -> String {
         command(name, approve);
     }
     if let Some(may) = you_may(impact).filter(|_| !impact.approve.is_empty()) {
-        text.push_str(&screen.behind(&heading(""), HEADING_WIDTH, may));
+        text.push_str(&screen.behind(&heading(""), HEADING_WIDTH, &may));
     }
     text
 }
@@ -476,9 +476,14 @@ pub(super) fn unread_text(not_read: &FailedRead) -> String {
 }
 
 /// Whether the caller may approve the deletion; `None` if unknown.
-pub(super) fn you_may(impact: &Impact) -> Option<&'static str> {
-    impact.you_may.map(|may| match may {
+pub(super) fn you_may(impact: &Impact) -> Option<String> {
+    let may = impact.you_may.map(|may| match may {
         true => "you can approve it",
+        _ if impact.has_approved => "you have approved it; another person must approve it as well",
         false => "you can't approve it",
-    })
+    });
+    let approved = (!impact.approved_by.is_empty())
+        .then(|| format!("approved so far by {}", impact.approved_by.join(", ")));
+    let parts: Vec<String> = approved.into_iter().chain(may.map(str::to_owned)).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }

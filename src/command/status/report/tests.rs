@@ -7,6 +7,7 @@ use crate::command::report::Format;
 use crate::command::screen::Screen;
 use crate::command::status::leader::Outage;
 use crate::command::status::policy::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
+use crate::command::webhooks::Webhooks;
 use crate::policy::WHY_NO_HOLD_WITH_SUBJECTS;
 use crate::policy::api::DeletionPolicy;
 use serde_json::{Value, json};
@@ -50,6 +51,8 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
         pauses: Vec::new(),
         configurations: vec![WebhookConfiguration { object, present: true }],
         uninstall: None,
+        effect_of_outage: Webhooks::default().effect_of_outage(),
+        unreleased_holds: Vec::new(),
         certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, remaining_seconds: 86_400 * 60 }),
         authority: None,
         not_read: Vec::new(),
@@ -176,6 +179,31 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
     assert_eq!(PolicyStatus::new(&policy, None, NOW).effects, "Hold");
 }
 
+/// A second after an install, the condition is older than the webhook configurations.
+#[test]
+fn a_note_about_missing_webhooks_is_replaced_where_they_exist() {
+    let message = "x does not exist; install belay again";
+    let conditions = json!([condition("Ready", "False", "ConfigurationMissing", message)]);
+    let mut fresh = policy(&conditions, 2);
+    fresh.replace_missing_webhooks();
+    let says = text(&report(vec![fresh]));
+    assert!(says.contains("were missing and exist now; belay updates this status"), "{says}");
+    assert!(!says.contains("install belay again"), "{says}");
+}
+
+#[test]
+fn holds_that_belay_may_not_release_are_a_problem() {
+    let mut report = report(vec![well()]);
+    report.unreleased_holds = vec![UnreleasedHolds {
+        resource: "secrets".to_owned(),
+        objects: Some(2),
+        says: "belay may not".to_owned(),
+    }];
+    let line = "holds: 2 objects have belay's hold on secrets; belay may not\n";
+    assert!(text(&report).contains(line), "{}", text(&report));
+    assert_eq!(code(&report), 1);
+}
+
 #[test]
 fn a_note_of_several_policies_is_printed_once() {
     let unready = || policy(&json!([condition("Ready", "False", "ConfigurationMissing", "x")]), 2);
@@ -198,7 +226,9 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
     assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
     let mut unled = report(vec![well()]);
     unled.leader = Leader::from_lease(&Ok::<_, ()>(None));
-    assert!(text(&unled).starts_with("leader: none, so no replica updates"));
+    let says = "leader: none; while belay is down, the API server refuses every delete of a kind that \
+                a policy names, and no replica updates the status of policies; next: ";
+    assert!(text(&unled).starts_with(says), "{}", text(&unled));
     assert_eq!(code(&unled), 1);
     let mut missing = report(vec![well()]);
     missing.configurations[0].present = false;

@@ -19,7 +19,8 @@ use crate::cluster::{Snapshot, World};
 use crate::command::delete_answer::{DeleteAnswer, DeniedBlocker};
 use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
-    cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,
+    Unreleased, cause_text, consent_to, holding_policies, orphaning_blockers, right_to_approve,
+    unread_approvals,
 };
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{ObjectReport, Report, View};
@@ -65,6 +66,9 @@ pub struct WhyReport {
     blockers: Vec<ExplainedBlocker>,
     /// The number of further blockers.
     more: usize,
+    /// Why belay denies a DELETE with `--cascade=orphan`: it orphans dependents. Empty if belay does
+    /// not deny it for this reason.
+    orphaning: Vec<ExplainedBlocker>,
     /// What to do instead of an approval. Absent if nothing is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_step: Option<String>,
@@ -122,6 +126,9 @@ pub struct WhyReport {
     /// Why the API server sends no DELETE to belay, if it is known that it sends none.
     #[serde(skip)]
     why_missing: Option<&'static str>,
+    /// The sentence where belay has no leader.
+    #[serde(skip)]
+    no_leader_text: String,
 }
 
 /// A policy of the object.
@@ -255,6 +262,27 @@ impl WhyReport {
         self
     }
 
+    /// Adds the verdict on a DELETE with `--cascade=orphan`.
+    pub fn with_orphaning(mut self, snapshot: &Snapshot, verdict: Option<&Verdict>) -> Self {
+        let known = unread_approvals(snapshot).is_none();
+        let world = snapshot.context.world.read();
+        let Some(verdict) = verdict else { return self };
+        let blockers = orphaning_blockers(verdict);
+        self.orphaning = blockers
+            .map(|blocker| ExplainedBlocker::new(&world, verdict, blocker, known))
+            .collect();
+        self
+    }
+
+    /// Adds that belay does not release the hold of the object after its DELETE.
+    pub fn with_unreleased(mut self, unreleased: Option<Unreleased>) -> Self {
+        if let Some(unreleased) = unreleased {
+            self.deletable = false;
+            self.warnings.push(format!("it has belay's hold, and {}", unreleased.advice()));
+        }
+        self
+    }
+
     pub async fn new(
         target: &TargetObject,
         snapshot: &Snapshot,
@@ -320,6 +348,7 @@ impl WhyReport {
             warnings: answer.warnings,
             blockers,
             more: verdict.more,
+            orphaning: Vec::new(),
             next_step: answer
                 .next_step
                 .or_else(|| hold.and_then(|hold| hold.step.clone()))
@@ -349,6 +378,7 @@ impl WhyReport {
             of_files: session.asks_files(),
             knows_policies: world.loaded,
             why_missing: webhooks.why_missing(),
+            no_leader_text: webhooks.no_leader_text(),
         }
     }
 }

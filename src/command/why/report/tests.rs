@@ -1,5 +1,6 @@
 use super::*;
 use crate::command::screen::Screen;
+use crate::command::webhooks::Webhooks;
 
 fn text(report: &WhyReport) -> String {
     report.text(View { screen: Screen::pipe(), all: false, wide: false, verbose: false })
@@ -17,6 +18,7 @@ fn report() -> WhyReport {
         warnings: Vec::new(),
         blockers: Vec::new(),
         more: 0,
+        orphaning: Vec::new(),
         next_step: None,
         approval: None,
         may_approve: None,
@@ -40,6 +42,7 @@ fn report() -> WhyReport {
         of_files: false,
         knows_policies: true,
         why_missing: None,
+        no_leader_text: Webhooks::default().no_leader_text(),
     }
 }
 
@@ -53,7 +56,11 @@ fn who_asks_and_who_needs_it_have_names_of_their_own() {
         Some("configmap \"settings\" can be deleted now by alice")
     );
     let text = text(&report);
-    assert!(text.contains("belay has no leader: "), "{text}");
+    let unled = "belay has no leader: while it is down, the API server refuses every delete of a \
+                 kind that a policy names; next: check that its Pods run\n";
+    assert!(text.contains(unled), "{text}");
+    let ignoring = Webhooks { ignores_failures: true, ..Webhooks::default() }.no_leader_text();
+    assert!(ignoring.contains("accepts the deletes that policies deny (failurePolicy Ignore); "));
     // Text that users write into an object can't control the terminal.
     assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
 }

@@ -8,7 +8,6 @@ use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
-use crate::command::webhooks::NO_LEADER;
 use crate::decide::{Reason, approve_command_with};
 use crate::objects::counted;
 
@@ -36,7 +35,9 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         (None, _) if !report.deletable => {
             writeln!(text, "{named} can be deleted{by}, and then stays Terminating:")
         }
-        (None, ReportedVerdict::Allow) if report.warnings.is_empty() => {
+        (None, ReportedVerdict::Allow)
+            if report.warnings.is_empty() && report.orphaning.is_empty() =>
+        {
             writeln!(text, "{named} can be deleted now{by}")
         }
         (None, _) => writeln!(text, "{named} can be deleted now{by}; notes:"),
@@ -77,6 +78,14 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             text.push_str(&approve);
         }
     }
+    for explained in &report.orphaning {
+        let BlockerReport { says, by, reason, .. } = &explained.blocker;
+        let _ = writeln!(text, "- denied with --cascade=orphan: {says}; {by} ({reason})");
+        let approve = explained.approval.text();
+        if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
+            text.push_str(&approve);
+        }
+    }
     // An approver needs no right to delete the object.
     if report.refused_otherwise.is_some() && report.verdict == ReportedVerdict::Unknown {
         let _ = writeln!(
@@ -107,7 +116,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     if report.policies.is_empty() && report.knows_policies {
         // A policy of an object that is deleted as well can block it.
-        text.push_str(match report.blockers.is_empty() {
+        text.push_str(match report.blockers.is_empty() && report.orphaning.is_empty() {
             true => "no policy protects it\n",
             false => "no policy selects this object itself\n",
         });
@@ -147,7 +156,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             let _ = writeln!(text, "{missing}");
         }
     } else if report.leader.state == LeaderState::NoLeader {
-        let _ = writeln!(text, "{NO_LEADER}");
+        let _ = writeln!(text, "{}", report.no_leader_text);
     }
     if report.of_files {
         let _ = writeln!(text, "{OF_FILES}");
