@@ -14,7 +14,7 @@ use crate::command::inspect::{
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::wait::{Awaited, awaited};
 use crate::decide::Verdict;
-use crate::graph::NodeId;
+use crate::graph::{Node, NodeId};
 use crate::objects::{KindInfo, Uid};
 
 /// The objects that the user selects.
@@ -41,6 +41,8 @@ pub struct DeletionState {
     pub plan: DeletionPlan,
     pub caller: Caller,
     pub me: UserIdentity,
+    /// Whether the DELETEs are foreground deletions.
+    is_foreground: bool,
 }
 
 impl DeletionState {
@@ -73,7 +75,8 @@ impl DeletionState {
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
         impact.cycles = plan.cycle_objects();
-        Ok(Self { inspection, impact, plan, caller, me })
+        let is_foreground = cascade == Cascade::Foreground;
+        Ok(Self { inspection, impact, plan, caller, me, is_foreground })
     }
 
     /// The kind of a planned object; `None` if it is not served.
@@ -92,9 +95,12 @@ impl DeletionState {
         objects.filter_map(|one| Some(awaited(self.info(one)?.clone(), &one.object))).collect()
     }
 
+    /// Whether another DELETE of the object has no effect. It ends the wait of a foreground
+    /// deletion.
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
         let node = planned.id.and_then(|id| self.inspection.graph.get(id));
-        node.is_some_and(|node| node.is_terminating())
+        let waits = |node: Node<'_>| node.waits_in_foreground() && !self.is_foreground;
+        node.is_some_and(|node| node.is_terminating() && !waits(node))
     }
 
     /// The objects to wait for before the next DELETE, because their deletion began before: objects
