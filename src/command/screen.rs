@@ -131,6 +131,11 @@ impl Screen {
         lines.collect()
     }
 
+    /// Whether a text fits in one line of the terminal.
+    pub fn fits(self, text: &str) -> bool {
+        self.width.is_none_or(|width| text.width() <= width)
+    }
+
     /// The lines of a text that starts in column `indent`.
     pub fn lines(self, indent: usize, text: &str) -> Vec<String> {
         wrap_words(&without_controls(text), self.width.map(|width| width.saturating_sub(indent)))

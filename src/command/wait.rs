@@ -169,7 +169,7 @@ mod tests {
         let waiter = Waiter::new(local_client(|_| None::<(u16, String)>), cluster, deadline);
         let (info, object) = gizmo();
         let remaining = waiter.wait(vec![awaited(info, &object)]).await;
-        assert_eq!(remaining, [object.clone()]);
+        assert_eq!(remaining, std::slice::from_ref(&object));
         assert_eq!(Instant::now(), deadline);
     }
 

@@ -7,7 +7,7 @@ use super::node::Node;
 use super::slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS};
 use super::steps::StepCounter;
 use super::store::Graph;
-use crate::objects::{KeyedSet, KindId};
+use crate::objects::{DefaultPropagation, KeyedSet, KindId};
 
 /// The owner that a reference names, as far as the graph knows.
 pub enum NamedOwner<'g> {
@@ -55,6 +55,19 @@ impl<'g> Node<'g> {
             NamedOwner::Exists(owner) => Some(owner),
             _ => None,
         }
+    }
+
+    /// Whether it has owner references, and no owner that they name exists. The garbage collector
+    /// deletes such an object.
+    pub fn has_only_absent_owners(self) -> bool {
+        let is_absent = |owner: &OwnerEdge| match self.graph.named_owner(self, owner) {
+            NamedOwner::Replaced => true,
+            NamedOwner::Missing => self.graph.proves_node_absence(owner.to),
+            NamedOwner::Unresolvable | NamedOwner::Exists(_) => false,
+        };
+        let is_collected = self.info().default_propagation != DefaultPropagation::None;
+        let owners = self.owner_edges();
+        is_collected && !owners.is_empty() && owners.iter().all(is_absent)
     }
 
     /// Its existing owners, in the order of its references.

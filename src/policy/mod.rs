@@ -29,7 +29,9 @@ pub use compiled::{
 };
 pub use facts::{KeyValues, NamespaceLabels, ObjectFacts};
 pub use finalizer_guard::FinalizerGuard;
-pub use identities::{Identities, Requester, account as service_account, exempt_namespaces};
+pub use identities::{
+    Identities, Requester, account as service_account, collectors, exempt_namespaces,
+};
 pub use policy_set::{AppliedPolicy, PolicySet};
 pub use relation::compile as compile_relation;
 pub use rules::Rules;

@@ -22,6 +22,7 @@ mod offline;
 mod order;
 mod outputs;
 mod pause;
+mod previews;
 mod programs;
 mod refused;
 mod removed;

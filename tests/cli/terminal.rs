@@ -258,6 +258,14 @@ fn lines_keep_to_the_width_of_the_terminal() {
         let more = plain(&Terminal::of(columns + 40).shows(IMPACT).0);
         assert!(more.lines().count() <= shown.lines().count(), "{columns}:\n{shown}\n{more}");
     }
+    // The header of several targets.
+    for columns in [50, 80] {
+        let line = "impact sts/postgres secret/db-creds pvc/data-postgres-0 -n shop --from .";
+        let shown = plain(&Terminal::of(columns).shows(line).0);
+        let header = shown.lines().take_while(|line| !line.starts_with("  deleted"));
+        let wide: Vec<_> = header.filter(|line| line.width() > usize::from(columns)).collect();
+        assert!(wide.is_empty(), "{columns}: {wide:?} in\n{shown}");
+    }
     let rowless = Terminal { rows: 0, ..Terminal::of(160) };
     assert_eq!(rowless.shows(IMPACT), Terminal::of(160).shows(IMPACT));
     // COLUMNS overrides the width of the terminal.

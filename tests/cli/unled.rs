@@ -87,6 +87,7 @@ fn a_hold_is_counted_without_a_leader_and_the_named_command_releases_it() {
 
     let impact = belay(plane, &["impact", "pod/web", "-n", &ns]).stdout;
     assert!(impact.contains("belay has no leader, so it releases no hold until"), "{impact}");
+    assert!(!impact.contains("configmap/settings"), "{impact}");
 
     kubectl(plane, &["delete", "pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
     let free = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");

@@ -36,7 +36,10 @@ pub async fn delete(
         return Ok(DeleteOutcome::Gone);
     };
     let key = (planned.object.namespace.as_str(), planned.object.name.as_str());
-    let mut version = planned.resource_version.clone();
+    // A DELETE that ends a foreground deletion first changes the object.
+    let node = state.inspection.graph.get(id);
+    let is_terminating = node.is_some_and(|node| node.is_terminating());
+    let mut version = planned.resource_version.clone().filter(|_| !is_terminating);
     for _ in 0..MAX_ATTEMPTS {
         let params = DeleteParams {
             preconditions: Some(Preconditions {

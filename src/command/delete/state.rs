@@ -41,6 +41,8 @@ pub struct DeletionState {
     pub plan: DeletionPlan,
     pub caller: Caller,
     pub me: UserIdentity,
+    /// Whether the DELETEs are foreground deletions.
+    is_foreground: bool,
 }
 
 impl DeletionState {
@@ -76,7 +78,8 @@ impl DeletionState {
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
         impact.cycles = plan.cycle_objects();
-        Ok(Self { inspection, impact, plan, caller, me })
+        let is_foreground = cascade == Cascade::Foreground;
+        Ok(Self { inspection, impact, plan, caller, me, is_foreground })
     }
 
     /// The kind of a planned object; `None` if it is not served.
@@ -95,8 +98,11 @@ impl DeletionState {
         objects.filter_map(|one| Some(awaited(self.info(one)?.clone(), &one.object))).collect()
     }
 
+    /// Whether another DELETE of the object has no effect. It ends the wait of a foreground
+    /// deletion.
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
-        self.node(planned).is_some_and(|node| node.is_terminating())
+        let waits = |node: Node<'_>| node.waits_in_foreground() && !self.is_foreground;
+        self.node(planned).is_some_and(|node| node.is_terminating() && !waits(node))
     }
 
     pub fn is_held(&self, planned: &PlannedObject) -> bool {

@@ -16,6 +16,9 @@ use crate::command::inspect::label;
 use crate::graph::{Certainty, DeletionOutcome, NodeId};
 use crate::objects::{PROTECT_LABEL, and_more, label_warning};
 
+/// The note on an object that the garbage collector deletes after its last user.
+const ABANDONED: &str = "its owner no longer exists, so the garbage collector deletes it";
+
 /// Counts by kind.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Summary {
@@ -151,7 +154,12 @@ pub(super) fn affected_objects(
         let held_by_belay = outcomes.is_held_by_belay(id);
         let parent = parent(inspection, outcomes, id);
         let is_freed = outcomes.is_freed(id);
-        let terminating = if node.is_terminating() { "already Terminating" } else { "" }.to_owned();
+        let terminating = match node.is_terminating() {
+            true => "already Terminating",
+            false if outcomes.is_abandoned(id) => ABANDONED,
+            false => "",
+        };
+        let terminating = terminating.to_owned();
         let (count, outcome, mut notes) = match fate.outcome {
             DeletionOutcome::Deleted => {
                 let deleter = match parent {

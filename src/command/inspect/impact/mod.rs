@@ -4,6 +4,8 @@ mod accepted;
 mod affected;
 mod answer;
 mod cascade;
+mod collected;
+mod content;
 mod deletion;
 mod destroyed;
 mod losses;

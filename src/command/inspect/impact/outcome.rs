@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::collected::DeniedCollections;
+use super::content::content_behind_pods;
 use super::deletion::{BALANCER, Deletion, HoldUsers};
 use super::losses::lost_with;
 use super::nodes::pods_on_nodes;
@@ -20,6 +22,9 @@ use crate::objects::{NumberMap, PROTECT_LABEL, STORAGE_CLASSES, and_more, is_hol
 /// The maximum number of objects that a note names.
 const MAX_NAMED: usize = 2;
 
+/// Why an object without users stays held.
+const NO_LEADER: &str = "until belay has a leader, which releases it";
+
 /// The fates of all objects.
 pub struct ImpactOutcomes<'s> {
     inspection: &'s Inspection,
@@ -33,11 +38,17 @@ pub struct ImpactOutcomes<'s> {
     denied: BTreeSet<NodeId>,
     /// The Pods on deleted Nodes, each with its Node.
     on_nodes: NumberMap<NodeId, NodeId>,
-    /// The Terminating objects whose last use this deletion ends.
+    /// The objects that are Terminating, or whose owners no longer exist, and whose last use this
+    /// deletion ends.
     freed: BTreeSet<NodeId>,
     /// The objects that are deleted also without this deletion, because they, their owners or
     /// their containers are Terminating.
     unrelated: BTreeSet<NodeId>,
+    /// The objects whose owners no longer exist, and whose DELETE by the garbage collector belay
+    /// denies now.
+    abandoned: BTreeSet<NodeId>,
+    /// The content of deleted Namespaces that waits for a Pod that stays Terminating.
+    behind_pods: BTreeMap<NodeId, NodeId>,
 }
 
 /// What belay's admission does with a deletion.
@@ -83,7 +94,10 @@ impl<'s> ImpactOutcomes<'s> {
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
         let on_nodes = pods_on_nodes(inspection);
         targets.extend(on_nodes.keys().map(|pod| (*pod, Propagation::Background)));
+        let collections = DeniedCollections::new(inspection, &targets);
+        let abandoned = collections.abandoned.iter().filter_map(|id| graph.get(*id));
         let mut terminating = terminating(graph);
+        terminating.extend(abandoned.map(under_way));
         terminating.retain(|(id, _)| targets.iter().all(|(target, _)| target != id));
         let all = [&targets[..], &terminating].concat();
         // All finalizers may be removed, so this reaches every object.
@@ -95,10 +109,17 @@ impl<'s> ImpactOutcomes<'s> {
             let label = node.labels().get(PROTECT_LABEL);
             !node.is_held() && !node.is_terminating() && !is_target && label.is_some()
         };
-        let denied = match denies_content {
+        let mut denied = match denies_content {
             true => forecasts(inspection, &reached, is_protected),
             false => HashMap::new(),
         };
+        let is_collected = |node: &Node<'_>| collections.contains(node.id());
+        denied.extend(forecasts(inspection, &reached, is_collected).into_iter().map(
+            |(id, forecast)| match forecast {
+                HoldForecast::Users(users) if !users.is_empty() => (id, HoldForecast::Users(users)),
+                _ => (id, HoldForecast::Approval),
+            },
+        ));
         holds.extend(denied.iter().map(|(id, forecast)| (*id, forecast.clone())));
         let denied: BTreeSet<NodeId> = denied.into_keys().collect();
         for id in approved(inspection, approvals, cascade) {
@@ -111,6 +132,11 @@ impl<'s> ImpactOutcomes<'s> {
         let mut users = HoldUsers::new();
         let (mut possible, mut certain) = (BTreeSet::new(), BTreeSet::new());
         for (id, forecast) in &holds {
+            let is_held = graph.get(*id).is_some_and(Node::is_held);
+            // Without a leader, belay releases no hold.
+            if is_held && inspection.no_leader {
+                continue;
+            }
             match forecast {
                 HoldForecast::Unprotected => {
                     possible.insert(*id);
@@ -151,10 +177,13 @@ impl<'s> ImpactOutcomes<'s> {
             on_nodes,
             freed: BTreeSet::new(),
             unrelated: BTreeSet::new(),
+            abandoned: collections.abandoned,
+            behind_pods: BTreeMap::new(),
         };
         if let Some((own, alone)) = alone {
             outcomes.find_freed(&own, &alone);
         }
+        outcomes.behind_pods = content_behind_pods(inspection, &outcomes);
         outcomes
     }
 
@@ -163,19 +192,20 @@ impl<'s> ImpactOutcomes<'s> {
     /// and the certain deletions without it.
     fn find_freed(&mut self, own: &Deletion<'_>, [possible, certain]: &[Deletion<'_>; 2]) {
         let graph = &self.inspection.graph;
-        let others = possible.fates.iter().map(|(id, _)| id).filter(|id| own.get(*id).is_none());
-        self.unrelated = others.collect();
+        let others = possible.fates.iter().map(|(id, _)| id).chain(self.abandoned.iter().copied());
+        self.unrelated = others.filter(|id| own.get(*id).is_none()).collect();
         let waits = |id: &NodeId| {
             let is_terminating = graph.get(*id).is_some_and(Node::is_terminating);
-            is_terminating && self.possible.deletes(*id, false) && !certain.deletes(*id, true)
+            (is_terminating || self.abandoned.contains(id))
+                && self.possible.deletes(*id, false)
+                && !certain.deletes(*id, true)
         };
         let mut waiting: Vec<NodeId> = self.unrelated.iter().copied().filter(waits).collect();
         // The users of a freed object may be freed objects as well.
         loop {
             let is_ended =
                 |id: NodeId| self.possible.deletes(id, false) && !self.unrelated.contains(&id);
-            let is_freed =
-                |id: &NodeId| graph.users(*id).any(|user| user.needs() && is_ended(user.node.id()));
+            let is_freed = |id: &NodeId| keepers(graph, *id).any(is_ended);
             let (freed, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_freed);
             if freed.is_empty() {
                 return;
@@ -188,10 +218,16 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// Whether the deletion reaches objects with holds.
     pub fn has_holds(&self) -> bool {
-        self.holds.len() > self.denied.len()
+        self.holds.keys().any(|id| self.inspection.graph.get(*id).is_some_and(Node::is_held))
     }
 
-    /// Whether the object is already Terminating, and this deletion ends its last use.
+    /// Whether the garbage collector deletes the object, because its owners no longer exist.
+    pub fn is_abandoned(&self, id: NodeId) -> bool {
+        self.abandoned.contains(&id)
+    }
+
+    /// Whether the object is already Terminating, or its owners no longer exist, and this deletion
+    /// ends its last use.
     pub fn is_freed(&self, id: NodeId) -> bool {
         self.freed.contains(&id)
     }
@@ -201,7 +237,9 @@ impl<'s> ImpactOutcomes<'s> {
         let fate = self.possible.get(id).filter(|_| !self.unrelated.contains(&id))?;
         let same = self.certain.get(id) == Some(fate);
         let certainty = if same { fate.certainty } else { Certainty::Possible };
-        Some(Fate { certainty, ..fate })
+        let waits = self.behind_pods.contains_key(&id);
+        let outcome = if waits { DeletionOutcome::Terminating } else { fate.outcome };
+        Some(Fate { outcome, certainty })
     }
 
     /// The objects that stay because belay denies their DELETE by a controller of Kubernetes, each
@@ -241,23 +279,19 @@ impl<'s> ImpactOutcomes<'s> {
         if let Some(other) = self.possible.waits.get(&id) {
             return vec![*other];
         }
-        let users = match self.holds.get(&id) {
-            Some(HoldForecast::Users(users)) => users.clone(),
-            _ if self.is_freed(id) => self.ended_users(id),
-            _ => return Vec::new(),
+        let mut users: BTreeSet<NodeId> = match self.holds.get(&id) {
+            Some(HoldForecast::Users(users)) => users.iter().copied().collect(),
+            _ => BTreeSet::new(),
         };
+        if self.is_freed(id) {
+            let keepers = keepers(&self.inspection.graph, id);
+            users.extend(keepers.filter(|user| self.possible.deletes(*user, false)));
+        }
         let stays = self.get(id).is_some_and(|fate| fate.outcome == DeletionOutcome::Terminating);
         let blocks = |user: &&NodeId| !stays || !self.possible.deletes(**user, false);
         let mut blocking: Vec<NodeId> = users.iter().filter(blocks).copied().collect();
         blocking.sort_by_cached_key(|id| self.inspection.graph.name_key(*id));
         blocking
-    }
-
-    /// The users of an object that are deleted.
-    fn ended_users(&self, id: NodeId) -> Vec<NodeId> {
-        let users = self.inspection.graph.users(id).filter(|user| user.needs());
-        let users: BTreeSet<NodeId> = users.map(|user| user.node.id()).collect();
-        users.into_iter().filter(|user| self.possible.deletes(*user, false)).collect()
     }
 
     /// The fields that refer to an object, of the objects that must be deleted before it. Empty for
@@ -309,10 +343,17 @@ impl<'s> ImpactOutcomes<'s> {
     pub fn is_held_by_belay(&self, id: NodeId) -> bool {
         !self.possible.waits.contains_key(&id)
             && match self.holds.get(&id) {
-                Some(HoldForecast::Users(_)) => !self.after(id).is_empty(),
-                Some(HoldForecast::Unprotected) | None => false,
+                Some(HoldForecast::Users(_)) => self.lacks_leader(id) || !self.after(id).is_empty(),
+                Some(HoldForecast::Unprotected) => self.lacks_leader(id),
+                None => false,
                 Some(_) => true,
             }
+    }
+
+    /// Whether belay has no leader, which releases the hold of the object.
+    fn lacks_leader(&self, id: NodeId) -> bool {
+        let is_held = || self.inspection.graph.get(id).is_some_and(Node::is_held);
+        self.inspection.no_leader && is_held()
     }
 
     /// Why an object stays Terminating.
@@ -321,6 +362,10 @@ impl<'s> ImpactOutcomes<'s> {
         if let Some(other) = self.possible.waits.get(&id) {
             let object = Object::at(&self.inspection.graph, *other);
             return format!("until {} is deleted", object.label(node.namespace()));
+        }
+        if let Some(pod) = self.behind_pods.get(&id) {
+            let pod = Object::at(&self.inspection.graph, *pod).label(node.namespace());
+            return format!("until {pod} is deleted: the namespace controller deletes Pods first");
         }
         let groups = self.inspection.groups_blocking(node);
         if !groups.is_empty() {
@@ -340,7 +385,12 @@ impl<'s> ImpactOutcomes<'s> {
                 let users = self.after(id);
                 if !users.is_empty() {
                     reasons.push(format!("in use by {}", self.users_text(id, &users)));
+                } else if self.lacks_leader(id) {
+                    reasons.push(NO_LEADER.to_owned());
                 }
+            }
+            Some(HoldForecast::Unprotected) if self.lacks_leader(id) => {
+                reasons.push(NO_LEADER.to_owned());
             }
             Some(HoldForecast::Approval) => {
                 reasons.push("until its deletion is approved".to_owned());
@@ -391,7 +441,7 @@ impl<'s> ImpactOutcomes<'s> {
         let mut broken: Vec<BrokenUser> = Vec::new();
         let mut index: HashMap<(NodeId, NodeId), usize> = HashMap::new();
         for (lost, fate) in self.all() {
-            if fate.outcome != DeletionOutcome::Deleted {
+            if fate.outcome != DeletionOutcome::Deleted && !self.behind_pods.contains_key(&lost) {
                 continue;
             }
             let is_certain = fate.certainty == Certainty::Certain;
@@ -449,8 +499,18 @@ impl<'s> ImpactOutcomes<'s> {
 fn terminating(graph: &Graph) -> Vec<(NodeId, Propagation)> {
     let kinds = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
     let nodes = kinds.filter_map(|id| graph.get(id)).filter(|node| node.is_terminating());
-    let propagation = |node: Node<'_>| Propagation::under_way(node.finalizers().iter());
-    nodes.map(|node| (node.id(), propagation(node))).collect()
+    nodes.map(under_way).collect()
+}
+
+fn under_way(node: Node<'_>) -> (NodeId, Propagation) {
+    (node.id(), Propagation::under_way(node.finalizers().iter()))
+}
+
+/// The objects that keep a Terminating object: its users, and for a claim also the Pods that have
+/// finished.
+fn keepers(graph: &Graph, id: NodeId) -> impl Iterator<Item = NodeId> {
+    let users = graph.users(id).filter(|user| user.needs()).map(|user| user.node);
+    users.chain(graph.pods_keeping(id)).map(Node::id)
 }
 
 /// What the deletion of every kept object that this deletion reaches waits for.

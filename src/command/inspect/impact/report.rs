@@ -202,6 +202,11 @@ impl Impact {
             Some(_) => ReportedVerdict::Deny,
             None => report_verdict(inspection, Some(answer.reported)),
         };
+        let is_held =
+            |object: &AffectedObject| object.held_by_belay && self.targets.contains(&object.object);
+        if self.verdict == ReportedVerdict::Allow && self.objects.iter().any(is_held) {
+            self.verdict = ReportedVerdict::Hold;
+        }
         // No policy is the reason of this refusal.
         if answer.refused.is_some() && answer.reported != ReportedVerdict::Deny {
             self.blockers.retain(|blocker| blocker.reason == FORBIDDEN);

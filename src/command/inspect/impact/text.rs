@@ -19,6 +19,9 @@ use crate::policy::api::GROUP;
 /// The width of the headings below the tree.
 const HEADING_WIDTH: usize = 12;
 
+/// The indent of the later lines of a long header.
+const HEAD_INDENT: usize = 2;
+
 /// The number of kinds that a count names.
 const MAX_KINDS: usize = 5;
 
@@ -204,8 +207,17 @@ fn head(impact: &Impact, screen: Screen) -> String {
     };
     let cascade = cascade_option(impact);
     let word = screen.paint(tone, &verdict_text(impact));
-    let head = screen.paint(Tone::Strong, &format!("DELETE {targets}{cascade}"));
-    format!("{head}   {word}{by}\n")
+    let head = format!("DELETE {targets}{cascade}");
+    if screen.fits(&format!("{head}   {}{by}", verdict_text(impact))) {
+        return format!("{}   {word}{by}\n", screen.paint(Tone::Strong, &head));
+    }
+    let lines = screen.lines(HEAD_INDENT, &head);
+    let lines: Vec<String> = lines.iter().map(|line| screen.paint(Tone::Strong, line)).collect();
+    let margin = " ".repeat(HEAD_INDENT);
+    let heading = format!("{margin}{word}   ");
+    let width = HEAD_INDENT + verdict_text(impact).chars().count() + 3;
+    let verdict = screen.behind(&heading, width, by.trim_start());
+    format!("{}\n{}\n", lines.join(&format!("\n{margin}")), verdict.trim_end())
 }
 
 /// The verdict as text. It also tells whether the deletion is allowed only in another order.

@@ -1,0 +1,49 @@
+//! The namespace controller deletes the Pods of a Namespace first. It deletes the other content
+//! after the last Pod was removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::outcome::ImpactOutcomes;
+use crate::command::inspect::inspection::Inspection;
+use crate::graph::{DeletionOutcome, Node, NodeId};
+
+/// The content of deleted Namespaces that waits for a Pod that stays Terminating, with that Pod.
+pub fn content_behind_pods(
+    inspection: &Inspection,
+    outcomes: &ImpactOutcomes<'_>,
+) -> BTreeMap<NodeId, NodeId> {
+    let Inspection { graph, targets, .. } = inspection;
+    let Some(pods) = graph.kinds.find("", "Pod") else { return BTreeMap::new() };
+    let mut waits_for: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+    let (mut content, mut deleted) = (Vec::new(), BTreeSet::new());
+    for (id, fate) in outcomes.all() {
+        let Some(node) = graph.get(id) else { continue };
+        let namespace = node.namespace_node().filter(|id| outcomes.get(*id).is_some());
+        match (fate.outcome, namespace) {
+            (DeletionOutcome::Terminating, Some(namespace)) if node.kind() == pods => {
+                waits_for.entry(namespace).or_insert(id);
+            }
+            (DeletionOutcome::Deleted, Some(namespace))
+                if node.kind() != pods && !node.is_terminating() && !targets.contains(&id) =>
+            {
+                content.push((node, namespace));
+            }
+            (DeletionOutcome::Deleted, _) => drop(deleted.insert(id)),
+            _ => {}
+        }
+    }
+    // The garbage collector deletes dependents of other objects earlier.
+    loop {
+        let (earlier, rest): (Vec<_>, Vec<_>) =
+            content.into_iter().partition(|(node, _): &(Node<'_>, _)| {
+                node.existing_owners().any(|of| deleted.contains(&of.id()))
+            });
+        content = rest;
+        if earlier.is_empty() {
+            break;
+        }
+        deleted.extend(earlier.into_iter().map(|(node, _)| node.id()));
+    }
+    let waiting = content.into_iter();
+    waiting.filter_map(|(node, of)| Some((node.id(), *waits_for.get(&of)?))).collect()
+}
