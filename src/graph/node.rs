@@ -6,7 +6,9 @@ use super::node_id::NodeId;
 use super::slot::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObject};
 use super::steps::StepCounter;
 use super::store::Graph;
-use crate::objects::{HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid};
+use crate::objects::{
+    CRDS, HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid,
+};
 
 /// An existing object in the graph.
 #[derive(Clone, Copy)]
@@ -246,6 +248,12 @@ impl Graph {
     /// The existing object with this kind, namespace and name.
     pub fn object(&self, kind: KindId, namespace: &str, name: &str) -> Option<Node<'_>> {
         self.get(self.find(kind, namespace, name)?)
+    }
+
+    /// The CustomResourceDefinition of a kind, if it exists.
+    pub fn crd_of(&self, kind: KindId) -> Option<Node<'_>> {
+        let crds = self.kinds.find_resource(CRDS.0, CRDS.1)?;
+        self.object(crds, "", &self.kinds.info(kind).full_name())
     }
 
     /// The existing object that a reference names.

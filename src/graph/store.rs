@@ -8,13 +8,12 @@ use super::deleted_objects::{DeletedObject, DeletedObjects};
 use super::dependents::{Dependents, ManyOwners};
 use super::edges::{Edges, OwnerEdge};
 use super::id_set::IdSet;
-use super::node::Node;
 use super::node_id::NodeId;
 use super::nodes::NodeStore;
 use super::slot::{MAX_LIST_ENTRIES, ObjectPhase, StoredObject};
 use crate::objects::{
-    CRDS, FOREGROUND, Interner, KeyedSet, KindId, KindInfo, Kinds, NumberMap, ORPHAN, Object,
-    PackedList, PackedMap, Uid,
+    FOREGROUND, Interner, KeyedSet, KindId, KindInfo, Kinds, NumberMap, ORPHAN, Object, PackedList,
+    PackedMap, Uid,
 };
 
 /// The effect of [`Graph::apply`].
@@ -286,12 +285,6 @@ impl Graph {
 
     pub(super) fn namespace_kind(&self) -> Option<KindId> {
         self.kinds.find("", "Namespace")
-    }
-
-    /// The CustomResourceDefinition of a kind, if it exists.
-    pub fn crd_of(&self, kind: KindId) -> Option<Node<'_>> {
-        let crds = self.kinds.find_resource(CRDS.0, CRDS.1)?;
-        self.object(crds, "", &self.kinds.info(kind).full_name())
     }
 
     fn find_or_insert_node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {

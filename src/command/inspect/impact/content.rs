@@ -3,22 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::outcome::ImpactOutcomes;
 use crate::command::inspect::inspection::Inspection;
-use crate::graph::{DeletionOutcome, Node, NodeId};
+use crate::graph::{DeletionOutcome, Fate, Node, NodeId};
 
 /// The content of deleted Namespaces that waits for a Pod that stays Terminating, with that Pod.
+/// `fates`: the fates of all affected objects.
 pub fn content_behind_pods(
     inspection: &Inspection,
-    outcomes: &ImpactOutcomes<'_>,
+    fates: &[(NodeId, Fate)],
 ) -> BTreeMap<NodeId, NodeId> {
+    let affected: BTreeSet<NodeId> = fates.iter().map(|(id, _)| *id).collect();
     let Inspection { graph, targets, .. } = inspection;
     let Some(pods) = graph.kinds.find("", "Pod") else { return BTreeMap::new() };
     let mut waits_for: BTreeMap<NodeId, NodeId> = BTreeMap::new();
     let (mut content, mut deleted) = (Vec::new(), BTreeSet::new());
-    for (id, fate) in outcomes.all() {
+    for &(id, fate) in fates {
         let Some(node) = graph.get(id) else { continue };
-        let namespace = node.namespace_node().filter(|id| outcomes.get(*id).is_some());
+        let namespace = node.namespace_node().filter(|id| affected.contains(id));
         match (fate.outcome, namespace) {
             (DeletionOutcome::Terminating, Some(namespace)) if node.kind() == pods => {
                 waits_for.entry(namespace).or_insert(id);

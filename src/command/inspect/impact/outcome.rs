@@ -183,7 +183,7 @@ impl<'s> ImpactOutcomes<'s> {
         if let Some((own, alone)) = alone {
             outcomes.find_freed(&own, &alone);
         }
-        outcomes.behind_pods = content_behind_pods(inspection, &outcomes);
+        outcomes.behind_pods = content_behind_pods(inspection, &outcomes.all());
         outcomes
     }
 
