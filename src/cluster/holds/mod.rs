@@ -189,7 +189,6 @@ impl Holds {
         let turns = |part| take_turns(part, ROUND, |task: &HoldTask| &task.namespace);
         let tasks = parts.map(turns).concat();
         self.unfinished = tasks.len() < total;
-        let kinds_with_holds = survey.kinds_with_holds;
         if total > 0 {
             tracing::info!(objects = total, "holds to add, remove or rename");
         }
@@ -228,7 +227,7 @@ impl Holds {
             self.publish(&self.survey(&wanted), kinds);
         }
         self.handle_lost_labels(&mut pace).await;
-        self.remove_unused(&wanted, &kinds_with_holds).await
+        self.remove_unused(&wanted).await
     }
 
     /// The pause before the next round if no change starts it earlier. It grows while a kind is not
@@ -327,18 +326,17 @@ impl Holds {
         Ok(())
     }
 
-    /// Removes from the record the kinds on which no policy wants holds and no object has one.
-    async fn remove_unused(
-        &mut self,
-        wanted: &BTreeSet<KindId>,
-        with_holds: &BTreeSet<KindId>,
-    ) -> Result<(), ApiError> {
+    /// Removes from the record the kinds on which no policy wants holds and no object has one. A
+    /// survey from before the kind was read to its end proves nothing.
+    async fn remove_unused(&mut self, wanted: &BTreeSet<KindId>) -> Result<(), ApiError> {
         let remaining: Kinds = {
             let world = self.context.world.read();
+            let graph = &world.graph;
+            let is_held = |id| graph.get(id).is_some_and(|node| node.is_held());
             let is_unused = |kind: &KindId| {
-                world.graph.is_complete(*kind)
-                    && !with_holds.contains(kind)
+                graph.is_complete(*kind)
                     && !wanted.contains(kind)
+                    && !graph.objects_of_kind(*kind).any(is_held)
             };
             let labelled = labelled(&world, &self.context.settings.labelled);
             let mut remaining = self.recorded.clone();

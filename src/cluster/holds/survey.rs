@@ -35,8 +35,6 @@ pub struct Survey {
     pub missing: BTreeMap<(KindId, Vec<PolicySource>), Vec<HoldTask>>,
     /// For each policy: how many objects have the hold, and how many need it.
     pub holding: HashMap<String, (usize, usize)>,
-    /// The kinds with at least one object that has the hold.
-    pub kinds_with_holds: BTreeSet<KindId>,
     /// The number of objects that have the hold.
     pub object_count: usize,
 }
@@ -49,7 +47,6 @@ impl Survey {
         for node in nodes.iter().filter_map(|id| graph.get(*id)) {
             let held = node.is_held();
             if held {
-                self.kinds_with_holds.insert(node.kind());
                 self.object_count += 1;
             }
             if node.is_terminating() {

@@ -211,6 +211,26 @@ async fn labelled_kinds_are_recorded_and_watched_whole_once_they_are_not_set_any
     assert!(stage.world().read().kinds_with_holds.is_empty());
 }
 
+/// A kind that is read to its end during the round: its held object is not in the survey.
+#[tokio::test]
+async fn a_kind_whose_held_objects_were_read_after_the_survey_stays_in_the_record() {
+    let mut stage = Stage::new();
+    stage.policies(1);
+    stage.holds.run_round().await.unwrap();
+    stage.policies(0);
+    let secrets = stage.kind("secrets");
+    {
+        let mut world = stage.world().write();
+        let catalogue = world.catalogue.clone();
+        let object = held("s", false).to_string();
+        crate::cluster::world::store(&mut world.graph, &catalogue, secrets, &object, None).unwrap();
+        world.graph.set_complete(secrets, true);
+    }
+    stage.holds.remove_unused(&BTreeSet::new()).await.unwrap();
+    assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
+    assert!(stage.world().read().kinds_with_holds.contains(&secrets));
+}
+
 #[tokio::test]
 async fn a_policy_that_goes_before_its_kind_could_be_written_down_is_not_forgotten() {
     let mut stage = Stage::new();
