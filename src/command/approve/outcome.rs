@@ -40,7 +40,13 @@ impl ApprovalEffect {
         let verdict = verdict(target, snapshot).await;
         let cascade = verdict.as_ref().filter(|_| !content).and_then(cascade_note);
         let orphaning = verdict_on_orphaning(target, snapshot).await;
-        let orphaning = orphaning.as_ref().and_then(|verdict| orphaning_note(verdict, approval));
+        let uses =
+            |verdict: &Verdict| verdict.overrides.approvals.iter().any(|one| one == approval);
+        // An approval that every DELETE needs also counts for this one.
+        let is_for_orphaning =
+            orphaning.as_ref().is_some_and(uses) && !verdict.as_ref().is_some_and(uses);
+        let orphaning =
+            orphaning.as_ref().and_then(|verdict| orphaning_note(verdict, is_for_orphaning));
         let unread = unread_approvals(snapshot);
         let (mut counts, mut is_enough, mut sentences) = (true, true, Vec::new());
         match read_consent(target, snapshot, policies) {
@@ -97,9 +103,9 @@ async fn unreleased_hold(target: &TargetObject, snapshot: &Snapshot) -> Option<S
     Some(format!("{hold}; next: {}", hold.next(object_ref, no_leader)))
 }
 
-/// What the approval with this name changes for a DELETE with `--cascade=orphan`; `None` if nothing
-/// denies it because it orphans dependents.
-fn orphaning_note(verdict: &Verdict, approval: &str) -> Option<String> {
+/// What the approval changes for a DELETE with `--cascade=orphan`, which has this verdict; `None` if
+/// nothing denies it because it orphans dependents. `is_used`: only this DELETE needs the approval.
+fn orphaning_note(verdict: &Verdict, is_used: bool) -> Option<String> {
     if let Some(blocker) = orphaning_blockers(verdict).next() {
         let object = blocker.object_to_approve(&verdict.target);
         let approve = approve_command(object, blocker.covered_by_content_approval);
@@ -108,7 +114,6 @@ fn orphaning_note(verdict: &Verdict, approval: &str) -> Option<String> {
             "with --cascade=orphan, it cannot be deleted: {says}; next: {approve}"
         ));
     }
-    let is_used = verdict.overrides.approvals.iter().any(|name| name == approval);
     is_used.then(|| "with --cascade=orphan, the approval also allows its DELETE".to_owned())
 }
 
