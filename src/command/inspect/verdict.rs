@@ -82,12 +82,7 @@ async fn decide(
             propagation_policy: Some(cascade.as_str().into()),
             orphan_dependents: None,
         },
-        // A Namespace that is Terminating still has the finalizer that every Namespace has.
-        details: ReviewDetails {
-            old_spec_finalizers: vec!["kubernetes".to_owned()],
-            ..ReviewDetails::default()
-        },
-        ..Review::of_dry_run(name, groups)
+        ..delete_review(name, groups)
     };
     let decide = |live: ObjectSource<'_>| {
         let situation = Situation::new(graph, &inspection.policies, live, now);
@@ -102,6 +97,16 @@ async fn decide(
         Ok(verdict) => verdict,
         // The verdict requested more reads in every round.
         Err(_) => decide(ObjectSource::Files),
+    }
+}
+
+/// A review of the DELETE of an object in the graph by this user.
+pub fn delete_review<'u>(name: &'u str, groups: &'u [String]) -> Review<'u> {
+    // A Namespace that is Terminating still has the finalizer that every Namespace has.
+    let old_spec_finalizers = vec!["kubernetes".to_owned()];
+    Review {
+        details: ReviewDetails { old_spec_finalizers, ..ReviewDetails::default() },
+        ..Review::of_dry_run(name, groups)
     }
 }
 

@@ -68,10 +68,10 @@ pub async fn ask_server(
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let (mut predecessors, mut accepted) = (RequiredOrder::new(), Vec::new());
     let mut denied_now = RequiredOrder::new();
-    let losses = Losses::new(inspection, targets, cascade.into());
-    if nodes.len() > 1 {
+    let losses = (nodes.len() > 1).then(|| Losses::new(inspection, targets, cascade.into()));
+    if let Some(losses) = &losses {
         let passes = verdict.is_some_and(|verdict| verdict.decision.passes());
-        let users = TargetUsers::new(&inspection.graph, &losses);
+        let users = TargetUsers::new(&inspection.graph, losses);
         for (id, _, answer) in &mut answers {
             let ServerAnswer::Denies(denial) = answer else {
                 accepted.extend(matches!(answer, ServerAnswer::Accepts(_)).then_some(*id));
@@ -111,7 +111,9 @@ pub async fn ask_server(
     // The API server was asked about each target alone.
     let is_denied_together = matches!(server, Some(ServerAnswer::Accepts(_)))
         && !webhooks.are_missing()
-        && verdict.is_some_and(|verdict| losses.are_denied_together(&inspection.graph, verdict));
+        && losses.zip(verdict).is_some_and(|(losses, verdict)| {
+            losses.are_denied_together(&inspection.graph, verdict)
+        });
     if is_denied_together {
         server = None;
         accepted = accepted_in_order(inspection, &accepted, cascade.into()).await;

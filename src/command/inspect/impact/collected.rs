@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::command::inspect::inspection::{Inspection, PolicyState};
-use crate::decide::{Decision, ObjectSource, Review, ReviewDetails, Situation, decide_together};
+use crate::command::inspect::verdict::delete_review;
+use crate::decide::{Decision, ObjectSource, Situation, decide_together};
 use crate::graph::{DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::policy::collectors;
 
@@ -80,13 +81,7 @@ impl Subject {
     fn is_denied(&self, inspection: &Inspection, node: Node<'_>) -> bool {
         let Inspection { graph, policies, .. } = inspection;
         let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
-        let review = Review {
-            details: ReviewDetails {
-                old_spec_finalizers: vec!["kubernetes".to_owned()],
-                ..ReviewDetails::default()
-            },
-            ..Review::of_dry_run(&self.name, &self.groups)
-        };
+        let review = delete_review(&self.name, &self.groups);
         let verdict = decide_together(&situation, &review, &[node]);
         verdict.decision == Decision::Deny && !verdict.is_unknown()
     }
