@@ -8,7 +8,7 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 use super::api::{self, Detail, escaped};
 use super::api_error::ReadFailure;
 use super::world::ServedVerbs;
-use crate::objects::{ApiError, CRDS, KindInfo, KindNames, Kinds, ServedKind};
+use crate::objects::{ApiError, CRDS, KindInfo, KindNames, Kinds, ServedKind, full_name};
 
 /// What discovery reports about one kind in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +135,7 @@ pub async fn check_unserved(
     let unknown = |error: ApiError| {
         ApiError::Other(format!("whether there are such objects cannot be read: {error}"))
     };
-    let name = format!("{resource}.{group}");
+    let name = full_name(group, resource);
     let request = api::get_request(&crds(), ("", &name), Detail::Metadata)?;
     match api::send(client, request).await.map_err(ReadFailure::from) {
         Ok(_) => {

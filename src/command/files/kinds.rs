@@ -41,8 +41,7 @@ pub fn learn(kinds: &mut Kinds, documents: &[Document]) -> Result<Vec<String>, F
             }
         }
     }
-    let full_name = |info: &KindInfo| format!("{}.{}", info.resource, info.group);
-    let names = guessed.iter().map(full_name).collect();
+    let names = guessed.iter().map(KindInfo::full_name).collect();
     guessed.into_iter().for_each(|info| {
         kinds.learn(info);
     });
