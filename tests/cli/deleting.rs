@@ -196,14 +196,19 @@ fn dependents_that_stay_do_not_stop_the_deletion() {
     assert_eq!(left(plane, &ns), expected);
 }
 
+/// Two claims that use each other.
+fn claims_in_a_cycle(plane: &ControlPlane, ns: &str) {
+    for (name, other) in [("one", "two"), ("two", "one")] {
+        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
+        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(ns)).unwrap();
+    }
+}
+
 #[test]
 fn objects_that_use_each_other_are_reported_and_deleted() {
     let plane = without_belay();
     let ns = plane.namespace("delete-cycle").unwrap();
-    for (name, other) in [("one", "two"), ("two", "one")] {
-        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
-        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(&ns)).unwrap();
-    }
+    claims_in_a_cycle(plane, &ns);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.json");
     let out = path.display().to_string();
@@ -228,10 +233,7 @@ fn of_objects_that_use_each_other_one_needs_an_approval() {
     let target = policy::target("", "persistentvolumeclaims", &ns);
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
     policy::apply(plane, &ns, spec);
-    for (name, other) in [("one", "two"), ("two", "one")] {
-        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
-        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(&ns)).unwrap();
-    }
+    claims_in_a_cycle(plane, &ns);
     for name in ["one", "two"] {
         eventually("the denial", LIMIT, || {
             plane.api().delete(&["pvc", name, "--dry-run=server"], &ns)?.failure()
@@ -265,10 +267,7 @@ fn held_objects_that_use_each_other_need_no_approval() {
     let target = policy::target("", "persistentvolumeclaims", &ns);
     let protect = json!({"whileUsed": {"onDelete": "Hold"}});
     policy::apply(plane, &ns, json!({"targets": [target], "protect": protect, "settleSeconds": 2}));
-    for (name, other) in [("one", "two"), ("two", "one")] {
-        let source = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": other}});
-        plane.apply(&claim(name).with(json!({"spec": source})).with_namespace(&ns)).unwrap();
-    }
+    claims_in_a_cycle(plane, &ns);
     let args = ["delete", "pvc/one", "pvc/two", "-n", &ns, "--yes"];
     let done = eventually("a deletion with effective holds", 3 * LIMIT, || {
         let done = belay(plane, &args);

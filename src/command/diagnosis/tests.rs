@@ -71,9 +71,13 @@ fn missing_service(why: &str) -> ServiceProblem {
     ServiceProblem { missing: true, why: why.to_owned() }
 }
 
+/// The causes of an object without a known hold, long after its DELETE.
+fn all_causes(found: &TerminatingObject, survey: &Survey, evidence: &Evidence) -> Vec<Finding> {
+    find_causes(found, survey, evidence, &Hold::default(), Timestamp::MAX)
+}
+
 fn of(found: &TerminatingObject, evidence: &Evidence) -> Finding {
-    let mut all =
-        find_causes(found, &Survey::default(), evidence, &Hold::default(), Timestamp::MAX);
+    let mut all = all_causes(found, &Survey::default(), evidence);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
@@ -259,7 +263,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     let children = vec![dependent("web-0", true), dependent("web-1", false)];
     let mut survey = Survey::default();
     survey.dependents.insert("u-1".to_owned(), children);
-    let all = find_causes(&stuck, &survey, &evidence(&[]), &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&stuck, &survey, &evidence(&[]));
     let [waits] = &all[..] else { panic!("{all:?}") };
     assert_eq!(waits.cause, Cause::Foreground);
     assert!(
@@ -282,7 +286,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     };
     evidence.events.insert("u-web-1".to_owned(), vec![said("belay", "it is in use")]);
     evidence.events.insert("u-web-0".to_owned(), vec![said("kubelet", "Killing")]);
-    let all = find_causes(&stuck, &survey, &evidence, &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&stuck, &survey, &evidence);
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
     assert_eq!(all[0].says, "the deletion of pods/web-1 was refused");
     assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
@@ -295,8 +299,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
         }],
         ..Survey::default()
     };
-    let blind =
-        find_causes(&stuck, &survey, &Evidence::default(), &Hold::default(), Timestamp::MAX);
+    let blind = all_causes(&stuck, &survey, &Evidence::default());
     assert!(blind[0].evidence[0].starts_with("secrets could not be read"), "{blind:?}");
 }
 
@@ -311,7 +314,7 @@ fn h153_no_event_of_a_user_passes_for_one_of_belay() {
     };
     let events = vec![said("belay\u{200b}", "Protected"), said("x", "Protected by belay: no.")];
     evidence.events.insert("u-1".to_owned(), events);
-    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&stuck, &Survey::default(), &evidence);
     let denied = "admission webhook \"x\" denied the request: no";
     let shown = [
         format!("Event Protected by \"belay\\u{{200b}}\": {denied}"),
@@ -376,7 +379,7 @@ fn a_volume_in_use_names_its_users() {
     let mut held = claim.clone();
     held.object["metadata"]["finalizers"] =
         json!(["kubernetes.io/pvc-protection", "belay.dev/hold"]);
-    let pods = find_causes(&held, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+    let pods = all_causes(&held, &Survey::default(), &evidence);
     let used = pods.iter().find(|finding| finding.cause == Cause::InUse).unwrap();
     assert_eq!(step(used), "to end the use, delete StatefulSet web");
     let volume = |phase: &str| {

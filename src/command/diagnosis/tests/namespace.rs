@@ -8,13 +8,7 @@ const REMAINING: (&str, &str) =
 #[test]
 fn a_namespace_waits_for_what_is_left_in_it() {
     let survey = Survey { objects: vec![settings("x.dev/y", "op")], ..Survey::default() };
-    let all = find_causes(
-        &namespace(&[REMAINING]),
-        &survey,
-        &evidence(&[]),
-        &Hold::default(),
-        Timestamp::MAX,
-    );
+    let all = all_causes(&namespace(&[REMAINING]), &survey, &evidence(&[]));
     let [content] = &all[..] else { panic!("{all:?}") };
     assert_eq!(content.cause, Cause::Content);
     assert_eq!(
@@ -26,13 +20,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     let mut other = settings("x.dev/y", "op");
     other.object_ref.namespace = "elsewhere".to_owned();
     let survey = Survey { objects: vec![other], ..Survey::default() };
-    let all = find_causes(
-        &namespace(&[REMAINING]),
-        &survey,
-        &evidence(&[]),
-        &Hold::default(),
-        Timestamp::MAX,
-    );
+    let all = all_causes(&namespace(&[REMAINING]), &survey, &evidence(&[]));
     assert_eq!(all[0].evidence, [REMAINING.1]);
     assert_eq!(all[0].next, "kubectl belay stuck -n shop");
     let silent = of(&namespace(&[]), &evidence(&[]));
@@ -112,8 +100,7 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
         "spec": {"group": "things.test", "names": {"plural": "things"}}});
     let definitions = info("apiextensions.k8s.io", "customresourcedefinitions", false);
     let definition = found(definitions, definition);
-    let all =
-        find_causes(&definition, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&definition, &Survey::default(), &evidence);
     assert_eq!(all[0].cause, Cause::ConversionWebhook, "{all:?}");
     assert_eq!(all[1].cause, Cause::Content);
 
@@ -122,6 +109,6 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let thing = json!({"metadata": {"name": "one", "namespace": "shop", "uid": "u-t"}});
     let thing = found(info("things.test", "things", true), thing);
     let survey = Survey { objects: vec![thing], ..Survey::default() };
-    let all = find_causes(&definition, &survey, &evidence, &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&definition, &survey, &evidence);
     assert_eq!(all[0].evidence, ["things.things.test/one -n shop is Terminating as well"]);
 }

@@ -70,9 +70,7 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     };
     let runs = [workload("db-operator", "x", 1)];
     let stuck = settings("db.example.com/drop", "db-operator");
-    let all = |evidence: &Evidence| {
-        find_causes(&stuck, &Survey::default(), evidence, &Hold::default(), Timestamp::MAX)
-    };
+    let all = |evidence: &Evidence| all_causes(&stuck, &Survey::default(), evidence);
     let found = all(&with(&[&near, &far], &runs));
     let causes: Vec<Cause> = found.iter().map(|finding| finding.cause).collect();
     assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
@@ -123,13 +121,13 @@ fn a_refusal_is_reported_before_its_consequences() {
             },
         ],
     );
-    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&stuck, &Survey::default(), &evidence);
     assert_eq!(all.iter().map(|f| f.cause).collect::<Vec<_>>(), [Cause::Refused, Cause::Owner]);
     assert_eq!(all[0].evidence.len(), 1, "{all:?}");
     assert_eq!(all[0].next, "kubectl describe configmaps/settings -n shop");
     // The finding names the webhook that refused.
     evidence.webhooks = vec![webhook("guard.test")];
-    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&stuck, &Survey::default(), &evidence);
     let next = "ask the owner of the webhook guard.test; to see it: kubectl get \
                 validatingwebhookconfiguration/guard -o yaml";
     assert_eq!((all.len(), &all[0].next[..]), (2, next));
@@ -141,7 +139,7 @@ fn a_refusal_is_reported_before_its_consequences() {
         message: "only belay may remove the finalizer belay.dev/hold".to_owned(),
     };
     evidence.events.get_mut("u-1").unwrap().push(of_belay("belay"));
-    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+    let all = all_causes(&stuck, &Survey::default(), &evidence);
     let says: Vec<&str> = all[..2].iter().map(|finding| &*finding.says).collect();
     let controller = "a controller that works on its deletion was refused";
     assert_eq!(says, [controller, "belay refused a request to remove a finalizer"]);
@@ -155,8 +153,7 @@ fn a_refusal_is_reported_before_its_consequences() {
             has_conditions: true,
             ..webhook("guard.test")
         }];
-        let all =
-            find_causes(&stuck, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+        let all = all_causes(&stuck, &Survey::default(), &evidence);
         assert_eq!(all[0].cause == Cause::Refused, refuses, "{operation}");
         if refuses {
             let shown = [
@@ -169,17 +166,10 @@ fn a_refusal_is_reported_before_its_consequences() {
             // Without its webhooks, belay protects nothing.
             evidence.webhooks[0].name = "update.belay.dev".to_owned();
             let next = "belay does not answer: kubectl belay status";
-            let silent = find_causes(
-                &stuck,
-                &Survey::default(),
-                &evidence,
-                &Hold::default(),
-                Timestamp::MAX,
-            );
+            let silent = all_causes(&stuck, &Survey::default(), &evidence);
             assert_eq!(silent[0].next, next);
             let held = settings(HOLD, "db-operator");
-            let silent =
-                find_causes(&held, &Survey::default(), &evidence, &Hold::default(), Timestamp::MAX);
+            let silent = all_causes(&held, &Survey::default(), &evidence);
             let release = "kubectl belay release configmaps/settings -n shop";
             let next = format!("{next}; to release only this object: {release}");
             assert_eq!(silent[0].next, next);
