@@ -265,6 +265,11 @@ impl UserSession {
         let Installation { namespace, name } = &self.installation;
         leader(&self.caller.client, (namespace, name), self.me.now()).await
     }
+
+    /// Whether belay is known to have no leader.
+    pub async fn lacks_leader(&self) -> bool {
+        matches!(self.leader().await, Ok(None))
+    }
 }
 
 fn no_kinds(error: ApiError) -> CommandError {

@@ -99,8 +99,8 @@ async fn unreleased_hold(target: &TargetObject, snapshot: &Snapshot) -> Option<S
     let TargetObject { session, info, object_ref, .. } = target;
     let hold = hold_state(session, snapshot, (info, object_ref), &target.json).await;
     hold.unreleased.as_ref()?;
-    let no_leader = matches!(session.leader().await, Ok(None));
-    Some(format!("{hold}; next: {}", hold.next(object_ref, no_leader)))
+    // Without a leader, there is no such reason.
+    Some(format!("{hold}; next: {}", hold.next(object_ref, false)))
 }
 
 /// What the approval changes for a DELETE with `--cascade=orphan`, which has this verdict; `None` if
@@ -129,7 +129,7 @@ fn pause_note(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
 /// Why belay does not act on the approval; `None` if it runs, or if that is unknown.
 async fn outage_note(target: &TargetObject) -> Option<String> {
     let TargetObject { session, object_ref, .. } = target;
-    let has_no_leader = matches!(session.leader().await, Ok(None));
+    let has_no_leader = session.lacks_leader().await;
     if target.terminating_since().is_some() {
         let release = format!("kubectl belay release {}", object_ref.arguments());
         return has_no_leader

@@ -82,7 +82,7 @@ pub fn names_kind(snapshot: &Snapshot, info: &KindInfo) -> bool {
 }
 
 /// What the hold waits for, where belay releases the holds on the kind.
-async fn users_of_hold(
+pub async fn users_of_hold(
     session: &UserSession,
     snapshot: &Snapshot,
     (info, object_ref): (&KindInfo, &ObjectRef),

@@ -31,7 +31,8 @@ pub struct HoldState {
     /// How to end the use without an approval; `None` if belay knows no way.
     #[serde(skip)]
     pub step: Option<String>,
-    /// Why belay does not release holds on objects of the kind; `None` if it does.
+    /// Why belay does not release holds on objects of the kind; `None` if it does, and without a
+    /// leader, because the command `release` then removes each hold.
     #[serde(skip)]
     pub unreleased: Option<Unreleased>,
     /// Whether `release --force` needs no further approval.

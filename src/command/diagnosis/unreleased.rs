@@ -21,7 +21,7 @@ impl Unreleased {
     pub async fn read(session: &UserSession, info: &KindInfo, is_named: bool) -> Option<Self> {
         let may = session.belay_may_release(&info.group, &info.resource).await;
         // Without a leader, the command `release` removes every hold.
-        if is_named && may != Some(false) || matches!(session.leader().await, Ok(None)) {
+        if is_named && may != Some(false) || session.lacks_leader().await {
             return None;
         }
         // belay also watches the kinds in its record, to remove the holds of former policies.

@@ -184,7 +184,7 @@ impl Release {
             tokio::time::sleep(OBJECT_INTERVAL).await;
         }
         // The leader may have stopped, and its Lease may have expired since the request.
-        if let Ok(None) = self.target.session.leader().await {
+        if self.target.session.lacks_leader().await {
             return self.release_without_leader().await;
         }
         let (_, namespace, name) = &self.key;
@@ -285,11 +285,7 @@ impl Release {
     /// Whether the object would be released now.
     async fn preview(&self) -> ReleaseOutput {
         let hold = self.hold_state(&self.target.json).await;
-        // The leader releases holds only on some kinds. Without a leader, this command releases
-        // holds on all kinds.
-        let is_released = hold.free
-            && (hold.released_by_belay || matches!(self.target.session.leader().await, Ok(None)));
-        match is_released {
+        match hold.free && hold.released_by_belay {
             true => {
                 let why = hold.r#for.join(", ");
                 removed_answer(&self.target, &self.target.json, Some(&why))

@@ -5,7 +5,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::report::{StuckObject, StuckReport};
 use super::CommandError;
-use super::delete_answer::hold_state;
+use super::delete_answer::{names_kind, users_of_hold};
 use super::diagnosis::{
-    Hold, HoldState, UndoAdviser, finalizers_of, find_causes, guarded_finalizers,
+    Hold, HoldState, UndoAdviser, Unreleased, finalizers_of, find_causes, guarded_finalizers,
 };
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -29,7 +29,7 @@ use crate::cluster::Snapshot;
 use crate::cluster::terminating::{
     Evidence, Survey, TerminatingObject, evidence, read_whole, survey,
 };
-use crate::objects::{first_in_turns, is_hold};
+use crate::objects::{KindInfo, first_in_turns, is_hold};
 
 /// The number of concurrent reads of objects and counts of holds.
 const MAX_CONCURRENT: usize = 8;
@@ -201,11 +201,23 @@ async fn check_holds(
     // belay may be installed in the cluster although the files do not contain it.
     let installed = snapshot.is_installed() || session.asks_files();
     // A user who may not read the Lease does not see who is the leader.
-    let unled = installed && matches!(session.leader().await, Ok(None));
+    let unled = installed && session.lacks_leader().await;
     let held = first_in_turns(&held, most, |held| namespace_of(held));
+    let checked = held.iter().take(if installed { most } else { 0 });
+    let kinds: BTreeMap<String, &KindInfo> =
+        checked.map(|held| (held.info.full_name(), &held.info)).collect();
+    let unreleased = kinds.into_iter().map(|(kind, info)| async move {
+        (kind, Unreleased::read(session, info, names_kind(snapshot, info)).await)
+    });
+    let unreleased = futures_util::stream::iter(unreleased).buffer_unordered(MAX_CONCURRENT);
+    let unreleased: HashMap<String, Option<Unreleased>> = unreleased.collect().await;
+    let unreleased = &unreleased;
     let holds = held.into_iter().enumerate().map(|(index, held)| async move {
         let state = match installed && index < most {
-            true => Some(check_hold(session, snapshot, held).await),
+            true => {
+                let unreleased = unreleased.get(&held.info.full_name()).cloned().flatten();
+                Some(check_hold(session, snapshot, held).await.with_unreleased(unreleased))
+            }
             false => None,
         };
         let is_left_out = installed && index >= most;
@@ -214,11 +226,12 @@ async fn check_holds(
     futures_util::stream::iter(holds).buffer_unordered(MAX_CONCURRENT).collect().await
 }
 
+/// What the hold waits for, where belay releases the holds on the kind.
 async fn check_hold(
     session: &UserSession,
     snapshot: &Snapshot,
     held: &TerminatingObject,
 ) -> HoldState {
     add_object(snapshot, &held.object_ref, &held.object).await;
-    hold_state(session, snapshot, (&held.info, &held.object_ref), &held.object).await
+    users_of_hold(session, snapshot, (&held.info, &held.object_ref), &held.object).await
 }

@@ -340,7 +340,7 @@ async fn check_release_by_belay(
 ) -> Result<(), CommandError> {
     let typed = target.object_ref.arguments();
     let refused = |why: String| CommandError::Refused(format!("belay holds {typed}, and {why}"));
-    if let Ok(None) = target.session.leader().await {
+    if target.session.lacks_leader().await {
         return Err(refused(format!(
             "has no leader that could release it{state}; next: kubectl belay status{}",
             cluster.options()
