@@ -222,6 +222,15 @@ impl<'p> Team<'p> {
         self.plane.api().wait_gone((object, &self.ns), limit).unwrap();
     }
 
+    /// Waits until the object has the hold.
+    pub fn wait_for_hold(&self, object: &str) {
+        eventually("the hold", SOON, || {
+            let finalizers = self.finalizers(object);
+            if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
+        })
+        .unwrap();
+    }
+
     /// Refuses to the collector to change or delete ConfigMaps, Secrets and Pods whose names begin
     /// with that of this object. Returns the binding that does so.
     pub fn keep_collector_from(&self, object: &str) -> String {

@@ -13,6 +13,7 @@
 pub(crate) mod by_hand;
 mod driver;
 mod requests;
+mod strategic;
 mod sweep;
 #[cfg(test)]
 mod tests;

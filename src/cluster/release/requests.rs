@@ -12,6 +12,7 @@ use crate::cluster::api::{self, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
 use crate::cluster::pace::within;
+use crate::cluster::release::strategic::strategic_patch;
 use crate::cluster::release::times;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
@@ -53,13 +54,25 @@ enum SendFailure {
     Failed(kube::Error),
 }
 
+/// Why the API server can't carry out a well-formed patch: the stored object is the reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InvalidObject {
+    /// It can't read the patched object, which has an unusual time (H131).
+    Undecodable,
+    /// It rejects a field of the patched object, for example an immutable one with bytes that
+    /// JSON can't have (H164).
+    Rejected,
+}
+
 impl SendFailure {
-    /// Whether the API server can't read the patched object. The patch itself is well-formed,
-    /// so the stored object is the reason.
-    fn is_undecodable_object(&self) -> bool {
-        let Self::Failed(kube::Error::Api(status)) = self else { return false };
+    fn invalid_object(&self) -> Option<InvalidObject> {
+        let Self::Failed(kube::Error::Api(status)) = self else { return None };
         // At the beginning: belay reads only this part of a long answer.
-        status.code == 422 && status.message.contains(" is invalid: patch: Invalid value: ")
+        let (_, reason) = status.message.split_once(" is invalid: ")?;
+        (status.code == 422).then(|| match reason.starts_with("patch: Invalid value: ") {
+            true => InvalidObject::Undecodable,
+            false => InvalidObject::Rejected,
+        })
     }
 }
 
@@ -93,20 +106,28 @@ impl TargetClient {
         self.respond(self.send(client, request)).await
     }
 
-    /// Patches the target. If the target has a time that the API server can't read back, also
-    /// repairs the time.
+    /// Patches the finalizers and annotations of the target, by another patch if the API server
+    /// can't patch its JSON.
     pub async fn patch(&self, client: &kube::Client, patch: &json_patch::Patch) -> Response {
         self.respond(async {
-            let sent = self.send(client, self.patch_request(patch.clone())).await;
-            if !sent.as_ref().is_err_and(SendFailure::is_undecodable_object) {
-                return sent;
-            }
+            let sent = self.send(client, self.patch_request(Patch::Json(patch.clone()))).await;
+            let invalid = sent.as_ref().err().and_then(SendFailure::invalid_object);
+            let Some(invalid) = invalid else { return sent };
             // A Secret has times only in its metadata.
-            let detail = if self.info.is_secret() { Detail::Metadata } else { Detail::Whole };
+            let all = invalid == InvalidObject::Undecodable && !self.info.is_secret();
+            let detail = if all { Detail::Whole } else { Detail::Metadata };
             let request = api::get_request(&self.info, self.place(), detail);
             let Some(object) = self.send(client, request).await? else { return sent };
-            let mut patch = patch.clone();
-            patch.0.extend(times::repair(&object, &self.info.api_version()));
+            let patch = match invalid {
+                InvalidObject::Undecodable => {
+                    let repairs = times::repair(&object, &self.info.api_version());
+                    Patch::Json(json_patch::Patch([patch.0.clone(), repairs].concat()))
+                }
+                InvalidObject::Rejected => match strategic_patch(&object, patch) {
+                    Some(patch) => Patch::Strategic(patch),
+                    None => return sent,
+                },
+            };
             self.send(client, self.patch_request(patch)).await
         })
         .await
@@ -128,8 +149,7 @@ impl TargetClient {
         Ok(true)
     }
 
-    fn patch_request(&self, patch: json_patch::Patch) -> Result<Request<Vec<u8>>, ApiError> {
-        let patch = Patch::<()>::Json(patch);
+    fn patch_request(&self, patch: Patch<Value>) -> Result<Request<Vec<u8>>, ApiError> {
         api::patch_request(&self.info, self.place(), &patch, self.detail)
     }
 

@@ -1,4 +1,4 @@
-//! Objects that the API server can't send as JSON. Only protobuf can write them.
+//! Objects that JSON can't express. Only protobuf can write them.
 
 use http::Method;
 use serde_json::json;
@@ -66,6 +66,38 @@ fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
             }
         })
         .unwrap();
+    }
+}
+
+/// The API server applies a JSON patch to the JSON of an object, which has U+FFFD in place of other
+/// bytes, and these fields are immutable.
+#[test]
+fn h164_bytes_that_json_cannot_have_neither_keep_nor_prevent_a_hold() {
+    let team = Team::new(&world().plane, "h164");
+    let api = Api::of(&team.kubeconfig).unwrap();
+    let create = |resource: &str, kind: &str, metadata: &[u8], spec: Vec<u8>| {
+        let path = format!("/api/v1/namespaces/{}/{resource}", team.ns);
+        let object = object("v1", kind, metadata.to_vec(), spec);
+        api.write_protobuf(Method::POST, &path, object).unwrap();
+    };
+    const BYTES: [u8; 2] = [0xff, 0xfe];
+    // Before the policy, which adds the hold.
+    create("secrets", "Secret", &[], field(3, BYTES));
+    let targets = [policy::target("", "configmaps, secrets, persistentvolumeclaims", &team.ns)];
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": protect}));
+    team.wait_for_hold("secret/deep");
+    // With a hold, no webhook changes the new object.
+    let hold = field(14, "belay.dev/hold");
+    let data = field(2, [field(1, "key"), field(2, BYTES)].concat());
+    create("configmaps", "ConfigMap", &hold, [data, vec![4 << 3, 1]].concat());
+    let size = [field(1, "storage"), field(2, field(1, "1Gi"))].concat();
+    let volume = [field(1, "ReadWriteOnce"), field(2, field(2, size)), field(3, BYTES)].concat();
+    create("persistentvolumeclaims", "PersistentVolumeClaim", &hold, field(2, volume));
+    let objects = ["secret/deep", "configmap/deep", "persistentvolumeclaim/deep"];
+    team.deleted(&objects);
+    for object in objects {
+        team.wait_until_deleted(object);
     }
 }
 

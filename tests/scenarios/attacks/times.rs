@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::eventually;
 use crate::harness::manifest::{Manifest as _, config_map, pod, secret, workload};
-use crate::team::{SOON, Team};
+use crate::team::Team;
 use crate::{policy, world};
 
 /// The API server accepts them, and writes other years than 0000 to 9999.
@@ -34,14 +33,6 @@ fn write_time(team: &Team<'_>, object: &str, time: &str) {
     assert!(rejected.contains("parsing time"), "{rejected}");
 }
 
-fn wait_for_hold(team: &Team<'_>, object: &str) {
-    eventually("the hold", SOON, || {
-        let finalizers = team.finalizers(object);
-        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
-    })
-    .unwrap();
-}
-
 /// belay adds, removes and requests the removal of its hold with patches.
 #[test]
 fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold() {
@@ -61,7 +52,7 @@ fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold
         policy::target("apps", "deployments", &team.ns),
     ];
     policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": hold}));
-    wait_for_hold(&team, "configmap/older");
+    team.wait_for_hold("configmap/older");
     let times = team.field("configmap/older", ".metadata.managedFields[*].time");
     assert!(times.starts_with("20") && !times.contains(' '), "{times}");
 
@@ -69,15 +60,15 @@ fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold
         // The API server quotes the object in its answer to a patch.
         team.apply(&config_map(name).with(json!({"data": {"color": "<".repeat(100_000)}})));
         let object = format!("configmap/{name}");
-        wait_for_hold(&team, &object);
+        team.wait_for_hold(&object);
         write_time(&team, &object, time);
     }
     // belay reads only the metadata of a Secret.
     team.apply(&secret("token").with(json!({"stringData": {"key": "value"}})));
-    wait_for_hold(&team, "secret/token");
+    team.wait_for_hold("secret/token");
     write_time(&team, "secret/token", TIMES[0]);
     team.apply(&deployment("web"));
-    wait_for_hold(&team, "deployment/web");
+    team.wait_for_hold("deployment/web");
     patch(&team, "deployment/web", &template);
 
     // The use of a held object ends after a request of its user.
