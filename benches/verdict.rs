@@ -8,21 +8,16 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
-use belay::decide::{AdmissionPhase, ObjectSource, Situation, decide};
+use belay::decide::AdmissionPhase;
 use belay::graph::Graph;
-use belay::policy::api::DeletionPolicySpec;
-use belay::policy::{Policy, PolicySet};
-use belay::relations::Catalogue;
-use belay::webhook::{Parsed, parse_review, respond};
+use belay::policy::PolicySet;
 use cluster::Cluster;
+use cluster::verdict::{answer, policies};
 use serde_json::{Value, json};
 
 // belay uses this allocator.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-/// A time after the generated objects were created.
-const NOW: i64 = 1_767_268_800;
 
 fn main() {
     // `cargo test --benches` runs each benchmark once as a check.
@@ -59,48 +54,10 @@ fn main() {
     }
 }
 
-/// One policy for Secrets in use, one for Namespaces with content, and others that do
-/// not match: for other kinds, names and namespaces, in equal parts.
-fn policies(graph: &Graph, number: usize) -> PolicySet {
-    let spec = |target: Value, protect: Value| -> DeletionPolicySpec {
-        serde_json::from_value(json!({"targets": [target], "protect": protect})).unwrap()
-    };
-    let used = json!({"whileUsed": {}});
-    let secrets = json!({"apiGroups": [""], "resources": ["secrets"]});
-    let namespaces = json!({"apiGroups": [""], "resources": ["namespaces"]});
-    let mut specs =
-        vec![spec(secrets.clone(), used.clone()), spec(namespaces, json!({"whileNotEmpty": {}}))];
-    for number in specs.len()..number {
-        let mut target = secrets.clone();
-        match number % 3 {
-            0 => target["resources"] = json!([format!("widgets-{number}")]),
-            1 => target["names"] = json!([format!("secret-{number}")]),
-            _ => {
-                let team = format!("team-of-{number}");
-                target["namespaceSelector"] =
-                    json!({"matchLabels": {"kubernetes.io/metadata.name": team}});
-            }
-        }
-        specs.push(spec(target, used.clone()));
-    }
-    let compiled = specs
-        .iter()
-        .enumerate()
-        .map(|(n, spec)| Policy::compile(&format!("policy-{n}"), spec).unwrap());
-    PolicySet::new(compiled.collect(), &Catalogue::new(&graph.kinds, &[]).unwrap())
-}
-
 fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: &[u8]) {
     let phase =
         if name.starts_with("CREATE") { AdmissionPhase::Mutate } else { AdmissionPhase::Validate };
-    let once = || {
-        let Parsed::Review(review) = parse_review(review, phase).unwrap() else {
-            panic!("unreadable")
-        };
-        let situation = Situation::new(graph, policies, ObjectSource::Files, NOW);
-        let verdict = decide(&situation, &review);
-        respond(&review.uid, &verdict, Vec::new())
-    };
+    let once = || answer(graph, policies, review, phase);
     let answer: Value = serde_json::from_slice(&once()).unwrap();
     let said = answer["response"]["auditAnnotations"]["verdict"].as_str().unwrap().to_owned();
     let first = Instant::now();

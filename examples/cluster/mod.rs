@@ -1,6 +1,8 @@
 //! A synthetic cluster for benchmarks and memory measurements.
 
-#![allow(clippy::unwrap_used, dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
+
+pub mod verdict;
 
 use belay::graph::{
     EdgeQualifier, Edges, Graph, NodeId, ObjectPhase, RelationId, Strength, UnresolvedUse,

@@ -1,5 +1,6 @@
 //! Renders a verdict for the user, the audit log and the API server.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use json_patch::Patch;
@@ -45,9 +46,9 @@ pub fn message(verdict: &Verdict) -> Option<String> {
 }
 
 /// The facts of a denial by policies, or of the denial that action Warn or Audit replaces.
-pub(super) struct DenialFacts {
+pub(super) struct DenialFacts<'v> {
     /// The described reasons, each with its blocker.
-    pub(super) reasons: Vec<(String, Blocker)>,
+    pub(super) reasons: Vec<(String, Cow<'v, Blocker>)>,
     /// The number of the other deciding blockers.
     pub(super) undescribed: usize,
     /// The advised step, besides an approval.
@@ -56,9 +57,9 @@ pub(super) struct DenialFacts {
     pub(super) commands: Vec<ApprovalCommand>,
 }
 
-impl DenialFacts {
+impl<'v> DenialFacts<'v> {
     /// `None` if no policy is the reason.
-    pub(super) fn of_verdict(verdict: &Verdict) -> Option<Self> {
+    pub(super) fn of_verdict(verdict: &'v Verdict) -> Option<Self> {
         let deciding: Vec<_> = verdict.deciding_blockers().collect();
         let first = deciding.first().filter(|first| !first.policies.is_empty())?;
         Some(Self {
@@ -71,7 +72,7 @@ impl DenialFacts {
 }
 
 /// The text of a denial, or of the denial that action Warn or Audit replaces.
-pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts>) -> String {
+pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts<'_>>) -> String {
     let text = match (facts, verdict.deciding_blockers().next()) {
         (Some(facts), _) => text_of_facts(verdict, facts),
         (None, Some(first)) => unreadable(&verdict.target, first),
@@ -80,7 +81,7 @@ pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts>) -> Str
     one_line(&text, MAX_MESSAGE).into_owned()
 }
 
-fn text_of_facts(verdict: &Verdict, facts: &DenialFacts) -> String {
+fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let DenialFacts { reasons, undescribed, remedy, commands } = facts;
     let mut text = String::new();
     for (reason, blocker) in reasons {
@@ -111,17 +112,19 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts) -> String {
 
 /// The described reasons of a denial, each with its blocker. The policies of an owner and of
 /// its dependent may give the same reason.
-fn reasons(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<(String, Blocker)> {
-    let mut reasons: Vec<(String, Blocker)> = Vec::new();
-    for blocker in deciding.iter().take(MAX_DESCRIBED) {
+fn reasons<'v>(verdict: &Verdict, deciding: &[&'v Blocker]) -> Vec<(String, Cow<'v, Blocker>)> {
+    let mut reasons: Vec<(String, Cow<'_, Blocker>)> = Vec::new();
+    for blocker in deciding.iter().copied().take(MAX_DESCRIBED) {
         let reason = sentence_about(verdict, blocker);
         let Some((_, known)) = reasons.iter_mut().find(|(known, _)| *known == reason) else {
-            reasons.push((reason, (*blocker).clone()));
+            reasons.push((reason, Cow::Borrowed(blocker)));
             continue;
         };
         let new = blocker.policies.iter().filter(|source| !known.policies.contains(source));
         let new: Vec<PolicySource> = new.cloned().collect();
-        known.policies.extend(new);
+        if !new.is_empty() {
+            known.to_mut().policies.extend(new);
+        }
     }
     reasons
 }

@@ -1,6 +1,8 @@
 //! A denial as data, for `status.details.causes`. Each [`StatusCause`] is one fact of the
 //! message, and the client sees both, so it contains nothing that the message leaves out.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::render::{ApprovalCommand, DenialFacts, denial_text, describe_cause};
@@ -26,12 +28,12 @@ pub struct StatusCause {
 }
 
 impl StatusCause {
-    fn new(reason: &'static str, message: &str) -> Self {
-        Self {
-            reason,
-            message: one_line(message, MAX_CHARACTERS).into_owned(),
-            field: String::new(),
-        }
+    fn new(reason: &'static str, message: String) -> Self {
+        let message = match one_line(&message, MAX_CHARACTERS) {
+            Cow::Borrowed(_) => message,
+            Cow::Owned(line) => line,
+        };
+        Self { reason, message, field: String::new() }
     }
 
     /// A cause of a blocker. Programs need the field without the name of the user.
@@ -44,7 +46,7 @@ impl StatusCause {
             Cause::WeakerProtection(named) => (named.to_string(), ""),
             other => (describe_cause(other), ""),
         };
-        Self { field: one_line(path, MAX_CHARACTERS).into_owned(), ..Self::new("Cause", &message) }
+        Self { field: one_line(path, MAX_CHARACTERS).into_owned(), ..Self::new("Cause", message) }
     }
 }
 
@@ -61,17 +63,17 @@ pub fn denial(verdict: &Verdict) -> Option<(String, Vec<StatusCause>)> {
 
 /// For each described blocker its reason, object, causes and policies, then the commands of the
 /// message.
-fn status_causes(facts: DenialFacts) -> Vec<StatusCause> {
+fn status_causes(facts: DenialFacts<'_>) -> Vec<StatusCause> {
     let DenialFacts { reasons, undescribed, remedy, commands: approvals } = facts;
     let mut all = Vec::new();
     for (reason, blocker) in reasons {
-        add_blocker(&reason, &blocker, &mut all);
+        add_blocker(reason, &blocker, &mut all);
     }
     add_number("MoreReasons", undescribed, &mut all);
-    all.extend(remedy.map(|remedy| StatusCause::new("NextStep", &remedy.action)));
+    all.extend(remedy.map(|remedy| StatusCause::new("NextStep", remedy.action)));
     let mut commands = Vec::new();
     for ApprovalCommand { command, people } in approvals {
-        commands.push(StatusCause::new("Approve", &command));
+        commands.push(StatusCause::new("Approve", command));
         if people > 1 {
             add_number("Approvers", people, &mut commands);
         }
@@ -81,21 +83,21 @@ fn status_causes(facts: DenialFacts) -> Vec<StatusCause> {
     all
 }
 
-fn add_blocker(reason: &str, blocker: &Blocker, all: &mut Vec<StatusCause>) {
+fn add_blocker(reason: String, blocker: &Blocker, all: &mut Vec<StatusCause>) {
     all.push(StatusCause::new(blocker.reason.as_str(), reason));
-    all.push(StatusCause::new("Object", &blocker.object.arguments()));
+    all.push(StatusCause::new("Object", blocker.object.arguments()));
     let causes = blocker.causes.iter().map(StatusCause::of_cause);
     all.extend(causes.filter(|cause| !cause.message.is_empty()));
     add_number("MoreCauses", blocker.more, all);
     all.extend(blocker.policies.iter().map(|source| match source {
-        PolicySource::Policy(name) => StatusCause::new("Policy", name),
-        PolicySource::Label(_) => StatusCause::new("Label", &source.to_string()),
+        PolicySource::Policy(name) => StatusCause::new("Policy", name.to_string()),
+        PolicySource::Label(_) => StatusCause::new("Label", source.to_string()),
     }));
 }
 
 fn add_number(reason: &'static str, number: usize, all: &mut Vec<StatusCause>) {
     if number > 0 {
-        all.push(StatusCause::new(reason, &number.to_string()));
+        all.push(StatusCause::new(reason, number.to_string()));
     }
 }
 

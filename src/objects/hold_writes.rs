@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -68,16 +68,46 @@ enum JsonLevel {
     Finalizers,
 }
 
-impl JsonLevel {
-    /// The level of the value of this key; `None` if the walk skips it.
-    fn below(self, key: &[u8]) -> Option<Self> {
-        match (self, key) {
-            (Self::Manager, b"time") => Some(Self::Time),
-            (Self::Manager, b"fieldsV1") => Some(Self::Fields),
-            (Self::Fields, b"f:metadata") => Some(Self::Metadata),
-            (Self::Metadata, b"f:finalizers") => Some(Self::Finalizers),
-            _ => None,
-        }
+/// What the walk does with the value of a key.
+enum Key {
+    /// Reads it, at this level.
+    To(JsonLevel),
+    /// Skips it. The key is the hold, in the field set of the finalizers.
+    Hold,
+    /// Skips it.
+    Other,
+}
+
+/// Reads a key at this level. As bytes, because the walk must also skip keys that are no valid
+/// text, and without a copy, because managedFields have many keys.
+impl<'de> DeserializeSeed<'de> for JsonLevel {
+    type Value = Key;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl<'de> Visitor<'de> for JsonLevel {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_bytes<E: Error>(self, key: &[u8]) -> Result<Key, E> {
+        Ok(match (self, key) {
+            (Self::Manager, b"time") => Key::To(Self::Time),
+            (Self::Manager, b"fieldsV1") => Key::To(Self::Fields),
+            (Self::Fields, b"f:metadata") => Key::To(Self::Metadata),
+            (Self::Metadata, b"f:finalizers") => Key::To(Self::Finalizers),
+            (Self::Finalizers, key) if is_hold_key(key) => Key::Hold,
+            _ => Key::Other,
+        })
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<Key, E> {
+        self.visit_bytes(key.as_bytes())
     }
 }
 
@@ -153,14 +183,12 @@ impl<'de> Visitor<'de> for Walk<'_> {
         if matches!(self.level, JsonLevel::Manager) {
             (self.findings.time, self.findings.names_hold) = (None, false);
         }
-        while let Some(key) = map.next_key_seed(Key)? {
-            match self.level.below(&key) {
-                Some(place) => map.next_value_seed(self.at_level(place))?,
-                None => drop(map.next_value::<IgnoredAny>()?),
+        while let Some(key) = map.next_key_seed(self.level)? {
+            match key {
+                Key::To(level) => map.next_value_seed(self.at_level(level))?,
+                Key::Hold | Key::Other => drop(map.next_value::<IgnoredAny>()?),
             }
-            if matches!(self.level, JsonLevel::Finalizers) {
-                self.findings.names_hold |= is_hold_key(&key);
-            }
+            self.findings.names_hold |= matches!(key, Key::Hold);
         }
         match self.level {
             JsonLevel::Manager if self.findings.names_hold => {
@@ -183,33 +211,6 @@ fn is_hold_key(key: &[u8]) -> bool {
     let key = std::str::from_utf8(key).ok();
     let finalizer = key.and_then(|key| key.strip_prefix("v:\"")?.strip_suffix('"'));
     finalizer.is_some_and(is_hold)
-}
-
-/// A key as bytes, because the walk must also skip keys that are no valid text.
-struct Key;
-
-impl<'de> DeserializeSeed<'de> for Key {
-    type Value = Vec<u8>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u8>, D::Error> {
-        deserializer.deserialize_bytes(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Key {
-    type Value = Vec<u8>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_bytes<E>(self, key: &[u8]) -> Result<Vec<u8>, E> {
-        Ok(key.to_owned())
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<Vec<u8>, E> {
-        Ok(key.as_bytes().to_owned())
-    }
 }
 
 #[cfg(test)]
