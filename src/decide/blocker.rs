@@ -192,7 +192,7 @@ impl Cause {
 pub enum ContentReason {
     /// The policy counts any object.
     Anything,
-    /// The policy counts any object, and a finalizer keeps this one Terminating.
+    /// It counts for one of these reasons and is already Terminating, so a DELETE of it does nothing.
     Terminating,
     /// It is a bound PersistentVolumeClaim.
     Bound,

@@ -321,12 +321,19 @@ fn content_reason<'a>(
     if not_empty.ignore.iter().any(ignored) {
         return None;
     }
+    let counted = counted_content(situation, item, container, not_empty)?;
+    Some(if item.is_terminating() { ContentReason::Terminating } else { counted })
+}
+
+fn counted_content(
+    situation: &Situation<'_>,
+    item: &JudgedObject<'_>,
+    container: Container<'_>,
+    not_empty: &NotEmpty,
+) -> Option<ContentReason> {
     // The owner re-creates its dependents.
     if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
-        return Some(match item.is_terminating() {
-            true => ContentReason::Terminating,
-            false => ContentReason::Anything,
-        });
+        return Some(ContentReason::Anything);
     }
     // A bound PersistentVolumeClaim counts also if it has an owner, because the owner can
     // re-create the claim but not its data.

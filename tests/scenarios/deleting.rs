@@ -97,8 +97,21 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     let begun =
         |ns: &str| field(plane, ns, &format!("namespace/{ns}"), ".metadata.deletionTimestamp");
     assert_eq!(begun(&ns), "");
-    plane.kubectl_as(&who, &["delete", "pvc", "data", "-n", &ns]).unwrap().success().unwrap();
-    plane.kubectl_as(&who, &[&delete[..], &["--timeout=90s"]].concat()).unwrap().success().unwrap();
+    let run = |args: &[&str]| plane.kubectl_as(&who, args).unwrap().success().unwrap();
+    plane.apply(&pod_with_claim(&ns, "shop", "data")).unwrap();
+    run(&["delete", "pvc", "data", "-n", &ns, "--wait=false"]);
+    // A further DELETE of the claim does nothing.
+    let advice = format!(
+        "To delete it, first find out what keeps PersistentVolumeClaim {ns}/data Terminating: \
+         kubectl belay why persistentvolumeclaims/data -n {ns}. "
+    );
+    eventually("the advice", Duration::from_secs(20), || {
+        let denied = plane.kubectl_as(&who, &delete)?.failure()?;
+        if denied.contains(&advice) { Ok(()) } else { Err(denied.into()) }
+    })
+    .unwrap();
+    run(&["delete", "pod", "shop", "-n", &ns]);
+    run(&[&delete[..], &["--timeout=90s"]].concat());
 
     // No policy is about this Namespace; one is about objects in it.
     let ns = plane.namespace("s02").unwrap();
