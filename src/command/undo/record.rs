@@ -217,6 +217,24 @@ impl UndoRecord {
         std::iter::once(&self.target).chain(others).cloned().collect()
     }
 
+    /// What a user must do to end the deletion; empty if nothing is known.
+    pub fn steps_of_user(&self) -> String {
+        let mut steps = Vec::new();
+        if !self.pods.is_empty() {
+            steps.push(format!("delete {}", all_typed(&self.pods)));
+        }
+        let deleted = self.objects.iter().filter(|saved| !saved.stays);
+        let kept = deleted.filter(|saved| {
+            let finalizers = saved.manifest["metadata"]["finalizers"].as_array();
+            finalizers.is_some_and(|list| !list.is_empty())
+        });
+        let kept = all_typed(kept.map(|saved| &saved.object));
+        if !kept.is_empty() {
+            steps.push(format!("check that controllers remove the finalizers of {kept}"));
+        }
+        steps.join(", and ")
+    }
+
     /// The record without what other users change all the time.
     pub fn without_manifests(&self) -> Self {
         let mut record = self.clone();
@@ -330,9 +348,9 @@ impl UndoRecord {
             };
             add("approve the deletion of ", awaited.clone(), after);
         }
-        let during = match all_typed(&self.pods).as_str() {
+        let during = match self.steps_of_user().as_str() {
             "" => String::new(),
-            pods => format!("; during this wait, delete {pods}"),
+            steps => format!("; during this wait, {steps}"),
         };
         add("wait until these objects are deleted: ", awaited, &during);
         let absent = |is_last: bool| {

@@ -114,8 +114,12 @@ impl UndoReport {
                 (UndoResult::NameTaken, says)
             }
             UndoOutcome::TimedOut { remaining } => {
+                let next = match record.steps_of_user().as_str() {
+                    "" => again.to_owned(),
+                    steps => format!("{steps}, and continue with {again}"),
+                };
                 let says = format!(
-                    "{} still existed at the end of the time limit{left}; next: {again}",
+                    "{} still existed at the end of the time limit{left}; next: {next}",
                     all_typed(&remaining)
                 );
                 (UndoResult::TimedOut, says)

@@ -69,7 +69,11 @@ fn h145_an_undo_names_no_owner_that_an_editor_has_written() {
     delete(plane, &ns, "pvc/data");
     let lists_the_pod = || {
         let steps = belay(plane, &["undo", "pvc/data", "-n", &ns, "--dry-run"]).stdout;
-        assert!(steps.contains("during this wait, delete pods/user -n"), "{steps}");
+        let during = format!(
+            "during this wait, delete pods/user -n {ns}, and check that controllers remove the \
+             finalizers of persistentvolumeclaims/data -n {ns}\n"
+        );
+        assert!(steps.contains(&during), "{steps}");
         assert!(!steps.contains("master") && !steps.contains("other"), "{steps}");
     };
     lists_the_pod();

@@ -286,6 +286,8 @@ fn a_continued_undo_of_a_namespace_approves_its_content_once() {
     let ns = plane.namespace("undo-approved").unwrap();
     delete_held_settings(plane, &ns, 2, &["kubernetes.io/pvc-protection"]);
     keep(plane, &ns, "pod/web");
+    let kept = config_map("kept").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
+    plane.apply(&kept).unwrap();
     let other = format!("{ns}-other");
     grant_in(plane, &ns, &other);
     let namespace = format!("ns/{ns}");
@@ -302,7 +304,11 @@ fn a_continued_undo_of_a_namespace_approves_its_content_once() {
     let resume = ["undo", "--resume", &path, "--yes", "--timeout", "1s"];
     for args in [&first[..], &resume] {
         let late = belay(plane, args);
-        assert!(late.code == 1 && late.stdout.contains("at the end of the time limit"), "{late:?}");
+        let step = format!(
+            "at the end of the time limit; next: check that controllers remove the finalizers of \
+             configmaps/kept -n {ns}, and continue with kubectl belay undo --resume "
+        );
+        assert!(late.code == 1 && late.stdout.contains(&step), "{late:?}");
         assert_eq!(approvals_of(plane, uid(&old)).len(), 3, "{late:?}");
     }
 }
