@@ -25,6 +25,8 @@ pub struct Life {
     pub gone: Option<(Span, String)>,
     /// Requests that may have removed it, although their responses don't show it.
     pub doubts: Vec<(Span, String)>,
+    /// Writes that were cut off, and may have been carried out.
+    pub cut_off: Vec<(Span, String)>,
 }
 
 /// All lives.
@@ -65,6 +67,18 @@ impl Life {
     /// When it became Terminating, according to its versions.
     pub fn terminating(&self) -> Option<i64> {
         self.versions.iter().find_map(|version| version.deleted)
+    }
+
+    /// Whether a write of such a user, cut off between these versions, may have changed the first into
+    /// the second.
+    pub fn may_be_changed_by(
+        &self,
+        is_such: impl Fn(&str) -> bool,
+        (old, new): (&Version, &Version),
+    ) -> bool {
+        self.cut_off
+            .iter()
+            .any(|(span, by)| is_such(by) && span.to >= old.span.from && span.from <= new.span.to)
     }
 
     /// The last moment at which it certainly existed.
@@ -123,6 +137,9 @@ impl History {
                 continue;
             };
             let cut_off = event.verb == "delete" && event.code >= 500;
+            if event.code >= 500 {
+                life.cut_off.push((event.span, event.user.clone()));
+            }
             if life.terminating().is_some() || life.deleted.is_some() || cut_off {
                 life.doubts.push((event.span, event.user.clone()));
             }
@@ -162,6 +179,7 @@ impl History {
             deleted: None,
             gone: None,
             doubts: Vec::new(),
+            cut_off: Vec::new(),
         });
         // Answers are not in the order of storage.
         match life.versions.binary_search_by_key(&version.number, |version| version.number) {

@@ -180,7 +180,9 @@ impl Judge<'_> {
             let target = || life.title();
             for policy in policies {
                 let name = || policy.name.clone();
-                if is_person(&new.by) {
+                // The answer to a later request shows the change of a write that was cut off.
+                let may_be_of_program = life.may_be_changed_by(|by| !is_person(by), (old, new));
+                if is_person(&new.by) && !may_be_of_program {
                     for finalizer in old.finalizers.iter().filter(|f| !new.has(f)) {
                         if self.is_guarded(policy, life, finalizer, new.span.to) {
                             let (finalizer, by) = (finalizer.clone(), new.by.clone());

@@ -274,6 +274,20 @@ fn a_hold_was_stripped_and_stayed_away() {
     assert_eq!(log.found(&["settings"]), [""; 0], "belay itself may");
 }
 
+/// etcd carried the write out too late for the API server, and another answer shows it.
+#[test]
+fn a_hold_was_removed_by_a_write_that_was_cut_off() {
+    for (by, found) in [(BELAY, vec![]), ("bob", vec!["stripped"])] {
+        let mut log = Log::with(always());
+        log.config("create", "alice", json!({}));
+        log.wait(10);
+        let failed = json!({"metadata": {"name": "settings", "namespace": "room-0"}});
+        log.line("patch", by, "", "configmaps", 504, &failed);
+        log.config("delete", "alice", json!({"finalizers": ["soak.dev/guard"]}));
+        assert_eq!(log.found(&["settings"]), found, "{by}");
+    }
+}
+
 #[test]
 fn a_guarded_finalizer_was_stripped_by_a_person() {
     let guard = json!({"fromStripping": {"finalizers": ["soak.dev/*"]}});
