@@ -13,7 +13,7 @@ use belay::graph::Graph;
 use belay::policy::api::DeletionPolicySpec;
 use belay::policy::{Policy, PolicySet};
 use belay::relations::Catalogue;
-use belay::webhook::{Parsed, parse_review, respond};
+use belay::webhook::{Parsed, parse_review, review_response_json};
 use cluster::Cluster;
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: 
         };
         let situation = Situation::new(graph, policies, ObjectSource::Files, NOW);
         let verdict = decide(&situation, &review);
-        respond(&review.uid, &verdict, Vec::new())
+        review_response_json(&review.uid, &verdict, Vec::new())
     };
     let answer: Value = serde_json::from_slice(&once()).unwrap();
     let said = answer["response"]["auditAnnotations"]["verdict"].as_str().unwrap().to_owned();
