@@ -5,7 +5,7 @@ use belay::graph::Graph;
 use belay::policy::api::DeletionPolicySpec;
 use belay::policy::{Policy, PolicySet};
 use belay::relations::Catalogue;
-use belay::webhook::{Parsed, parse_review, respond};
+use belay::webhook::{Parsed, parse_review, review_response_json};
 use serde_json::{Value, json};
 
 /// A time after the generated objects were created.
@@ -20,7 +20,7 @@ pub fn answer(
 ) -> Vec<u8> {
     let Parsed::Review(review) = parse_review(review, phase).unwrap() else { panic!("unreadable") };
     let situation = Situation::new(graph, policies, ObjectSource::Files, NOW);
-    respond(&review.uid, &decide(&situation, &review), Vec::new())
+    review_response_json(&review.uid, &decide(&situation, &review), Vec::new())
 }
 
 /// One policy for Secrets in use, one for Namespaces with content, and others that do

@@ -79,18 +79,20 @@ fn report(target: &TargetClient, result: &Result<bool, ApiError>) {
     if matches!(result, Ok(false)) {
         return;
     }
-    let Some(left_out) = LINES.permit_line(namespace, Instant::now().into_std()) else { return };
+    let Some(suppressed) = LINES.admit_log_line(namespace, Instant::now().into_std()) else {
+        return;
+    };
     let (resource, name) = (info.full_name(), &*one_line_name(name));
     match result {
         Ok(_) => tracing::warn!(
             resource,
             namespace,
             name,
-            left_out,
+            left_out = suppressed,
             "reset managedFields that were nested too deeply for a watch"
         ),
         Err(error) => tracing::warn!(
-            resource, namespace, name, left_out, %error,
+            resource, namespace, name, left_out = suppressed, %error,
             "cannot reset managedFields that are nested too deeply for a watch"
         ),
     }

@@ -77,7 +77,8 @@ fn covers_terminating_object(world: &World, approval: &Approval) -> bool {
     let now = world.clock.now().as_second();
     approval.content
         && world.waiting.objects.iter().any(|((_, namespace, _), seen)| {
-            let deleted = seen.observed.deleted.as_deref().and_then(|time| time.parse().ok());
+            let deleted =
+                seen.observed.deletion_timestamp.as_deref().and_then(|time| time.parse().ok());
             let deleted = deleted.map(jiff::Timestamp::as_second);
             approval.covers_namespace(namespace) && approval.is_in_force(deleted, i64::MIN, now)
         })

@@ -8,7 +8,7 @@ pub struct HoldProgress {
     /// Objects that need the hold.
     pub total: usize,
     /// The kinds to which `hold: Auto` adds no hold.
-    pub none_on: Vec<String>,
+    pub unsafe_kinds: Vec<String>,
     /// The kinds that belay's account may not patch.
     pub forbidden: Vec<String>,
     /// True for a policy that adds no hold because it binds only some subjects.

@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use tokio::time::Instant;
 
 use super::context::Context;
-use super::holds::kinds;
+use super::holds::find_held_kinds;
 use super::pace::{Backoff, within};
 use super::patch_rights::PatchRights;
 
@@ -53,7 +53,7 @@ pub async fn run(context: Context) {
         // A policy and the rights for its kinds are often created together.
         while asked.elapsed() < timing.checks.rights {
             tokio::time::sleep(timing.checks.forbidden).await;
-            if !kinds(&context.world.read()).forbidden.is_empty() {
+            if !find_held_kinds(&context.world.read()).forbidden.is_empty() {
                 break;
             }
         }

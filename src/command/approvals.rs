@@ -186,7 +186,7 @@ impl ApprovalReport {
             Scope::Object => "object",
             Scope::Content => "content",
         };
-        let typed = self.object.typed.as_str().into();
+        let typed = self.object.arguments.as_str().into();
         let first = [typed, self.approver.as_str().into(), self.state(), scope.into()];
         let wide = [&self.name, &self.until, &self.object.uid].map(|text| text.as_str().into());
         view.columns(first, wide, reason.into())

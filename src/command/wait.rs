@@ -80,7 +80,7 @@ impl Waiter {
             waiting.retain(|(object, awaited)| {
                 let exists = self.removals.exists(awaited);
                 if !exists {
-                    progress(&format!("deleted {}", object.typed));
+                    progress(&format!("deleted {}", object.arguments));
                 }
                 exists
             });

@@ -58,7 +58,7 @@ text_enum! {
         InUse = "InUse",
         /// The Namespace or CRD has content.
         NotEmpty = "NotEmpty",
-        /// Objects exist for which the policy keeps this one.
+        /// The policy keeps the object while other objects exist (`whileExists`).
         StillNeeded = "StillNeeded",
         /// An object would lose its owner.
         WouldOrphan = "WouldOrphan",
@@ -107,10 +107,11 @@ pub enum Cause {
     CheckedAtRelease,
     /// A user of the object.
     User {
-        /// The owner that the policy selects, or the topmost owner of the user.
-        root: ObjectName,
-        /// The user, if it is not the root.
-        through: Option<ObjectName>,
+        /// The owner that the policy selects, or the topmost owner of the user; the user itself
+        /// without an owner.
+        owner: ObjectName,
+        /// The user, if `owner` is another object.
+        user: Option<ObjectName>,
         /// The field in the manifest of the user.
         path: String,
     },
@@ -165,19 +166,19 @@ impl Cause {
         match self {
             // It was deleted before.
             Self::Content { why: ContentReason::Terminating, .. } => None,
-            Self::User { root, through, .. } if root.object == *target => through.as_ref(),
-            Self::User { root: object, .. }
+            Self::User { owner, user, .. } if owner.object == *target => user.as_ref(),
+            Self::User { owner: object, .. }
             | Self::Content { object, .. }
             | Self::Exists(object) => Some(object),
             _ => None,
         }
     }
 
-    /// The object for which the request is denied.
+    /// The user, content or dependent that the cause names.
     pub(super) fn named_object(&self) -> Option<&ObjectName> {
         match self {
-            Self::User { through: Some(object), .. }
-            | Self::User { root: object, .. }
+            Self::User { user: Some(object), .. }
+            | Self::User { owner: object, .. }
             | Self::Content { object, .. }
             | Self::Exists(object)
             | Self::Dependent(object)
@@ -202,7 +203,7 @@ pub enum ContentReason {
     Held(PolicySource),
 }
 
-/// One reason for a denial, or for the denial that action Warn or Audit replaces.
+/// One reason for a denial or a hold, or for a warning or a record instead of a denial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
     /// Deny, Hold, Warn or Audit.
@@ -251,7 +252,7 @@ impl Blocker {
     /// Whether only the target itself, or objects of the target, use the object.
     pub(super) fn is_own_use(&self, target: &ObjectRef) -> bool {
         let is_own =
-            |cause: &Cause| matches!(cause, Cause::User { root, .. } if root.object == *target);
+            |cause: &Cause| matches!(cause, Cause::User { owner, .. } if owner.object == *target);
         self.reason == Reason::InUse && !self.causes.is_empty() && self.causes.iter().all(is_own)
     }
 }

@@ -128,8 +128,9 @@ pub(super) fn decide_deletes_together<'a>(
     judgement.verdict(&items)
 }
 
-/// Answers questions 2 and 3. Returns the object if other questions apply. belay checks
-/// approvals (question 1) at the end, when it knows all blockers.
+/// Judges a DELETE of a Terminating object, and one that follows from another deletion (questions 2
+/// and 3 of docs/THEORY.md). Returns the object if other questions apply. belay checks approvals
+/// (question 1) at the end, when it knows all blockers.
 fn deletion_target<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
@@ -147,21 +148,24 @@ fn deletion_target<'a>(
             }
             return None;
         }
-        let changes = propagation != Propagation::under_way(target.finalizers().into_iter());
-        return changes.then_some(DeletionTarget::new(*target, propagation));
+        let changes_propagation =
+            propagation != Propagation::of_terminating(target.finalizers().into_iter());
+        return changes_propagation.then_some(DeletionTarget::new(*target, propagation));
     }
     let is_deferred =
         follows_owner_or_namespace(&situation, target) && defer_to_release(judgement, target);
     // The namespace controller deletes all objects of the Namespace, and belay decides about
     // each DELETE separately.
-    let is_decided = is_deferred && situation.is_namespace_terminating(target.facts.namespace);
-    (!is_decided).then_some(DeletionTarget {
+    let needs_no_further_check =
+        is_deferred && situation.is_namespace_terminating(target.facts.namespace);
+    (!needs_no_further_check).then_some(DeletionTarget {
         deferred_to_release: is_deferred,
         ..DeletionTarget::new(*target, propagation)
     })
 }
 
-/// Answers questions 4 to 7 for all objects that the deletion of these targets may delete.
+/// Judges protection, users, content and orphans (questions 4 to 7 of docs/THEORY.md) for all
+/// objects that the deletion of these targets may delete.
 pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, targets: &[DeletionTarget<'a>]) {
     if !targets.is_empty() {
         let affected = AffectedObjects::find(&judgement.situation, targets);
@@ -169,7 +173,8 @@ pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, targets: &[Delet
     }
 }
 
-/// Answers questions 4 to 7 for these targets and the affected objects.
+/// Judges protection, users, content and orphans (questions 4 to 7 of docs/THEORY.md) for these
+/// targets and the affected objects.
 pub(super) fn judge_affected<'a>(
     judgement: &mut Judgement<'a>,
     targets: &[DeletionTarget<'a>],
@@ -216,15 +221,12 @@ pub(super) fn judge_affected<'a>(
             continue;
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.judge_coverable_by_content_approval(
-            certain || !containers.is_empty(),
-            |judgement| {
-                judge_protection(judgement, fates, &item, context);
-            },
-        );
+        judgement.with_content_approval(certain || !containers.is_empty(), |judgement| {
+            judge_protection(judgement, fates, &item, context);
+        });
     }
     for (target, container) in &containers {
-        judgement.judge_coverable_by_content_approval(true, |judgement| {
+        judgement.with_content_approval(true, |judgement| {
             for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
                 judge_protection(judgement, fates, &item, context);
             }
@@ -277,8 +279,8 @@ struct DeletionContext<'c> {
     other_deletes: &'c NumberSet<NodeId>,
 }
 
-/// Answers questions 4 to 6 for one object: the target, or an object that would be deleted as
-/// well.
+/// Judges protection, users and content (questions 4 to 6 of docs/THEORY.md) for one object: the
+/// target, or an object that would be deleted as well.
 fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
@@ -361,7 +363,7 @@ pub(super) fn judge_remaining_content<'a>(
         }
     }
     let Some(container) = Container::from_item(target) else { return };
-    judgement.judge_coverable_by_content_approval(true, |judgement| {
+    judgement.with_content_approval(true, |judgement| {
         for item in container.judged_objects(situation) {
             for applied in situation.policies_of(item.facts) {
                 let source = || applied.policy.source.clone();

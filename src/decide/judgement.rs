@@ -64,14 +64,10 @@ impl<'a> Judgement<'a> {
         self.allows_hold = false;
     }
 
-    /// Adds the findings of `judge`. `covered`: whether an approval of the target with scope
+    /// Adds the findings of `judge`. `covers`: whether an approval of the target with scope
     /// Content covers them.
-    pub(super) fn judge_coverable_by_content_approval(
-        &mut self,
-        covered: bool,
-        judge: impl FnOnce(&mut Self),
-    ) {
-        let outer = std::mem::replace(&mut self.covered_by_content_approval, covered);
+    pub(super) fn with_content_approval(&mut self, covers: bool, judge: impl FnOnce(&mut Self)) {
+        let outer = std::mem::replace(&mut self.covered_by_content_approval, covers);
         judge(self);
         self.covered_by_content_approval = outer;
     }
@@ -167,7 +163,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Adds an objection of a policy about an object.
+    /// Adds a finding of a policy about an object.
     pub(super) fn add_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -335,12 +331,12 @@ impl<'a> Judgement<'a> {
         let strictest = self.findings.iter().map(|finding| finding.decision).max();
         let passes = strictest.is_none_or(Decision::passes);
         overrides.exempted = sources(self.exempted.iter().copied());
-        let deleted = self.is_deletion().then(|| targets.first()).flatten();
-        let deleted = deleted.filter(|target| passes && !target.is_terminating());
-        let deleted = deleted.filter(|_| !self.review.dry_run);
-        let records = self.leads_to_deletion && !self.exempted.is_empty();
-        let exempt = records && deleted.is_some_and(|target| self.target_exists(target));
-        let exemption = exempt.then(|| Exemption {
+        let deletes = self.is_deletion() && passes && !self.review.dry_run;
+        let deleted_target = targets.first().filter(|target| deletes && !target.is_terminating());
+        let is_exempt = self.leads_to_deletion && !self.exempted.is_empty();
+        let needs_exemption_record =
+            is_exempt && deleted_target.is_some_and(|target| self.target_exists(target));
+        let exemption = needs_exemption_record.then(|| Exemption {
             uid: targets.first().map(JudgedObject::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
             policies: overrides.exempted.clone(),
@@ -357,8 +353,8 @@ impl<'a> Judgement<'a> {
         let retry_seconds = retry_seconds.and_then(|seconds| seconds.into_iter().max());
         let (blockers, more) = merge_findings(&self.situation, self.findings, targets);
         let target = targets.first().map(JudgedObject::object_ref).unwrap_or_default();
-        let revoked =
-            deleted.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
+        let revoked = deleted_target
+            .map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
         let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
         // A user who may delete a cluster-scoped object has rights in the whole cluster.
         // Namespaces are an exception: a RoleBinding in a Namespace can grant the right

@@ -100,9 +100,9 @@ impl<'a> UserOwners<'a> {
         Self { situation: *situation, doomed, checked: 0, unread: Vec::new(), topmost_owners }
     }
 
-    /// Whether a user is certain to be deleted and not re-created, so that waiting for it
-    /// is enough. A Terminating user with an existing owner does not count as doomed: the
-    /// owner re-creates it, and the new object needs the same objects.
+    /// Whether a user is doomed (docs/THEORY.md): certain to be deleted and not re-created, so that
+    /// waiting for it is enough. A Terminating user with an existing owner is not doomed: the owner
+    /// re-creates it, and the new object needs the same objects.
     pub(super) fn is_doomed(&mut self, user: Node<'_>) -> bool {
         self.checked = 0;
         self.is_doomed_at(user, 0)
@@ -112,12 +112,12 @@ impl<'a> UserOwners<'a> {
     pub(super) fn topmost_owner(&mut self, user: Node<'a>) -> Node<'a> {
         let work = self.situation.work;
         let Some(owner) = user.managing_owner(work) else { return user };
-        let root = *self
+        let topmost = *self
             .topmost_owners
             .entry(owner.uid())
-            .or_insert_with(|| owner.root_owner_limited(work));
+            .or_insert_with(|| owner.topmost_owner_limited(work));
         // A cycle has no topmost owner.
-        if root.id() == user.id() { owner } else { root }
+        if topmost.id() == user.id() { owner } else { topmost }
     }
 
     fn is_doomed_at(&mut self, node: Node<'_>, depth: usize) -> bool {
@@ -129,12 +129,12 @@ impl<'a> UserOwners<'a> {
         }
         self.checked += 1;
         self.doomed.insert(node.uid(), false);
-        let doomed = self.will_be_deleted(node, depth);
+        let doomed = self.is_doomed_by_owners(node, depth);
         self.doomed.insert(node.uid(), doomed);
         doomed
     }
 
-    fn will_be_deleted(&mut self, node: Node<'_>, depth: usize) -> bool {
+    fn is_doomed_by_owners(&mut self, node: Node<'_>, depth: usize) -> bool {
         if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owner_edges().len()) {
             return false;
         }
@@ -164,8 +164,8 @@ impl<'a> UserOwners<'a> {
         })
     }
 
-    /// Requires a live read of an owner that is not in the graph, if only its watch is not
-    /// connected.
+    /// Requires a live read of an owner that is not in the graph because its watch is
+    /// disconnected.
     fn require_stale_owner(&mut self, owner_ref: &OwnerRef<'_>) {
         let graph = self.situation.graph;
         let is_stale = |kind: KindId| graph.is_complete(kind) && !graph.is_current(kind);
@@ -234,15 +234,15 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         Self { situation, results: KeyedMap::default(), unread: Vec::new() }
     }
 
-    /// Whether an object is Terminating, or the garbage collector deletes it: it has
+    /// Whether an object is Terminating, or the garbage collector may delete it: it has
     /// owners, and each is absent, Terminating or deleted in the same way. Unlike
     /// [`UserOwners::is_doomed`] this ignores finalizers and policies that keep an object,
     /// because they may be removed later.
-    pub(super) fn is_being_deleted(&mut self, node: Node<'a>) -> bool {
-        self.is_being_deleted_limited(node, MAX_OWNER_LEVELS)
+    pub(super) fn may_be_being_deleted(&mut self, node: Node<'a>) -> bool {
+        self.may_be_being_deleted_limited(node, MAX_OWNER_LEVELS)
     }
 
-    fn is_being_deleted_limited(&mut self, node: Node<'a>, levels: usize) -> bool {
+    fn may_be_being_deleted_limited(&mut self, node: Node<'a>, levels: usize) -> bool {
         if node.is_terminating() {
             return true;
         }
@@ -264,7 +264,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
                 OwnerState::Unresolved => true,
                 OwnerState::Absent => false,
                 OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
-                    !self.is_being_deleted_limited(owner, levels - 1)
+                    !self.may_be_being_deleted_limited(owner, levels - 1)
                 }
             }
         };
@@ -289,13 +289,14 @@ fn require_read(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>, unread: &mu
 
 /// The live read that shows whether the topmost owner exists; `None` for a user without
 /// owners.
-pub(super) fn root_read(
+pub(super) fn topmost_owner_read(
     situation: &Situation<'_>,
     user: Node<'_>,
-    root: Node<'_>,
+    topmost_owner: Node<'_>,
 ) -> Option<LiveRead> {
-    (root.id() != user.id())
-        .then(|| situation.object_read(root.kind(), root.namespace(), root.name()))
+    (topmost_owner.id() != user.id()).then(|| {
+        situation.object_read(topmost_owner.kind(), topmost_owner.namespace(), topmost_owner.name())
+    })
 }
 
 #[cfg(test)]

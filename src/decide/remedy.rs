@@ -190,7 +190,7 @@ fn is_terminating_content(cause: &Cause) -> bool {
 /// Whether volumes or claims keep the object of a blocker.
 fn is_needed_by_volumes(blocker: &Blocker) -> bool {
     blocker.causes.iter().any(|cause| match cause {
-        Cause::User { root, .. } => root.object.is_volume(),
+        Cause::User { owner, .. } => owner.object.is_volume(),
         Cause::Exists(object) => object.object.is_volume(),
         _ => false,
     })
@@ -202,9 +202,9 @@ fn is_needed_by_volumes(blocker: &Blocker) -> bool {
 fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let holds_data = blocker.object.is_volume();
     let is_changeable = |cause: &&Cause| match cause {
-        Cause::User { root, path, .. } => {
-            root.object != verdict.target
-                && !is_one_of(&root.object, IMMUTABLE_KINDS)
+        Cause::User { owner, path, .. } => {
+            owner.object != verdict.target
+                && !is_one_of(&owner.object, IMMUTABLE_KINDS)
                 && !IMMUTABLE_FIELDS.iter().any(|field| path.starts_with(field))
         }
         _ => true,
@@ -227,14 +227,14 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         return Some(format!("first {}delete {objects}{others}", retain_step(verdict, &delete)));
     }
     let is_same = |one: &Cause, other: &Cause| match (one, other) {
-        (Cause::User { root: one, .. }, Cause::User { root: other, .. }) => one == other,
+        (Cause::User { owner: one, .. }, Cause::User { owner: other, .. }) => one == other,
         _ => false,
     };
     let only_kind = match change[..] {
-        [first @ Cause::User { root, .. }, ref others @ ..]
+        [first @ Cause::User { owner, .. }, ref others @ ..]
             if blocker.more == 0 && others.iter().all(|other| is_same(first, other)) =>
         {
-            Some(one_line_name(&root.kind))
+            Some(one_line_name(&owner.kind))
         }
         _ => None,
     };
@@ -319,7 +319,7 @@ fn retain_step(verdict: &Verdict, causes: &[&Cause]) -> String {
 /// The first step if only the target uses an object that is deleted as well.
 fn own_use_step(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let target = &verdict.target;
-    let is_itself = |cause: &Cause| matches!(cause, Cause::User { through: None, .. });
+    let is_itself = |cause: &Cause| matches!(cause, Cause::User { user: None, .. });
     if blocker.causes.iter().any(is_itself) {
         let first = || "first remove the reference".to_owned();
         return (!is_one_of(target, IMMUTABLE_KINDS)).then(first);

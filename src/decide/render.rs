@@ -338,9 +338,9 @@ fn list(blocker: &Blocker) -> String {
 
 pub(crate) fn describe_cause(cause: &Cause) -> String {
     match cause {
-        Cause::User { root, through: None, path } => format!("{root} ({})", one_line_name(path)),
-        Cause::User { root, through: Some(user), path } => {
-            format!("{root} ({}, {})", user.without_namespace(), one_line_name(path))
+        Cause::User { owner, user: None, path } => format!("{owner} ({})", one_line_name(path)),
+        Cause::User { owner, user: Some(user), path } => {
+            format!("{owner} ({}, {})", user.without_namespace(), one_line_name(path))
         }
         Cause::Content { object, why: ContentReason::Anything } => object.to_string(),
         Cause::Content { object, why: ContentReason::Terminating } => {
@@ -457,7 +457,7 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
 /// The warning that the hold keeps an object after the accepted DELETE.
 fn hold_warning(blocker: &Blocker) -> String {
     let user = blocker.causes.first().and_then(|cause| match cause {
-        Cause::User { root, .. } => Some(root.to_string()),
+        Cause::User { owner, .. } => Some(owner.to_string()),
         Cause::Elsewhere { .. } => Some(ELSEWHERE.to_owned()),
         _ => None,
     });

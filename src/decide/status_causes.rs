@@ -39,9 +39,9 @@ impl StatusCause {
     /// A cause of a blocker. Programs need the field without the name of the user.
     fn of_cause(cause: &Cause) -> Self {
         let (message, path) = match cause {
-            Cause::User { root, through: None, path } => (root.to_string(), path.as_str()),
-            Cause::User { root, through: Some(user), path } => {
-                (format!("{root} ({})", user.without_namespace()), path.as_str())
+            Cause::User { owner, user: None, path } => (owner.to_string(), path.as_str()),
+            Cause::User { owner, user: Some(user), path } => {
+                (format!("{owner} ({})", user.without_namespace()), path.as_str())
             }
             Cause::WeakerProtection(named) => (named.to_string(), ""),
             other => (describe_cause(other), ""),
@@ -138,7 +138,7 @@ mod tests {
         let target = ObjectRef::new(("rbac.authorization.k8s.io", "roles"), "db", forged);
         let named = || object(forged);
         let path = "spec".to_owned();
-        let user = Cause::User { root: named(), through: Some(named()), path };
+        let user = Cause::User { owner: named(), user: Some(named()), path };
         let content = Cause::Content { object: named(), why: ContentReason::Anything };
         for (reason, cause) in [
             (Reason::InUse, user),
@@ -165,7 +165,7 @@ mod tests {
         let target = ObjectRef::new(("", "persistentvolumeclaims"), "db", "data");
         let path = "spec.volumes[0].persistentVolumeClaim.claimName".to_owned();
         let pod = Some(object("postgres-0"));
-        let user = Cause::User { root: object("postgres"), through: pod, path: path.clone() };
+        let user = Cause::User { owner: object("postgres"), user: pod, path: path.clone() };
         let elsewhere = Cause::Elsewhere { causes: vec![Cause::Exists(object("secret"))], more: 7 };
         let blockers = vec![blocker(&target, vec![user, elsewhere])];
         let mut verdict = Verdict { more: 1, ..Verdict::from_blockers(target, blockers) };
@@ -196,7 +196,7 @@ mod tests {
     fn causes_are_bounded_in_number_and_length() {
         let target = ObjectRef::new(("", "persistentvolumeclaims"), "db", "data");
         let long = "x".repeat(1 << 16);
-        let user = Cause::User { root: object(&long), through: None, path: long.clone() };
+        let user = Cause::User { owner: object(&long), user: None, path: long.clone() };
         let mut one = blocker(&target, vec![user; 3]);
         one.policies = vec![PolicySource::Policy("claims".to_owned()); 100];
         let verdict = Verdict::from_blockers(target, vec![one; 4]);

@@ -77,7 +77,7 @@ const RULES: &[(&str, &str)] = &[
     ("H-helm", "nor on Helm release Secrets"),
     ("H-listed", "nor on custom resources whose manifest lists finalizers"),
     ("H-argo", "nor on argoproj.io"),
-    ("M-root", "the root owner is named"),
+    ("M-root", "the topmost owner is named"),
     ("M-three", "up to three blockers, then a count"),
     ("L-allow", "an Allow without an effective hold is confirmed live"),
     ("L-hold", "an Allow with an effective hold is not confirmed live"),

@@ -357,7 +357,7 @@ fn widens_deletion<'a>(
         is_cluster_scoped
             || match owner_state(&situation, namespace, owner_ref) {
                 OwnerState::Waiting(_) => true,
-                OwnerState::Solid(owner) => deletions.is_being_deleted(owner),
+                OwnerState::Solid(owner) => deletions.may_be_being_deleted(owner),
                 // The reference keeps nothing, and the garbage collector removes it.
                 OwnerState::Absent => false,
                 OwnerState::Unresolved => unread_owner(&situation, owner_ref).is_none(),

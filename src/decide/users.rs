@@ -1,8 +1,8 @@
-//! The remaining users of the object (question 5 in docs/THEORY.md).
+//! Finds the remaining users of an object (question 5 of docs/THEORY.md).
 
 use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_namespace};
 use super::item::{JudgedObject, object_name, only_wait};
-use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
+use super::owners::{OwnerSearch, UserOwners, find_owner, topmost_owner_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, NextStep, Situation};
 use crate::graph::{
@@ -16,7 +16,7 @@ use crate::policy::{InUse, ObjectFacts};
 const MAX_USERS: usize = 1_000;
 
 /// The limit of topmost owners that one verdict reads live.
-const MAX_ROOTS_READ: usize = 16;
+const MAX_TOPMOST_OWNERS_READ: usize = 16;
 
 /// An object whose users belay searches for.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub(super) struct UsedObject<'i, 'a> {
 /// The users of an object.
 #[derive(Default)]
 pub(super) struct UserFindings {
-    /// The users that block the deletion, by their managers.
+    /// The users that block the deletion, by their owners.
     pub(super) blocking: Vec<Cause>,
     /// The number of further causes.
     pub(super) more: usize,
@@ -57,7 +57,8 @@ pub(super) fn find_users<'a>(
     let mut findings = UserFindings::default();
     let held = release_waits && item.has_effective_hold(situation);
     // Whether the garbage collector deletes this user before the object, or the hold makes the
-    // order irrelevant. In a foreground deletion it deletes an object before its owner.
+    // order irrelevant. In a foreground deletion the garbage collector deletes an object before its
+    // owner.
     let may_precede = |user: Node<'a>| {
         owner_propagation.is_some_and(|propagation| {
             held || (propagation != Propagation::Foreground && !user.waits_in_foreground())
@@ -69,8 +70,8 @@ pub(super) fn find_users<'a>(
     };
     let live = live && !held;
     let namespace = item.facts.own_namespace();
-    let managers = || UsersByManager::new(situation, in_use, namespace);
-    let (mut blocking, mut doomed) = (managers(), managers());
+    let by_owner = || UsersByOwner::new(situation, in_use, namespace);
+    let (mut blocking, mut doomed) = (by_owner(), by_owner());
     for user in relevant_users(situation, item, in_use, situation.graph) {
         if !situation.work.charge(user.node.finalizers().size()) {
             break;
@@ -79,8 +80,8 @@ pub(super) fn find_users<'a>(
             continue;
         }
         let is_doomed = held && owners.is_doomed(user.node);
-        let managers = if is_doomed { &mut doomed } else { &mut blocking };
-        managers.add(user, owners);
+        let users = if is_doomed { &mut doomed } else { &mut blocking };
+        users.add(user, owners);
         if blocking.checked >= MAX_USERS {
             break;
         }
@@ -105,10 +106,9 @@ pub(super) fn find_users<'a>(
     }
     let (blocking, doomed) = (blocking.into_sorted(), doomed.into_sorted());
     // After `kubectl delete sts/x pvc/y` the graph may lag behind the first deletion.
-    let roots = blocking.users.iter().take(MAX_ROOTS_READ).filter(|_| held);
-    let reads = roots.filter_map(|(_, user)| {
-        let root = owners.topmost_owner(user.node);
-        root_read(situation, user.node, root)
+    let blocking_users = blocking.users.iter().take(MAX_TOPMOST_OWNERS_READ).filter(|_| held);
+    let reads = blocking_users.filter_map(|(_, user)| {
+        topmost_owner_read(situation, user.node, owners.topmost_owner(user.node))
     });
     findings.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
     findings.needed_reads.append(&mut owners.unread);
@@ -145,20 +145,20 @@ fn is_deleted_first<'a>(
     }) && item.node.is_some_and(|object| matches!(owns(object), OwnerSearch::Found(_)))
 }
 
-/// Users by their managers: ten Pods of a Deployment are one cause.
-struct UsersByManager<'s, 'a> {
+/// Users by the owners that messages name: ten Pods of a Deployment are one cause.
+struct UsersByOwner<'s, 'a> {
     situation: &'s Situation<'a>,
     in_use: &'s InUse,
     /// The namespace of the used object, or the used Namespace; empty for another
     /// cluster-scoped object.
     namespace: &'a str,
-    /// The best example of a user for each manager.
+    /// The best example of a user for each owner.
     users: Vec<(Node<'a>, ObjectUser<'a>)>,
     index: KeyedMap<Uid, usize>,
     checked: usize,
 }
 
-impl<'s, 'a> UsersByManager<'s, 'a> {
+impl<'s, 'a> UsersByOwner<'s, 'a> {
     fn new(situation: &'s Situation<'a>, in_use: &'s InUse, namespace: &'a str) -> Self {
         let (users, index) = (Vec::new(), KeyedMap::default());
         Self { situation, in_use, namespace, users, index, checked: 0 }
@@ -170,25 +170,25 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
 
     fn add(&mut self, user: ObjectUser<'a>, owners: &mut UserOwners<'a>) {
         self.checked += 1;
-        let manager = manager(self.situation, user.node, self.in_use, owners);
+        let owner = owner_in_message(self.situation, user.node, self.in_use, owners);
         let rank = |user: &ObjectUser<'a>| {
-            (self.is_elsewhere(manager, user), example_rank(manager, user.node, user.path()))
+            (self.is_elsewhere(owner, user), example_rank(owner, user.node, user.path()))
         };
-        match self.index.get(&manager.uid()) {
+        match self.index.get(&owner.uid()) {
             None => {
-                self.index.insert(manager.uid(), self.users.len());
-                self.users.push((manager, user));
+                self.index.insert(owner.uid(), self.users.len());
+                self.users.push((owner, user));
             }
             Some(index) => {
                 if rank(&user) < rank(&self.users[*index].1) {
-                    self.users[*index] = (manager, user);
+                    self.users[*index] = (owner, user);
                 }
             }
         }
     }
 
-    fn is_elsewhere(&self, manager: Node<'a>, user: &ObjectUser<'a>) -> bool {
-        let nodes = [manager, user.node];
+    fn is_elsewhere(&self, owner: Node<'a>, user: &ObjectUser<'a>) -> bool {
+        let nodes = [owner, user.node];
         nodes.iter().any(|node| is_in_other_namespace(self.namespace, node.namespace()))
     }
 
@@ -197,15 +197,13 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
     fn into_sorted(mut self) -> Self {
         let users = std::mem::take(&mut self.users);
         let (elsewhere, same_namespace): (Vec<_>, Vec<_>) =
-            users.into_iter().partition(|(manager, user)| self.is_elsewhere(*manager, user));
+            users.into_iter().partition(|(owner, user)| self.is_elsewhere(*owner, user));
         for mut users in [same_namespace, elsewhere] {
             if users.len() > MAX_LISTED_CAUSES {
-                users.select_nth_unstable_by_key(MAX_LISTED_CAUSES, |(manager, _)| {
-                    by_name(*manager)
-                });
+                users.select_nth_unstable_by_key(MAX_LISTED_CAUSES, |(owner, _)| by_name(*owner));
             }
             let listed = users.len().min(MAX_LISTED_CAUSES);
-            users[..listed].sort_by_key(|(manager, _)| by_name(*manager));
+            users[..listed].sort_by_key(|(owner, _)| by_name(*owner));
             self.users.append(&mut users);
         }
         self
@@ -214,14 +212,14 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
     /// The causes that messages list, and the number of the others.
     fn causes(&self) -> (Vec<Cause>, usize) {
         let mut causes = CauseList::new(self.namespace);
-        for (manager, user) in &self.users {
-            // The manager or the user may be cluster-scoped.
-            let nodes = [*manager, user.node].map(Node::namespace);
+        for (owner, user) in &self.users {
+            // The owner or the user may be cluster-scoped.
+            let nodes = [*owner, user.node].map(Node::namespace);
             let other_namespace =
                 nodes.into_iter().find(|other| is_in_other_namespace(self.namespace, other));
             causes.add(other_namespace.unwrap_or(self.namespace), || Cause::User {
-                root: object_name(*manager),
-                through: (manager.uid() != user.node.uid()).then(|| object_name(user.node)),
+                owner: object_name(*owner),
+                user: (owner.uid() != user.node.uid()).then(|| object_name(user.node)),
                 path: user.path().to_owned(),
             });
         }
@@ -235,12 +233,12 @@ fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
 
 /// Ranks users as examples: a running Pod is better than its template.
 pub(crate) fn example_rank<'g>(
-    manager: Node<'g>,
+    owner: Node<'g>,
     user: Node<'g>,
     path: &'g str,
 ) -> impl Ord + use<'g> {
     let (kind, _, name) = by_name(user);
-    (kind != "Pod", manager.uid() == user.uid(), name, path)
+    (kind != "Pod", owner.uid() == user.uid(), name, path)
 }
 
 /// Whether the graph has any user of the object.
@@ -320,19 +318,19 @@ fn find_selected_owner<'a>(
 /// The owner that messages name for a user: the topmost owner, if the policy selects it or all
 /// users. Otherwise the owner that the policy selects, because an editor can add owners above
 /// it.
-fn manager<'a>(
+fn owner_in_message<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
     in_use: &InUse,
     owners: &mut UserOwners<'a>,
 ) -> Node<'a> {
-    let root = owners.topmost_owner(user);
-    if in_use.by.is_empty() || selects_user(in_use, root) {
-        return root;
+    let topmost_owner = owners.topmost_owner(user);
+    if in_use.by.is_empty() || selects_user(in_use, topmost_owner) {
+        return topmost_owner;
     }
     match find_selected_owner(situation, user, in_use) {
         OwnerSearch::Found(owner) => owner,
-        OwnerSearch::Unknown | OwnerSearch::Absent => root,
+        OwnerSearch::Unknown | OwnerSearch::Absent => topmost_owner,
     }
 }
 

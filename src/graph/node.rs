@@ -39,17 +39,17 @@ impl<'g> Node<'g> {
     /// owner is its own topmost owner. This follows the managing owner of each object
     /// ([`Self::managing_owner`]). Only use it for display, because editors write owner
     /// references.
-    pub fn root_owner(self) -> Self {
-        self.root_owner_limited(StepCounter::default())
+    pub fn topmost_owner(self) -> Self {
+        self.topmost_owner_limited(StepCounter::default())
     }
 
     /// The topmost owner. This follows managing owners while they are accepted.
-    pub fn root_owner_among(self, accepts: impl Fn(&Self) -> bool) -> Self {
+    pub fn topmost_owner_among(self, accepts: impl Fn(&Self) -> bool) -> Self {
         self.topmost(|node| node.managing_owner(StepCounter::default()).filter(&accepts))
     }
 
     /// The topmost owner, as far as the budget allows.
-    pub fn root_owner_limited(self, work: StepCounter<'_>) -> Self {
+    pub fn topmost_owner_limited(self, work: StepCounter<'_>) -> Self {
         self.topmost(|node| node.managing_owner(work))
     }
 

@@ -1,7 +1,7 @@
 //! The users of a held object that count, from live reads.
 
+mod blocking_user;
 mod group;
-mod keeper;
 mod protection;
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use serde_json::Value;
 pub use self::protection::longest_settle_seconds;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
 
-use self::keeper::Keeper;
+use self::blocking_user::BlockingUser;
 use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, OwnerReader};
 use crate::decide::{
@@ -104,7 +104,7 @@ pub enum ReleaseReason {
 }
 
 /// The limit of rounds of reads in a pass. Reads lead to more reads, because users have
-/// owners, and members of a cycle have users of their own.
+/// owners, and users with a hold have users of their own.
 pub const MAX_READ_ROUNDS: u8 = 16;
 
 /// The limit of counted users. More users do not change the result.
@@ -168,12 +168,12 @@ pub(super) fn check_use_with(
     let mut search = UseSearch {
         owner_reader,
         exceptions,
-        cycle: vec![],
+        members: vec![],
         waiting_members: NumberMap::default(),
         owners: NumberMap::default(),
         needed_reads: vec![],
-        keepers: vec![],
-        keeping_users: 0,
+        blocking_users: vec![],
+        blocking_user_count: 0,
     };
     let result = search.run(node);
     if situation.work.is_used_up() {
@@ -181,8 +181,8 @@ pub(super) fn check_use_with(
     }
     match result {
         Err(unknown) => UseCheck::Unknown(unknown),
-        Ok(()) if !search.keepers.is_empty() => {
-            UseCheck::InUse(search.keepers.iter().map(Keeper::cause).collect())
+        Ok(()) if !search.blocking_users.is_empty() => {
+            UseCheck::InUse(search.blocking_users.iter().map(BlockingUser::cause).collect())
         }
         Ok(()) if !search.needed_reads.is_empty() => {
             let groups = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
@@ -196,54 +196,54 @@ pub(super) fn check_use_with(
 struct UseSearch<'a> {
     owner_reader: OwnerReader<'a>,
     exceptions: &'a [UserException],
-    /// The members of the cycle: the target, and Terminating objects that use a member and
-    /// have no finalizer except their hold.
-    cycle: Vec<NodeId>,
+    /// The target, and Terminating objects that use a member and have no finalizer except their
+    /// hold. They may be in a cycle with the target.
+    members: Vec<NodeId>,
     /// For each member, the members that wait for its deletion.
     waiting_members: NumberMap<NodeId, Vec<NodeId>>,
     /// The direct and indirect owners of each user.
     owners: NumberMap<NodeId, Rc<AllOwners>>,
     needed_reads: Vec<LiveRead>,
-    keepers: Vec<Keeper<'a>>,
-    /// The number of users that keep the target.
-    keeping_users: usize,
+    blocking_users: Vec<BlockingUser<'a>>,
+    /// The number of users that block the removal of the hold. `blocking_users` has some of them.
+    blocking_user_count: usize,
 }
 
 impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
-        // Which objects are deleted with the cycle depends on all its members, and only the
+        // Which objects are deleted with the members depends on all of them, and only the
         // search finds these. So repeat it until it finds no new member.
         let mut group = self.find_effects(&[target.id()])?;
         loop {
             self.find_users(target, &group)?;
-            let has_new_members = self.cycle.iter().any(|member| !group.contains(*member));
+            let has_new_members = self.members.iter().any(|member| !group.contains(*member));
             if !has_new_members
                 || !self.needed_reads.is_empty()
                 || self.owner_reader.situation.work.is_used_up()
             {
                 break;
             }
-            let members = self.cycle.clone();
+            let members = self.members.clone();
             group = self.find_effects(&members)?;
         }
-        // The target waits for a member that does not wait for it, so that member is a cause.
+        // Not in a cycle with the target: this member blocks the target.
         if self.needed_reads.is_empty() {
             let waiting = self.members_waiting_for(target.id());
-            let members = self.cycle.iter().copied();
-            let earlier: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
-            earlier.into_iter().for_each(|member| self.add_member_cause(member));
+            let members = self.members.iter().copied();
+            let blocking: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
+            blocking.into_iter().for_each(|member| self.add_member_cause(member));
         }
         Ok(())
     }
 
     /// Finds the users of all members that would remain after belay removes the holds of
-    /// `group`. Adds new members to the cycle.
+    /// `group`. Adds new members.
     fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
-        (self.waiting_members, self.keepers, self.keeping_users) =
+        (self.waiting_members, self.blocking_users, self.blocking_user_count) =
             (NumberMap::default(), Vec::new(), 0);
-        self.cycle = vec![target.id()];
+        self.members = vec![target.id()];
         let mut index = 0;
-        while let Some(member) = self.cycle.get(index).copied() {
+        while let Some(member) = self.members.get(index).copied() {
             index += 1;
             let Some(node) = self.owner_reader.graph().get(member) else { continue };
             if !self.owner_reader.charge(8 * (1 + node.labels().size())) {
@@ -283,7 +283,7 @@ impl<'a> UseSearch<'a> {
         for in_use in while_used.modes {
             let mut selected = NumberSet::default();
             for user in relevant_users(&live, &item, in_use, graph) {
-                if self.keeping_users >= MAX_COUNTED_USERS {
+                if self.blocking_user_count >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 selected.insert(user.node.id());
@@ -296,7 +296,7 @@ impl<'a> UseSearch<'a> {
             // have been read.
             let any_user = if in_use.optional { &ALL_USES } else { &ALL_REQUIRED_USES };
             for user in relevant_users(&live, &item, any_user, graph) {
-                if self.keeping_users >= MAX_COUNTED_USERS {
+                if self.blocking_user_count >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 if !selected.contains(&user.node.id()) {
@@ -345,16 +345,16 @@ impl<'a> UseSearch<'a> {
             && group.certainly_gets_delete(node))
             || (is_enabled(UserException::TerminatingOwner)
                 && held.has_terminating_owner(self.owner_reader, node))
-            || (is_enabled(UserException::Newcomer) && held.is_newcomer(owners))
+            || (is_enabled(UserException::CreatedAfterDeletion) && held.is_newcomer(owners))
         {
             return;
         }
         // The graph has the target without its hold.
-        let is_target = self.cycle.first() == Some(&node.id());
+        let is_target = self.members.first() == Some(&node.id());
         if is_enabled(UserException::Cycle) && (is_target || has_only_hold(node)) {
             let waiting = self.waiting_members.entry(node.id()).or_default();
             if waiting.is_empty() && !is_target {
-                self.cycle.push(node.id());
+                self.members.push(node.id());
             }
             waiting.push(held.node.id());
             return;
@@ -392,12 +392,12 @@ impl<'a> UseSearch<'a> {
     }
 
     fn add_cause(&mut self, node: Node<'a>, path: &'a str) {
-        self.keeping_users += 1;
-        if self.keepers.len() >= MAX_LISTED_CAUSES {
+        self.blocking_user_count += 1;
+        if self.blocking_users.len() >= MAX_LISTED_CAUSES {
             return;
         }
-        let root = node.root_owner_limited(self.owner_reader.situation.work);
-        Keeper { root, user: node, path }.add_to(&mut self.keepers);
+        let owner = node.topmost_owner_limited(self.owner_reader.situation.work);
+        BlockingUser { owner, user: node, path }.add_to(&mut self.blocking_users);
     }
 
     fn request_reads(&mut self, reads: &[LiveRead]) {

@@ -20,10 +20,10 @@ pub enum UserException {
     /// the owner reference. So the user does not count if it has owned the target since the
     /// creation of the target, or if all its finalizers (at least one) only wait.
     TerminatingOwner,
-    /// The user and its owners were created after the deletion of the target and
+    /// A newcomer: the user and its owners were created after the deletion of the target and
     /// the settle time. It can wait until the target is re-created. If it counted, new users
     /// could keep the target forever.
-    Newcomer,
+    CreatedAfterDeletion,
     /// The user is Terminating, its hold is its only finalizer, and the release of that hold
     /// waits for the target: the two objects use each other.
     Cycle,
@@ -31,10 +31,10 @@ pub enum UserException {
 
 impl UserException {
     pub const ALL: &'static [Self] =
-        &[Self::DeletedTogether, Self::TerminatingOwner, Self::Newcomer, Self::Cycle];
+        &[Self::DeletedTogether, Self::TerminatingOwner, Self::CreatedAfterDeletion, Self::Cycle];
 }
 
-/// Objects whose holds are removed together: the target, and the objects that wait in a
+/// Objects whose holds are removed together: the target, and the objects that may be in a
 /// cycle with it.
 pub(super) struct ReleaseGroup {
     members: NumberSet<NodeId>,
@@ -54,7 +54,7 @@ impl ReleaseGroup {
         let nodes = members.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
             owner_reader.charge(node.finalizers().size());
-            Propagation::under_way(node.finalizers().iter())
+            Propagation::of_terminating(node.finalizers().iter())
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
         let work = owner_reader.situation.work;
@@ -116,9 +116,9 @@ impl<'a> HeldTarget<'a> {
 
     /// Whether a user and all its `owners` are newcomers.
     pub(super) fn is_newcomer(&self, owners: &AllOwners) -> bool {
-        let Some(deleted) = self.node.deletion_time() else { return false };
+        let Some(deletion_time) = self.node.deletion_time() else { return false };
         let margin = MAX_CLOCK_DIFFERENCE_SECONDS.saturating_add(self.settle_seconds);
-        !owners.has_unknown && owners.oldest_creation > deleted.saturating_add(margin)
+        !owners.has_unknown && owners.oldest_creation > deletion_time.saturating_add(margin)
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  settle ─► write ─► read, live ─► count ─┬─► in use or unknown: a new pass later
-//!            token    producers    ▲       │
+//!            token    controllers  ▲       │
 //!                     first        └───────┤   more reads are needed
 //!                                          └─► remove, while the reads are fresh
 //! ```
@@ -37,6 +37,6 @@ pub use count::{
 pub use forecast::{HoldForecast, forecast};
 pub use patch::TOKEN;
 pub use patch::{HoldRemoval, TargetState, TokenWrite};
-pub use plan::{HoldPlan, HoldWant, hold_want, plan, plan_patch, policies_wanting_hold};
+pub use plan::{DesiredHold, HoldPlan, desired_hold, plan, plan_patch, policies_wanting_hold};
 pub use protocol::{Input, Output, ReleaseEnd, ReleaseTiming, RequestResult, WaitReason};
 pub use release::Release;

@@ -18,10 +18,9 @@ pub const TOKEN: &str = "belay.dev/release-token";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TargetState {
     pub uid: Arc<str>,
-    /// The resourceVersion.
-    pub version: Arc<str>,
-    /// The deletionTimestamp; `None` if the target is not Terminating.
-    pub deleted: Option<Arc<str>>,
+    pub resource_version: Arc<str>,
+    /// `None` if the target is not Terminating.
+    pub deletion_timestamp: Option<Arc<str>>,
     /// The hold; `None` if the target has no hold.
     pub hold: Option<HoldEntry>,
     /// The token of the last pass.
@@ -39,8 +38,8 @@ impl TargetState {
         let annotations = metadata.get("annotations").and_then(Value::as_object);
         Some(Self {
             uid: text("uid")?,
-            version: text("resourceVersion")?,
-            deleted: text("deletionTimestamp"),
+            resource_version: text("resourceVersion")?,
+            deletion_timestamp: text("deletionTimestamp"),
             hold: finalizers.and_then(|list| {
                 HoldEntry::find(list.iter().map(|f| f.as_str().unwrap_or_default()))
             }),
@@ -55,7 +54,7 @@ impl TargetState {
         let mut operations = vec![test(&["metadata", "uid"], &*self.uid)];
         if !self.annotated {
             // Otherwise the new map would replace annotations that were added meanwhile.
-            operations.push(test(&["metadata", "resourceVersion"], &*self.version));
+            operations.push(test(&["metadata", "resourceVersion"], &*self.resource_version));
         }
         self.set_annotation(key, value, &mut operations);
         Patch(operations)
@@ -85,7 +84,7 @@ impl TokenWrite {
     pub fn patch(&self) -> Patch {
         let mut operations = vec![
             test(&["metadata", "uid"], &*self.observed.uid),
-            test(&["metadata", "resourceVersion"], &*self.observed.version),
+            test(&["metadata", "resourceVersion"], &*self.observed.resource_version),
         ];
         self.observed.set_annotation(TOKEN, &self.token, &mut operations);
         Patch(operations)
@@ -97,7 +96,7 @@ impl TokenWrite {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HoldRemoval {
     pub(super) uid: Arc<str>,
-    pub(super) deleted: Arc<str>,
+    pub(super) deletion_timestamp: Arc<str>,
     pub(super) token: Arc<str>,
     pub(super) hold: HoldEntry,
 }
@@ -108,7 +107,7 @@ impl HoldRemoval {
     pub fn of_target(observed: &TargetState) -> Option<Self> {
         Some(Self {
             uid: observed.uid.clone(),
-            deleted: observed.deleted.clone()?,
+            deletion_timestamp: observed.deletion_timestamp.clone()?,
             token: observed.token.clone()?,
             hold: observed.hold?,
         })
@@ -118,7 +117,7 @@ impl HoldRemoval {
         let index = self.hold.index.to_string();
         Patch(vec![
             test(&["metadata", "uid"], &*self.uid),
-            test(&["metadata", "deletionTimestamp"], &*self.deleted),
+            test(&["metadata", "deletionTimestamp"], &*self.deletion_timestamp),
             test(&["metadata", "annotations", TOKEN], &*self.token),
             test(&["metadata", "finalizers", &index], self.hold.name),
             remove(&["metadata", "finalizers", &index]),

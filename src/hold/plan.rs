@@ -54,12 +54,12 @@ pub fn plan(
     }
     let metadata = &object.metadata;
     let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
-    let wanted = hold_want(situation, facts);
-    match (object.hold(), wanted) {
-        (None, HoldWant::Yes) if !is_hold_unsafe(resource.0, resource.1, object) => {
+    let desired = desired_hold(situation, facts);
+    match (object.hold(), desired) {
+        (None, DesiredHold::Present) if !is_hold_unsafe(resource.0, resource.1, object) => {
             HoldPlan::Add(HoldPosition::in_list(object, usize::MAX))
         }
-        (Some(hold), HoldWant::No) => HoldPlan::Remove(hold),
+        (Some(hold), DesiredHold::Absent) => HoldPlan::Remove(hold),
         (Some(hold), _) if hold.is_former() => {
             let has_current = metadata.finalizers.iter().flatten().any(|f| f == HOLD);
             if has_current { HoldPlan::Remove(hold) } else { HoldPlan::Rename(hold) }
@@ -68,31 +68,31 @@ pub fn plan(
     }
 }
 
-/// Whether policies want the hold on an object, by its kind, labels and namespace. A hold
+/// The hold that policies want on an object, by its kind, labels and namespace. A hold
 /// may still be unsafe on the object itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoldWant {
+pub enum DesiredHold {
     /// No policy wants it, a hold is unsafe on the kind, or Kubernetes creates the object in
     /// every Namespace.
-    No,
+    Absent,
     /// The labels of its Namespace are unknown.
     Unknown,
     /// A policy wants it.
-    Yes,
+    Present,
 }
 
-/// Whether policies want the hold on an object.
-pub fn hold_want(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> HoldWant {
+/// The hold that policies want on an object.
+pub fn desired_hold(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> DesiredHold {
     let ObjectFacts { group, resource, name, .. } = facts;
     if is_hold_unsafe_on_kind(group, resource) || is_default_object(group, resource, name) {
-        return HoldWant::No;
+        return DesiredHold::Absent;
     }
     let applied = situation.policies_of(facts);
     let mut wanting = applied.iter().filter(|applied| applied.wants_hold());
     match (wanting.clone().next(), wanting.any(|applied| applied.certain)) {
-        (None, _) => HoldWant::No,
-        (Some(_), false) => HoldWant::Unknown,
-        (Some(_), true) => HoldWant::Yes,
+        (None, _) => DesiredHold::Absent,
+        (Some(_), false) => DesiredHold::Unknown,
+        (Some(_), true) => DesiredHold::Present,
     }
 }
 

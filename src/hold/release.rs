@@ -52,7 +52,8 @@ pub struct Release {
     /// other clock matters.
     terminating_since: Option<Duration>,
     token_count: u32,
-    failures: u32,
+    /// The exponent of the next pause. It grows with each pass that does not end the release.
+    backoff_exponent: u32,
     /// The conflicts and lost answers since another writer's change, or a count that found users.
     failed_writes: u8,
     /// Whether [`Input::StartPass`] arrived during a pass.
@@ -71,7 +72,7 @@ impl Release {
             observed: None,
             terminating_since: None,
             token_count: 0,
-            failures: 0,
+            backoff_exponent: 0,
             failed_writes: 0,
             start_again: false,
             state: State::Idle,
@@ -155,9 +156,9 @@ impl Release {
         if observed.uid != self.uid {
             return self.end(ReleaseEnd::NoLongerHeld);
         }
-        let (deleted, held) = (observed.deleted.is_some(), observed.hold.is_some());
+        let (terminating, held) = (observed.deletion_timestamp.is_some(), observed.hold.is_some());
         self.observed = Some(observed);
-        match (deleted, held, self.terminating_since) {
+        match (terminating, held, self.terminating_since) {
             // Before the deletion, another writer may still add the hold.
             (false, _, _) => Vec::new(),
             // The API server adds no finalizer to a Terminating object.
@@ -196,8 +197,8 @@ impl Release {
         match answer {
             RequestResult::Object(observed) => {
                 // Another writer caused the conflict, which needs no long wait.
-                if failed_version.is_some_and(|version| *version != observed.version) {
-                    self.failures = self.failures.min(1);
+                if failed_version.is_some_and(|version| *version != observed.resource_version) {
+                    self.backoff_exponent = self.backoff_exponent.min(1);
                     self.failed_writes = 0;
                 }
                 let mut outputs = self.observe(now, observed);
@@ -229,7 +230,7 @@ impl Release {
             RequestResult::Object(observed)
                 if observed.uid == self.uid
                     && observed.token.as_ref() == Some(token)
-                    && observed.deleted.is_some()
+                    && observed.deletion_timestamp.is_some()
                     && observed.hold.is_some() =>
             {
                 self.observed = Some(observed.clone());
@@ -242,7 +243,8 @@ impl Release {
             }
             RequestResult::TargetMissing => self.end(ReleaseEnd::NoLongerHeld),
             RequestResult::Conflict => {
-                let version = self.observed.as_ref().map(|observed| observed.version.clone());
+                let version =
+                    self.observed.as_ref().map(|observed| observed.resource_version.clone());
                 self.read_again(version)
             }
             RequestResult::Unknown => self.read_again(None),
@@ -349,8 +351,8 @@ impl Release {
         if std::mem::take(&mut self.start_again) {
             return vec![Output::SchedulePass(now)];
         }
-        let factor = 1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX);
-        self.failures = (self.failures + 1).min(16);
+        let factor = 1_u32.checked_shl(self.backoff_exponent.min(16)).unwrap_or(u32::MAX);
+        self.backoff_exponent = (self.backoff_exponent + 1).min(16);
         let delay = self.limits.retry.saturating_mul(factor).min(self.limits.max_retry);
         vec![Output::SchedulePass(now + delay)]
     }

@@ -66,15 +66,15 @@ impl LineLimit {
     }
 
     /// If a line may be written now, returns the number of omitted lines since the last one.
-    pub fn permit_line(&self, now: Instant) -> Option<u64> {
+    pub fn admit_log_line(&self, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock();
-        let (last, left_out) = &mut *lines;
+        let (last, suppressed) = &mut *lines;
         if last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL) {
-            *left_out += 1;
+            *suppressed += 1;
             return None;
         }
         *last = Some(now);
-        Some(std::mem::take(left_out))
+        Some(std::mem::take(suppressed))
     }
 }
 
@@ -93,7 +93,7 @@ struct Second {
     start: Option<Instant>,
     all: usize,
     by_namespace: HashMap<Box<str>, usize>,
-    left_out: u64,
+    suppressed: u64,
 }
 
 impl NamespaceLines {
@@ -104,20 +104,21 @@ impl NamespaceLines {
     const MAX_TOTAL: usize = 100;
 
     /// If a line may be written now, returns the number of omitted lines since the last one.
-    pub fn permit_line(&self, namespace: &str, now: Instant) -> Option<u64> {
+    pub fn admit_log_line(&self, namespace: &str, now: Instant) -> Option<u64> {
         let mut second = self.0.lock();
         if second.start.is_none_or(|start| now.saturating_duration_since(start).as_secs() > 0) {
-            *second = Second { start: Some(now), left_out: second.left_out, ..Second::default() };
+            *second =
+                Second { start: Some(now), suppressed: second.suppressed, ..Second::default() };
         }
-        let Second { all, by_namespace, left_out, .. } = &mut *second;
+        let Second { all, by_namespace, suppressed, .. } = &mut *second;
         let lines = by_namespace.get(namespace).copied().unwrap_or_default();
         if lines >= Self::MAX_PER_NAMESPACE || *all >= Self::MAX_TOTAL {
-            *left_out += 1;
+            *suppressed += 1;
             return None;
         }
         *all += 1;
         by_namespace.insert(namespace.into(), lines + 1);
-        Some(std::mem::take(left_out))
+        Some(std::mem::take(suppressed))
     }
 }
 
@@ -129,7 +130,7 @@ mod tests {
     fn h82_refusals_in_one_namespace_leave_lines_to_others() {
         let (lines, start) = (NamespaceLines::default(), Instant::now());
         let admitted = |namespace: &str, milliseconds| {
-            lines.permit_line(namespace, start + Duration::from_millis(milliseconds))
+            lines.admit_log_line(namespace, start + Duration::from_millis(milliseconds))
         };
         assert_eq!([0; 5].map(|at| admitted("noisy", at)), [Some(0); 5]);
         assert_eq!([admitted("noisy", 0), admitted("noisy", 999)], [None; 2]);
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn h35_a_line_is_written_once_a_second_with_the_number_of_those_left_out() {
         let (limit, start) = (LineLimit::new(), Instant::now());
-        let at = |milliseconds| limit.permit_line(start + Duration::from_millis(milliseconds));
+        let at = |milliseconds| limit.admit_log_line(start + Duration::from_millis(milliseconds));
         assert_eq!(
             [at(0), at(1), at(999), at(1_000), at(2_500)],
             [Some(0), None, None, Some(2), Some(0)]

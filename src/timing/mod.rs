@@ -146,18 +146,18 @@ timing! {
     /// Backfill and withdrawal of holds, and the sweep of an uninstall.
     holds: Holds {
         /// How often the leader checks all objects if nothing else causes it.
-        look: Duration::from_secs(10),
+        check_interval: Duration::from_secs(10),
         /// The first wait before it checks again whether all objects to count were read.
-        counting: Duration::from_secs(1),
+        first_recheck: Duration::from_secs(1),
         /// How often a long backfill publishes its progress.
         progress: Duration::from_secs(5),
         /// The pause for an object that needs no change or can't be written.
-        settled: Duration::from_secs(600),
+        unchanged_pause: Duration::from_secs(600),
         /// The pause for an object that can't be read.
-        unread: Duration::from_secs(60),
+        unreadable_pause: Duration::from_secs(60),
         /// How often all objects of a kind are read if only labelled objects are watched,
         /// for holds on objects that lost their label unseen.
-        sweep: Duration::from_secs(3600),
+        relist_interval: Duration::from_secs(3600),
         /// The time between two patches.
         patch: Duration::from_millis(40),
     }
@@ -167,9 +167,9 @@ timing! {
         /// The minimum time between two passes over one target. A pass reads many lists,
         /// and every tenant can change a user of a target, or request a pass, at any rate.
         /// Causes within this time share one later pass.
-        again: Duration::from_secs(2),
+        min_pass_interval: Duration::from_secs(2),
         /// How often waiting objects are counted for the metrics.
-        count: Duration::from_secs(2),
+        metrics_interval: Duration::from_secs(2),
     }
 
     /// The certificate, and what each replica reports about it.

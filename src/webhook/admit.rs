@@ -8,11 +8,11 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, ResponseBody};
-use super::connection::Connection;
+use super::connection::ConnectionControl;
 use super::draining::Draining;
 use super::list_limits::LARGE_BYTES;
 use super::path::{AcceptedTokens, TOKEN_DIGITS};
-use super::response::respond;
+use super::response::review_response_json;
 use super::verdict_log::{ReviewSummary, record_verdict};
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
@@ -84,7 +84,7 @@ async fn admit(
     (shared, memory): (&web::Data<Shared>, &BodyMemory),
     draining: &Draining,
 ) -> HttpResponse {
-    if let Some(connection) = Connection::from_request(request) {
+    if let Some(connection) = ConnectionControl::from_request(request) {
         connection.set_known_caller();
     }
     match answer(phase, request, &mut payload, shared, memory).await {
@@ -112,11 +112,11 @@ async fn answer(
     require_json(request)?;
     let limits = &shared.limits;
     let limit = parse_timeout(request.query_string())?
-        .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
+        .map_or(limits.answer_timeout, |timeout| limits.answer_timeout.min(timeout.mul_f32(0.9)));
     let deadline = Instant::now() + limit;
     let body = body::read(request, payload, memory, limit).await?;
-    if let Some(connection) = Connection::from_request(request) {
-        connection.set_waiting();
+    if let Some(connection) = ConnectionControl::from_request(request) {
+        connection.set_awaiting_answer();
     }
     let labelled = request.path().ends_with(LABELLED);
     let parameters = ReviewParameters { phase, labelled, deadline, is_late: false };
@@ -127,17 +127,17 @@ async fn answer(
         ));
     }
     // Wait only for a part of the limit, because the time of the API server is already running.
-    let turn = memory.turn(limit / 4).await;
-    // Without a turn, answer now without the objects: a late answer would let the request pass
+    let permit = memory.acquire_parse_permit(limit / 4).await;
+    // Without a permit, answer now without the objects: a late answer would let the request pass
     // if the failurePolicy is Ignore.
-    let parameters = ReviewParameters { is_late: turn.is_none(), ..parameters };
+    let parameters = ReviewParameters { is_late: permit.is_none(), ..parameters };
     // A large review takes long, and this thread must answer others.
     let (shared, shared_memory) = (Shared::clone(shared), memory.clone());
     let runtime = tokio::runtime::Handle::current();
     let answered = web::block(move || {
         let Body { bytes, memory } = body;
         let answered =
-            runtime.block_on(decide_review(parameters, &bytes, &shared, &shared_memory, turn));
+            runtime.block_on(decide_review(parameters, &bytes, &shared, &shared_memory, permit));
         (answered, memory)
     });
     let (bytes, memory) = answered.await.map_err(|_| {
@@ -156,13 +156,13 @@ struct ReviewParameters {
     is_late: bool,
 }
 
-/// Answers the review in a body. The turn ends after parsing.
+/// Answers the review in a body. The permit is returned after parsing.
 async fn decide_review(
     ReviewParameters { phase, labelled, deadline, is_late }: ReviewParameters,
     body: &[u8],
     shared: &Shared,
     memory: &BodyMemory,
-    turn: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 ) -> Result<Vec<u8>, HttpRejection> {
     let started = Instant::now();
     let summarize = |operation: Operation, user: &Requester<'_>, dry_run| ReviewSummary {
@@ -172,32 +172,32 @@ async fn decide_review(
         user: one_line_name(&user.name).into_owned(),
         dry_run,
     };
-    let start;
+    let truncated;
     let complete = match is_late {
         true => None,
-        false => parse_complete_review(body, phase, memory, (turn, deadline)).await?,
+        false => parse_complete_review(body, phase, memory, (permit, deadline)).await?,
     };
     let is_complete = complete.is_some();
     let (parsed, list_memory) = match complete {
         Some(complete) => complete,
         None => {
-            start = wire::start(body);
+            truncated = wire::truncate_before_objects(body);
             let why = if is_late { wire::NO_TIME } else { wire::NO_MEMORY };
-            (wire::parse_start(&start, why)?, Reserved::new())
+            (wire::parse_truncated(&truncated, why)?, Reserved::new())
         }
     };
     let (summary, verdict, bytes) = match parsed {
         Parsed::Review(mut review) => {
             review.labelled = labelled;
             let verdict = shared.decider.decide(&review, deadline).await;
-            let bytes = respond(&review.uid, &verdict, Vec::new());
+            let bytes = review_response_json(&review.uid, &verdict, Vec::new());
             (summarize(review.operation, &review.user, review.dry_run), verdict, bytes)
         }
         Parsed::Unreadable { uid, operation, user, dry_run, target, detail } => {
             let warning = format!("belay could not read this request's object: {detail}");
             static LINES: LineLimit = LineLimit::new();
-            if let Some(left_out) = LINES.permit_line(started) {
-                tracing::warn!(detail, left_out, "unreadable review");
+            if let Some(suppressed) = LINES.admit_log_line(started) {
+                tracing::warn!(detail, left_out = suppressed, "unreadable review");
             }
             // `failure_policy` is for objects that can't be parsed. If there was no time or
             // memory to parse them, validation denies the request.
@@ -212,7 +212,7 @@ async fn decide_review(
             }
             // The objects were not read, so they may not exist.
             verdict.recordable = Recordable::No;
-            let bytes = respond(&uid, &verdict, vec![warning]);
+            let bytes = review_response_json(&uid, &verdict, vec![warning]);
             (summarize(operation, &user, dry_run), verdict, bytes)
         }
     };
@@ -222,27 +222,27 @@ async fn decide_review(
 }
 
 /// Parses a whole review, and reserves memory for its lists. Returns `None` if there is no
-/// memory. The turn ends after parsing.
+/// memory. The permit is returned after parsing.
 async fn parse_complete_review<'b>(
     body: &'b [u8],
     phase: AdmissionPhase,
     memory: &BodyMemory,
-    (turn, deadline): (Option<OwnedSemaphorePermit>, Instant),
+    (permit, deadline): (Option<OwnedSemaphorePermit>, Instant),
 ) -> Result<Option<(Parsed<'b>, Reserved)>, HttpRejection> {
     let parsed = wire::parse(body, phase)?;
-    drop(turn);
+    drop(permit);
     let Parsed::Review(review) = &parsed else { return Ok(Some((parsed, Reserved::new()))) };
     let bytes = review.list_bytes();
-    if let Some(memory) = memory.for_lists(bytes, Duration::ZERO).await {
+    if let Some(memory) = memory.reserve_list_memory(bytes, Duration::ZERO).await {
         return Ok(Some((parsed, memory)));
     }
     // While it waits for memory, a review only keeps its body.
     drop(parsed);
     let wait = deadline.saturating_duration_since(Instant::now()) / 4;
-    let Some(reserved) = memory.for_lists(bytes, wait).await else { return Ok(None) };
+    let Some(reserved) = memory.reserve_list_memory(bytes, wait).await else { return Ok(None) };
     let is_large = body.len() > LARGE_BYTES;
-    let turn = if is_large { memory.turn(wait).await } else { None };
-    if is_large && turn.is_none() {
+    let permit = if is_large { memory.acquire_parse_permit(wait).await } else { None };
+    if is_large && permit.is_none() {
         return Ok(None);
     }
     Ok(Some((wire::parse(body, phase)?, reserved)))
@@ -281,8 +281,8 @@ fn reject(
 ) -> HttpResponse {
     static LINES: LineLimit = LineLimit::new();
     let HttpRejection { code, message } = &rejection;
-    if let Some(left_out) = LINES.permit_line(Instant::now()) {
-        tracing::warn!(code = code.as_u16(), message, left_out, "bad request");
+    if let Some(suppressed) = LINES.admit_log_line(Instant::now()) {
+        tracing::warn!(code = code.as_u16(), message, left_out = suppressed, "bad request");
     }
     answer_rejection(request, shared, rejection, unread)
 }
@@ -295,7 +295,7 @@ fn answer_rejection(
 ) -> HttpResponse {
     let HttpRejection { code, message } = rejection;
     shared.metrics.bad_request(code.as_u16());
-    if let Some(connection) = Connection::from_request(request) {
+    if let Some(connection) = ConnectionControl::from_request(request) {
         connection.end_requests();
     }
     HttpResponse::build(code)

@@ -18,7 +18,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
-use super::connection::Connection;
+use super::connection::ConnectionControl;
 use super::slots::ConnectionSlots;
 
 /// An HTTP error before any verdict: the status code and one sentence.
@@ -54,12 +54,14 @@ pub struct BodyMemory {
     lists: Arc<Semaphore>,
 }
 
-/// A number of bytes, and the senders that reserve them. If all bytes are reserved, one body at a
-/// time may exceed the limit. While a body waits for this, belay ends silent senders.
+/// A number of bytes, and the senders that reserve them. If all bytes are reserved, one body may
+/// exceed the limit; the others wait until it is answered or bytes are free. While bodies wait,
+/// belay ends silent senders.
 #[derive(Clone)]
 struct Budget {
     free: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+    /// The only permit to exceed the limit.
+    excess: Arc<Semaphore>,
     senders: ConnectionSlots,
 }
 
@@ -98,22 +100,22 @@ impl Budget {
     /// A budget of this many bytes, for bodies of at most `max_body` bytes.
     fn new(bytes: usize, max_body: usize) -> Self {
         let units = (bytes.saturating_sub(max_body) / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
-        let (free, turns) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
-        Self { free, turns, senders: ConnectionSlots::new(usize::MAX) }
+        let (free, excess) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
+        Self { free, excess, senders: ConnectionSlots::new(usize::MAX) }
     }
 
-    /// Reserves memory for a step, or for the whole rest once it is this body's turn to exceed the
+    /// Reserves memory for a step, or for the whole rest if this body gets the permit to exceed the
     /// limit. Returns the number of bytes.
     async fn reserve(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
         let units = u32::try_from(step.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let mut free = pin!(self.free.clone().acquire_many_owned(units));
-        let mut turn = pin!(self.turns.clone().acquire_owned());
+        let mut excess = pin!(self.excess.clone().acquire_owned());
         loop {
             // The semaphores are never closed.
             tokio::select! {
                 biased;
                 taken = &mut free => return (taken.ok(), step),
-                taken = &mut turn => return (taken.ok(), rest),
+                taken = &mut excess => return (taken.ok(), rest),
                 () = tokio::time::sleep(CHECK_INTERVAL) => self.senders.end_older_than(SILENCE_LIMIT),
             }
         }
@@ -124,24 +126,24 @@ impl BodyMemory {
     /// The memory within these limits.
     pub fn new(limits: &Limits) -> Self {
         Self {
-            small: Budget::new(limits.small_bodies, limits.small),
+            small: Budget::new(limits.small_bodies, limits.max_small_body),
             large: Budget::new(limits.large_bodies, limits.max_body),
             max_total: limits.max_body,
-            max_small: limits.small,
+            max_small: limits.max_small_body,
             parsing: Arc::new(Semaphore::new(1)),
             lists: Arc::new(Semaphore::new(limits.lists / PERMIT_BYTES)),
         }
     }
 
-    /// Waits for the turn to parse a large body. Returns `None` after this time.
-    pub async fn turn(&self, wait: Duration) -> Option<OwnedSemaphorePermit> {
+    /// Waits for the permit to parse a large body. Returns `None` after this time.
+    pub async fn acquire_parse_permit(&self, wait: Duration) -> Option<OwnedSemaphorePermit> {
         tokio::time::timeout(wait, self.parsing.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// Reserves memory for the lists of a parsed review, because entries of a few bytes take many
     /// times their size. Ordinary lists need none. Returns `None` if no memory is free within
     /// this time.
-    pub async fn for_lists(&self, bytes: usize, wait: Duration) -> Option<Reserved> {
+    pub async fn reserve_list_memory(&self, bytes: usize, wait: Duration) -> Option<Reserved> {
         if bytes <= ORDINARY_LISTS {
             return Some(Vec::new());
         }
@@ -180,7 +182,7 @@ pub async fn read(
             "belay is reading as many bodies as it has memory for; try again",
         )
     };
-    let connection = Connection::from_request(request).map(Rc::as_ref);
+    let connection = ConnectionControl::from_request(request).map(Rc::as_ref);
     if let Some(connection) = connection {
         // Set this before the body waits for memory, so that its bytes don't count as a head.
         connection.begin_body();
@@ -218,7 +220,7 @@ pub async fn read(
 /// A partially received body.
 struct PartialBody<'a> {
     payload: &'a mut web::Payload,
-    connection: Option<&'a Connection>,
+    connection: Option<&'a ConnectionControl>,
     bytes: Vec<u8>,
     /// The size of the first reservation.
     first: usize,
@@ -291,14 +293,14 @@ impl PartialBody<'_> {
 /// closes the connection instead.
 pub struct ResponseBody<K> {
     bytes: Bytes,
-    connection: Option<Rc<Connection>>,
+    connection: Option<Rc<ConnectionControl>>,
     _kept: K,
 }
 
 impl<K> ResponseBody<K> {
     /// The answer to this request.
     pub fn new(bytes: Vec<u8>, request: &HttpRequest, kept: K) -> Self {
-        let connection = Connection::from_request(request).cloned();
+        let connection = ConnectionControl::from_request(request).cloned();
         if let Some(connection) = &connection {
             connection.set_answering(true);
         }
@@ -342,11 +344,12 @@ mod tests {
     async fn h71_long_lists_of_parsed_reviews_have_one_bound() {
         let room = BodyMemory::new(&Limits::default());
         let (some, wait) = (24 << 20, Duration::from_secs(1));
-        let first = room.for_lists(some, Duration::ZERO).await;
-        assert!(first.is_some() && room.for_lists(some, wait).await.is_none());
+        let first = room.reserve_list_memory(some, Duration::ZERO).await;
+        assert!(first.is_some() && room.reserve_list_memory(some, wait).await.is_none());
         // Reviews with ordinary lists always have room.
-        assert!(room.for_lists(ORDINARY_LISTS, Duration::ZERO).await.is_some());
-        let (second, ()) = tokio::join!(room.for_lists(some, wait), async { drop(first) });
+        assert!(room.reserve_list_memory(ORDINARY_LISTS, Duration::ZERO).await.is_some());
+        let (second, ()) =
+            tokio::join!(room.reserve_list_memory(some, wait), async { drop(first) });
         assert!(second.is_some());
     }
 

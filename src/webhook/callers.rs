@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn h93_an_address_is_known_by_its_path_until_many_others_are() {
+    async fn h93_an_address_stays_known_until_many_others_replace_it() {
         let (callers, server) = (Callers::default(), IpAddr::from([10, 0, 0, 1]));
         assert_eq!(callers.client(Some(server)), Client::Unknown(Some(server)));
         callers.add("::ffff:10.0.0.1".parse().unwrap());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn h109_addresses_that_come_in_numbers_replace_none_that_asks_all_the_time() {
+    async fn h109_many_new_addresses_do_not_replace_an_active_one() {
         let (callers, server) = (Callers::default(), IpAddr::from([10, 0, 0, 1]));
         for _ in 0..2 {
             callers.add(server);

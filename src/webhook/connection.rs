@@ -18,12 +18,12 @@ use super::slots::{ConnectionSlot, ConnectionSlots, EndSignal, StateSlots};
 /// The longest head. Those of the API server have less than 4 KiB.
 pub const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The limits of one connection. [`super::timed::Timed`] and the handlers share them.
-pub struct Connection {
+/// The limits of one connection. [`super::timed::TimedStream`] and the handlers share them.
+pub struct ConnectionControl {
     /// The number of bytes that belay still reads.
     remaining_bytes: Cell<usize>,
     phase: Cell<ReadPhase>,
-    waiting: Cell<Option<Waker>>,
+    read_waker: Cell<Option<Waker>>,
     slot: RefCell<Option<OccupiedSlot>>,
     end: Arc<EndSignal>,
     /// Whether a part of an answer is not written yet.
@@ -79,13 +79,13 @@ enum ReadPhase {
     Body,
 }
 
-impl Connection {
+impl ConnectionControl {
     /// A connection whose first head has at most `max_head` bytes.
     pub fn new(max_head: usize) -> Rc<Self> {
         Rc::new(Self {
             remaining_bytes: Cell::new(max_head),
             phase: Cell::new(ReadPhase::Head),
-            waiting: Cell::default(),
+            read_waker: Cell::default(),
             slot: RefCell::default(),
             end: Arc::default(),
             answering: Cell::default(),
@@ -124,7 +124,7 @@ impl Connection {
     }
 
     /// Records that its review has arrived. Sending connections no longer end it.
-    pub fn set_waiting(&self) {
+    pub fn set_awaiting_answer(&self) {
         if let Some(occupied) = &mut *self.slot.borrow_mut() {
             occupied.slot.enter(&occupied.slots.awaiting_answer);
             occupied.state = ConnectionState::AwaitingAnswer;
@@ -219,7 +219,7 @@ impl Connection {
             0
         };
         self.remaining_bytes.set(remaining_bytes + bytes);
-        if let Some(waker) = self.waiting.take() {
+        if let Some(waker) = self.read_waker.take() {
             waker.wake();
         }
     }
@@ -231,6 +231,7 @@ impl Connection {
 
     /// Records the end of the body, and allows the next head.
     pub fn end_body(&self) {
+        // This wakes the reader.
         self.begin_body();
         self.begin_head();
     }
@@ -257,7 +258,7 @@ impl Connection {
         if self.is_reading_head() {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        self.waiting.set(Some(cx.waker().clone()));
+        self.read_waker.set(Some(cx.waker().clone()));
         Ok(())
     }
 }
@@ -268,21 +269,21 @@ mod tests {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-    use super::super::timed::Timed;
+    use super::super::timed::TimedStream;
     use super::*;
 
     /// A connection whose review is being decided, its end, and the slots, of which one
     /// is for those that send and one for those that are idle.
-    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, StateSlots) {
+    fn asking() -> (Rc<ConnectionControl>, impl Future<Output = Option<()>>, StateSlots) {
         let few = StateSlots::for_probes(1);
         let slots =
             StateSlots { sending: few.sending, idle: few.idle, ..StateSlots::for_probes(2) };
-        let connection = Connection::new(MAX_HEAD_BYTES);
+        let connection = ConnectionControl::new(MAX_HEAD_BYTES);
         let (slot, ended) = slots.first_unknown.occupy(None, std::future::pending::<()>());
         connection.set_slot(slot, &slots.first_unknown, slots.clone(), None);
         connection.begin();
         connection.set_known_caller();
-        connection.set_waiting();
+        connection.set_awaiting_answer();
         (connection, ended, slots)
     }
 
@@ -320,13 +321,13 @@ mod tests {
     async fn h126_a_first_request_that_has_arrived_is_read_before_the_connection_ends() {
         for arrived in [true, false] {
             let slots = StateSlots::for_probes(1);
-            let connection = Connection::new(MAX_HEAD_BYTES);
+            let connection = ConnectionControl::new(MAX_HEAD_BYTES);
             let (slot, ended) = slots.first_unknown.occupy(None, std::future::pending::<()>());
             let mut ended = std::pin::pin!(ended);
             connection.set_slot(slot, &slots.first_unknown, slots.clone(), None);
             let (mut far, near) = duplex(64);
             let [answer, idle] = [4, 120].map(Duration::from_secs);
-            let mut near = Timed::new(near, answer, idle, connection.clone());
+            let mut near = TimedStream::new(near, answer, idle, connection.clone());
             if arrived {
                 far.write_all(b"head\n\n").await.unwrap();
             }
@@ -343,7 +344,7 @@ mod tests {
             let (connection, _ended, slots) = asking();
             connection.end_answer();
             let (mut far, near) = duplex(64);
-            let mut near = Timed::new(
+            let mut near = TimedStream::new(
                 near,
                 Duration::from_secs(4),
                 Duration::from_secs(120),
@@ -362,7 +363,7 @@ mod tests {
                 let more = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
                 assert!(more.is_none(), "{more:?}");
                 connection.set_known_caller();
-                connection.set_waiting();
+                connection.set_awaiting_answer();
                 connection.end_answer();
                 newer.enter(&slots.idle);
             }

@@ -24,7 +24,7 @@ pub struct FairQueue<K, T> {
     taken: usize,
     groups: HashMap<K, Group<T>>,
     /// The groups with a waiting item that may begin, in turn.
-    turn: VecDeque<K>,
+    ready_groups: VecDeque<K>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl<T> Group<T> {
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// An empty queue.
     pub fn new(limits: GroupLimits) -> Self {
-        Self { limits, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
+        Self { limits, taken: 0, groups: HashMap::new(), ready_groups: VecDeque::new() }
     }
 
     /// Adds an item behind the others of its group.
@@ -51,26 +51,26 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
             .groups
             .entry(key.clone())
             .or_insert_with(|| Group { waiting: VecDeque::new(), taken: 0 });
-        let was_in_turn = group.may_begin(self.limits);
+        let was_ready = group.may_begin(self.limits);
         group.waiting.push_back(item);
-        if !was_in_turn && group.may_begin(self.limits) {
-            self.turn.push_back(key.clone());
+        if !was_ready && group.may_begin(self.limits) {
+            self.ready_groups.push_back(key.clone());
         }
     }
 
     /// Takes the next item, if there is a slot. The slot is in use until
     /// [`FairQueue::end`].
     pub fn begin(&mut self) -> Option<(K, T)> {
-        self.begin_waiting(|_| true)
+        self.take_next(|_| true)
     }
 
     /// Takes the next item that still waits. Skipping other items costs their group no turn.
-    fn begin_waiting(&mut self, still_waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
+    fn take_next(&mut self, still_waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
         if self.taken >= self.limits.total {
             return None;
         }
         let (key, item) = loop {
-            let key = self.turn.pop_front()?;
+            let key = self.ready_groups.pop_front()?;
             let group = self.groups.get_mut(&key)?;
             let next = std::iter::from_fn(|| group.waiting.pop_front()).find(&still_waits);
             match next {
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         group.taken += 1;
         self.taken += 1;
         if group.may_begin(self.limits) {
-            self.turn.push_back(key.clone());
+            self.ready_groups.push_back(key.clone());
         }
         Some((key, item))
     }
@@ -90,11 +90,11 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Returns a slot of this group.
     pub fn end(&mut self, key: &K) {
         let Some(group) = self.groups.get_mut(key) else { return };
-        let was_in_turn = group.may_begin(self.limits);
+        let was_ready = group.may_begin(self.limits);
         group.taken -= 1;
         self.taken -= 1;
-        if !was_in_turn && group.may_begin(self.limits) {
-            self.turn.push_back(key.clone());
+        if !was_ready && group.may_begin(self.limits) {
+            self.ready_groups.push_back(key.clone());
         }
         self.remove_if_idle(key);
     }
@@ -104,7 +104,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         let Some(group) = self.groups.get_mut(key) else { return };
         group.waiting.retain(|item| !is_removed(item));
         if group.waiting.is_empty() {
-            self.turn.retain(|other| other != key);
+            self.ready_groups.retain(|other| other != key);
         }
         self.remove_if_idle(key);
     }
@@ -138,22 +138,22 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 
     /// Waits for a slot.
     pub async fn acquire(&self, group: impl Into<K>) -> Option<FairPermit<K>> {
-        let (sender, turn) = oneshot::channel();
+        let (sender, permit) = oneshot::channel();
         self.0.lock().push(&group.into(), sender);
         self.grant();
-        turn.await.ok()
+        permit.await.ok()
     }
 
     /// Gives the free slots to the next waiters.
     fn grant(&self) {
         loop {
-            let begun = self.0.lock().begin_waiting(|waiter| !waiter.is_closed());
-            let Some((group, waiter)) = begun else { return };
-            let turn = FairPermit { group, semaphore: Some(self.clone()) };
-            if let Err(mut turn) = waiter.send(turn) {
+            let next = self.0.lock().take_next(|waiter| !waiter.is_closed());
+            let Some((group, waiter)) = next else { return };
+            let permit = FairPermit { group, semaphore: Some(self.clone()) };
+            if let Err(mut permit) = waiter.send(permit) {
                 // The waiter has been dropped, so the next one gets the slot.
-                turn.semaphore = None;
-                self.0.lock().end(&turn.group);
+                permit.semaphore = None;
+                self.0.lock().end(&permit.group);
             }
         }
     }
@@ -215,7 +215,7 @@ mod tests {
         queue.remove(&"b", |item| *item == 1);
         assert_eq!(begun(&mut queue), [("b", 2)]);
         queue.end(&"b");
-        assert!(queue.groups.is_empty() && queue.turn.is_empty() && queue.taken == 0);
+        assert!(queue.groups.is_empty() && queue.ready_groups.is_empty() && queue.taken == 0);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! The HTTPS server for AdmissionReviews, with limits, and the server for probes and metrics.
 //!
 //! ```text
-//! POST /validate ─┐                                       ┌─ response::respond
+//! POST /validate ─┐                                       ┌─ response::review_response_json
 //! POST /mutate   ─┴─ body::read ── wire::parse ── decider ┴─ metrics, log
 //!                    size, time    borrowed       pure
 //! ```
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{LocalBoxFuture, ready};
 
 pub use path::{AcceptedTokens, PathToken, random_hex, redact_tokens};
-pub use response::respond;
+pub use response::review_response_json;
 pub use server::{BoundServer, Certificates, ServerSettings, bind};
 pub use slots::default_threads;
 pub use wire::{Parsed, parse as parse_review};
@@ -76,7 +76,7 @@ pub struct Limits {
     /// The largest accepted body.
     pub max_body: usize,
     /// The largest body that counts as small.
-    pub small: usize,
+    pub max_small_body: usize,
     /// The memory for all small bodies, in bytes.
     pub small_bodies: usize,
     /// The memory for all larger bodies, in bytes.
@@ -86,7 +86,7 @@ pub struct Limits {
     /// The time for the body of a request after its head, and then for the answer. The
     /// connection ends half a second after this time, counted from the first byte. It must be
     /// below the webhook's `timeoutSeconds`.
-    pub deadline: Duration,
+    pub answer_timeout: Duration,
     /// The time after which belay closes an idle connection.
     pub keep_alive: Duration,
     /// The time after SIGTERM in which belay still answers. It already reports not ready, so
@@ -102,12 +102,12 @@ impl Default for Limits {
             // The API server takes requests of up to 3 MiB. A review of an
             // UPDATE has two such objects, in which `<` takes six bytes.
             max_body: 40 << 20,
-            small: 256 << 10,
+            max_small_body: 256 << 10,
             small_bodies: 32 << 20,
             large_bodies: 80 << 20,
             // Two versions of the largest object in etcd have lists of 17 MiB.
             lists: 40 << 20,
-            deadline: Duration::from_secs(4),
+            answer_timeout: Duration::from_secs(4),
             keep_alive: Duration::from_secs(120),
             drain: Duration::ZERO,
             shutdown: Duration::from_secs(10),
@@ -132,7 +132,7 @@ pub struct Shared {
     /// serves without a cluster.
     pub tokens: Option<Arc<AcceptedTokens>>,
     /// Prints the graph, if the debug endpoint is enabled.
-    pub graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    pub print_graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
 /// The errors of the server.

@@ -40,7 +40,7 @@ async fn metrics(shared: web::Data<Shared>) -> HttpResponse {
 
 /// The graph as text. It contains the names of objects, so only an option enables it.
 async fn graph(shared: web::Data<Shared>) -> HttpResponse {
-    match &shared.graph {
+    match &shared.print_graph {
         Some(print) => {
             let print = print.clone();
             // Printing a large graph takes long, and this thread must answer the probes.

@@ -49,7 +49,7 @@ struct Details {
 }
 
 /// The JSON of the answer to the review with this uid.
-pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u8> {
+pub fn review_response_json(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u8> {
     warnings.extend(decide::warnings(verdict));
     let patch = decide::patch(verdict).map(|patch| STANDARD.encode(to_json(&patch)));
     let answer = ReviewResponse {

@@ -25,11 +25,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::BodyMemory;
 use super::callers::{Callers, Client};
-use super::connection::{Connection, MAX_HEAD_BYTES};
+use super::connection::{ConnectionControl, MAX_HEAD_BYTES};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
 use super::slots::{ConnectionLimits, ConnectionSlots, StateSlots};
-use super::timed::{Socket, Timed};
+use super::timed::{Socket, TimedStream};
 use super::tls_records::RecordSocket;
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
@@ -172,8 +172,8 @@ fn admission(
         let slots = (StateSlots::new(&connection_limits), callers.clone());
         let http = http(routes, slots, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
-        acceptor.set_handshake_timeout(limits.deadline);
-        let (handshakes, callers) = (Handshakes::new(limits.deadline), callers.clone());
+        acceptor.set_handshake_timeout(limits.answer_timeout);
+        let (handshakes, callers) = (Handshakes::new(limits.answer_timeout), callers.clone());
         let known = ConnectionSlots::new(connection_limits.known_handshakes);
         let unknown = ConnectionSlots::new(connection_limits.handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
@@ -235,7 +235,7 @@ fn probing(
         .run())
 }
 
-/// Builds the same HTTP service as `HttpServer`, with [`Timed`] below HTTP and a slot for
+/// Builds the same HTTP service as `HttpServer`, with [`TimedStream`] below HTTP and a slot for
 /// each connection.
 fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
@@ -250,8 +250,8 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     Error = DispatchError,
     InitError = (),
 > {
-    // After the deadline belay still needs time to reject a late body.
-    let answer_time = limits.deadline + Duration::from_millis(500);
+    // After the timeout belay still needs time to reject a late body.
+    let answer_time = limits.answer_timeout + Duration::from_millis(500);
     let idle_time = answer_time.max(keep_alive + Duration::from_secs(1));
     let linger = if keep_alive.is_zero() { LINGER } else { Duration::ZERO };
     let http = HttpService::build()
@@ -263,24 +263,25 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         })
         .keep_alive(keep_alive)
         // actix would answer 408 on a connection that has sent nothing yet. For a webhook with
-        // failurePolicy Ignore, this answer lets a request pass. `Timed` ends the connection
+        // failurePolicy Ignore, this answer lets a request pass. `TimedStream` ends the connection
         // without an answer.
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(linger + Duration::from_secs(1))
-        .on_connect_ext(|io: &Timed<T>, data| {
+        .on_connect_ext(|io: &TimedStream<T>, data| {
             data.insert(io.connection().clone());
         })
         .finish(map_config(
             App::new()
                 .wrap_fn(move |request, service| {
-                    answer_up_to_last(request, service, keep_alive.is_zero())
+                    answer_until_last_request(request, service, keep_alive.is_zero())
                 })
                 .configure(routes),
             |_| AppConfig::default(),
         ));
     apply_fn_factory(http, move |(io, peer): (T, Option<SocketAddr>), http| {
-        let connection = Connection::new(MAX_HEAD_BYTES);
-        let timed = Timed::new(io, answer_time, idle_time, connection.clone()).with_linger(linger);
+        let connection = ConnectionControl::new(MAX_HEAD_BYTES);
+        let timed =
+            TimedStream::new(io, answer_time, idle_time, connection.clone()).with_linger(linger);
         let client = callers.client(peer.map(|peer| peer.ip()));
         let address = client.address();
         let first_slots = match client {
@@ -297,7 +298,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
 
 /// Answers a request. If the answer to an earlier request on the connection ends the
 /// connection, this returns a placeholder that is never sent.
-fn answer_up_to_last<S, B>(
+fn answer_until_last_request<S, B>(
     request: ServiceRequest,
     service: &S,
     is_last: bool,
@@ -305,11 +306,10 @@ fn answer_up_to_last<S, B>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>>,
 {
-    // Read from the request: actix reuses heads of answers, which have the version of another
-    // request.
+    // belay reads the connection type from the request, because actix reuses response heads.
     let is_last = is_last || request.head().connection_type() == ConnectionType::Close;
-    let connection = request.conn_data::<Rc<Connection>>().cloned();
-    let admitted = connection.as_deref().is_none_or(Connection::admit_request);
+    let connection = request.conn_data::<Rc<ConnectionControl>>().cloned();
+    let admitted = connection.as_deref().is_none_or(ConnectionControl::admit_request);
     let answer = match admitted {
         true => Either::Left(service.call(request)),
         // The connection ends before belay sends this answer.

@@ -4,9 +4,9 @@
 //! head that arrives one byte a minute. Here, every connection has a limit, no matter which
 //! bytes arrive.
 //!
-//! [`Connection`] limits how many bytes belay reads. actix would parse and answer hundreds of small
-//! requests of one read at once (H155), and parses an unfinished head again with each read (H165),
-//! so it gets one whole head at a time.
+//! [`ConnectionControl`] limits how many bytes belay reads. actix would parse and answer hundreds
+//! of small requests of one read at once (H155), and parses an unfinished head again with each read
+//! (H165), so it gets one whole head at a time.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connection::Connection;
+use super::connection::ConnectionControl;
 use super::tls_records::RecordSocket;
 
 /// The socket of a connection.
@@ -69,7 +69,7 @@ impl Socket for TlsStream<RecordSocket> {
 /// A connection with time limits. After the first byte of a request, belay must send the first
 /// byte of the answer within `answer`, and then the whole answer within `answer`. After that, the
 /// next request must begin within `idle`.
-pub struct Timed<T> {
+pub struct TimedStream<T> {
     io: T,
     answer: Duration,
     idle: Duration,
@@ -80,21 +80,21 @@ pub struct Timed<T> {
     /// answer.
     linger: Duration,
     lingers: bool,
-    connection: Rc<Connection>,
+    connection: Rc<ConnectionControl>,
     scanner: HeadScanner,
     /// The bytes of a head for actix, which gets them when the head is complete.
     head: Vec<u8>,
     /// The bytes after a head, which actix does not have yet.
-    rest: Vec<u8>,
+    after_head: Vec<u8>,
 }
 
-impl<T> Timed<T> {
+impl<T> TimedStream<T> {
     /// Limits a new connection.
-    pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<Connection>) -> Self {
+    pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<ConnectionControl>) -> Self {
         let timer = Box::pin(sleep(idle));
         let linger = Duration::ZERO;
         let (has_request, is_answering, lingers) = (false, false, false);
-        let (scanner, head, rest) = (HeadScanner::default(), Vec::new(), Vec::new());
+        let (scanner, head, after_head) = (HeadScanner::default(), Vec::new(), Vec::new());
         Self {
             io,
             answer,
@@ -107,7 +107,7 @@ impl<T> Timed<T> {
             connection,
             scanner,
             head,
-            rest,
+            after_head,
         }
     }
 
@@ -118,7 +118,7 @@ impl<T> Timed<T> {
     }
 
     /// The limits that this connection shares with its handlers.
-    pub fn connection(&self) -> &Rc<Connection> {
+    pub fn connection(&self) -> &Rc<ConnectionControl> {
         &self.connection
     }
 
@@ -132,16 +132,16 @@ impl<T> Timed<T> {
     }
 }
 
-impl<T: AsyncRead + Socket + Unpin> Timed<T> {
-    /// Fills the buffer from the rest, or from the socket. Returns the number of new bytes.
+impl<T: AsyncRead + Socket + Unpin> TimedStream<T> {
+    /// Fills the buffer from `after_head`, or from the socket. Returns the number of new bytes.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        if !self.rest.is_empty() {
-            return Poll::Ready(Ok(move_bytes(&mut self.rest, buffer, most)));
+        if !self.after_head.is_empty() {
+            return Poll::Ready(Ok(move_bytes(&mut self.after_head, buffer, most)));
         }
         let before = buffer.filled().len();
         let read = read_at_most(Pin::new(&mut self.io), cx, buffer, most);
@@ -167,7 +167,7 @@ impl<T: AsyncRead + Socket + Unpin> Timed<T> {
 
     /// Counts the bytes in the buffer from `start` on. Returns whether actix gets bytes now, or
     /// the end of the connection. Keeps an unfinished head, and what follows a head.
-    fn deliver(&mut self, buffer: &mut ReadBuf<'_>, start: usize) -> bool {
+    fn pass_complete_head(&mut self, buffer: &mut ReadBuf<'_>, start: usize) -> bool {
         let bytes = &buffer.filled()[start..];
         self.connection.count_received(bytes.len());
         if !self.connection.is_reading_head() || bytes.is_empty() {
@@ -175,8 +175,8 @@ impl<T: AsyncRead + Socket + Unpin> Timed<T> {
         }
         let end = self.scanner.find_end(bytes);
         let (head, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-        // What is left of the rest comes after these bytes.
-        self.rest.splice(..0, rest.iter().copied());
+        // `after_head` may still have the bytes that follow these.
+        self.after_head.splice(..0, rest.iter().copied());
         if end.is_some() {
             self.connection.end_head();
         }
@@ -230,7 +230,7 @@ impl HeadScanner {
     }
 }
 
-impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
+impl<T: AsyncRead + Socket + Unpin> AsyncRead for TimedStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -250,7 +250,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
             }
             let before = buffer.filled().len();
             ready!(self.fill(cx, buffer, remaining))?;
-            if self.deliver(buffer, before) {
+            if self.pass_complete_head(buffer, before) {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -274,7 +274,7 @@ fn read_at_most(
     read
 }
 
-impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
+impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -358,7 +358,7 @@ mod tests {
     /// The seconds until reading ends, with this much sent every second.
     async fn ends_after(sent: &'static [u8], answered: bool) -> u64 {
         let (mut far, near) = duplex(64);
-        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(MAX_HEAD_BYTES));
+        let mut near = TimedStream::new(near, ANSWER, IDLE, ConnectionControl::new(MAX_HEAD_BYTES));
         let start = Instant::now();
         if answered {
             near.write_all(b"answer").await.unwrap();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_and_drips_end() {
+    async fn silent_and_slow_connections_end() {
         assert_eq!(ends_after(b"", false).await, 120);
         assert_eq!(ends_after(b"x", false).await, 4, "a drip on a new connection");
         assert_eq!(ends_after(b"x", true).await, 4, "a drip after an answer");
@@ -390,15 +390,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_ends() {
         let (_far, near) = duplex(4);
-        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(MAX_HEAD_BYTES));
+        let mut near = TimedStream::new(near, ANSWER, IDLE, ConnectionControl::new(MAX_HEAD_BYTES));
         let error = near.write_all(b"longer than the pipe").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn h51_an_answer_that_is_read_slowly_is_not_waited_for() {
+    async fn h51_a_client_that_reads_slowly_loses_its_connection() {
         let (mut far, near) = duplex(4);
-        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(MAX_HEAD_BYTES));
+        let mut near = TimedStream::new(near, ANSWER, IDLE, ConnectionControl::new(MAX_HEAD_BYTES));
         let slow = tokio::spawn(async move {
             let mut buffer = [0; 4];
             while far.read_exact(&mut buffer).await.is_ok() {
@@ -412,10 +412,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_has_a_size_and_a_body_has_what_is_allowed() {
+    async fn heads_and_bodies_have_size_limits() {
         let (mut far, near) = duplex(64);
-        let connection = Connection::new(6);
-        let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
+        let connection = ConnectionControl::new(6);
+        let mut near = TimedStream::new(near, ANSWER, IDLE, connection.clone());
         let mut buffer = [0; 3];
         far.write_all(b"head\n\nbody++next").await.unwrap();
         for part in [*b"hea", *b"d\n\n"] {
@@ -437,8 +437,8 @@ mod tests {
     #[tokio::test]
     async fn h165_a_head_that_arrives_byte_by_byte_is_read_once() {
         let (mut far, near) = duplex(1);
-        let connection = Connection::new(MAX_HEAD_BYTES);
-        let mut near = Timed::new(near, ANSWER, IDLE, connection);
+        let connection = ConnectionControl::new(MAX_HEAD_BYTES);
+        let mut near = TimedStream::new(near, ANSWER, IDLE, connection);
         let head = b"A / HTTP/1.1\r\nx: y\r\n\r\n";
         let sender = tokio::spawn(async move { far.write_all(head).await });
         let mut buffer = [0; 256];
@@ -449,11 +449,11 @@ mod tests {
     #[tokio::test]
     async fn h155_a_read_has_one_head() {
         let (mut far, near) = duplex(256);
-        let connection = Connection::new(MAX_HEAD_BYTES);
-        let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
+        let connection = ConnectionControl::new(MAX_HEAD_BYTES);
+        let mut near = TimedStream::new(near, ANSWER, IDLE, connection.clone());
         far.write_all(b"\r\nA / HTTP/1.1\r\nx: y\r\n").await.unwrap();
         let mut buffer = [0; 256];
-        let waits = |near: &mut Timed<_>| {
+        let waits = |near: &mut TimedStream<_>| {
             let mut one = [0];
             futures_util::FutureExt::now_or_never(near.read(&mut one)).is_none()
         };

@@ -51,10 +51,10 @@ pub(super) fn record_verdict(
     static CONFIRMED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
     let now = Instant::now();
     let admitted = match verdict.recordable {
-        Recordable::Unconfirmed => UNCONFIRMED.permit_line(now),
-        _ => CONFIRMED.permit_line(&verdict.target.namespace, now),
+        Recordable::Unconfirmed => UNCONFIRMED.admit_log_line(now),
+        _ => CONFIRMED.admit_log_line(&verdict.target.namespace, now),
     };
-    let Some(left_out) = admitted else { return };
+    let Some(suppressed) = admitted else { return };
     tracing::info!(
         operation,
         reason = verdict.reason.map_or("", |reason| reason.as_str()),
@@ -65,7 +65,7 @@ pub(super) fn record_verdict(
         name = &*one_line_name(&verdict.target.name),
         user,
         dry_run,
-        left_out = (left_out > 0).then_some(left_out),
+        left_out = (suppressed > 0).then_some(suppressed),
         "{message}"
     );
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_is_counted_once_a_reason_with_what_it_would_do() {
+    fn policies_count_once_per_reason() {
         let mut label_too = blocker(Decision::Deny, Reason::Protected, &["kept"]);
         label_too.policies.push(PolicySource::Label("Always"));
         let blockers = vec![
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approved_request_has_action_deny_and_an_unopposed_one_none() {
+    fn approved_requests_have_action_deny() {
         let mut verdict = Verdict::allow(ObjectRef::default());
         assert_eq!(action(&verdict), "None");
         verdict.overrides.approvals.push("yes".to_owned());

@@ -186,7 +186,7 @@ fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> 
 pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejection> {
     let error = match envelope(body) {
         Ok(envelope) => {
-            let mut request = request(envelope)?;
+            let mut request = into_request(envelope)?;
             for object in request.old_object.iter_mut().chain(&mut request.object) {
                 // The API server accepts any length, and uses only the start.
                 shorten(&mut object.metadata.generate_name);
@@ -194,7 +194,7 @@ pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejec
             if let Some(detail) = defect(&request) {
                 return Ok(unreadable_request(request, detail));
             }
-            let mut review = review(request, phase);
+            let mut review = into_review(request, phase);
             if let Err(error) = add_details(&mut review, body) {
                 return Ok(unreadable_review(&review, &error));
             }
@@ -213,7 +213,7 @@ pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejec
 /// needs. `detail` is the reason in the answer.
 fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejection> {
     let error = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
-        Ok(envelope) => return Ok(unreadable_request(request(envelope)?, detail)),
+        Ok(envelope) => return Ok(unreadable_request(into_request(envelope)?, detail)),
         Err(error) => error,
     };
     let fields: Result<AnswerFields<'_>, _> = serde_json::from_slice(body);
@@ -385,7 +385,7 @@ fn check_version(api_version: &str, kind: &str) -> Result<(), HttpRejection> {
     ))
 }
 
-fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, HttpRejection> {
+fn into_request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, HttpRejection> {
     let Envelope { api_version, kind, request } = envelope;
     check_version(&api_version, &kind)?;
     let request = request.ok_or_else(|| {
@@ -421,7 +421,7 @@ fn shorten(text: &mut Text<'_>) {
 
 /// The start of a review, without its objects. The API server writes the objects after the fields
 /// that identify the request.
-pub fn start(body: &[u8]) -> Vec<u8> {
+pub fn truncate_before_objects(body: &[u8]) -> Vec<u8> {
     // The user info may contain this key as well.
     let ends = memchr::memmem::find_iter(body, b",\"object\":").take(4);
     let mut starts = ends.map(|end| [&body[..end], b"}}"].concat());
@@ -433,12 +433,12 @@ pub fn start(body: &[u8]) -> Vec<u8> {
 pub const NO_TIME: &str = "it is large, and there was no time left to read it";
 pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left for them";
 
-/// Parses the result of [`start`]. `why` is the reason in the answer.
-pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, HttpRejection> {
-    parse_unreadable(start, why.to_owned())
+/// Parses the result of [`truncate_before_objects`]. `why` is the reason in the answer.
+pub fn parse_truncated<'a>(truncated: &'a [u8], why: &str) -> Result<Parsed<'a>, HttpRejection> {
+    parse_unreadable(truncated, why.to_owned())
 }
 
-fn review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review<'a> {
+fn into_review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review<'a> {
     let Request {
         uid,
         operation,

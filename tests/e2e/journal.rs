@@ -274,8 +274,8 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
 
     let registered = Registered { generation: Some(1), ..Registered::default() };
     leader.signals.registered.send_replace(registered);
-    let none_on = vec!["pods".to_owned()];
-    let holding = HoldProgress { done: 1, total: 2, none_on, ..HoldProgress::default() };
+    let unsafe_kinds = vec!["pods".to_owned()];
+    let holding = HoldProgress { done: 1, total: 2, unsafe_kinds, ..HoldProgress::default() };
     leader.signals.holding.send_replace(Arc::new([("journal-kept".to_owned(), holding)].into()));
     let columns = ["get", "delpol", "journal-kept", "--no-headers"];
     eventually("the columns", SOON, || {

@@ -9,8 +9,8 @@ const SHORT: &str = "\
     retry.longest=2,\
     status.look=0.3,status.between=0.05,status.journals=1,status.counts=1,status.write=0.5,\
     journal.write=0.5,journal.events=1,\
-    holds.look=1,holds.counting=0.2,holds.unread=5,\
-    release.count=0.5,\
+    holds.check_interval=1,holds.first_recheck=0.2,holds.unreadable_pause=5,\
+    release.metrics_interval=0.5,\
     certificates.poll=1,certificates.margin=1,certificates.ask=0.3,certificates.retry=2,\
     certificates.report=3,certificates.due=8,certificates.gone=15,certificates.sweep=5,\
     paths.settle=2,paths.overlap=3,paths.retry=2,\

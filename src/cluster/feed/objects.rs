@@ -185,12 +185,14 @@ impl ObjectSink {
 fn report(resource: &str, unreadable: &Unreadable) {
     let (namespace, name) = unreadable.name.as_ref().map_or(("", ""), |(at, name)| (at, name));
     static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
-    let Some(left_out) = LINES.permit_line(namespace, Instant::now().into_std()) else { return };
+    let Some(suppressed) = LINES.admit_log_line(namespace, Instant::now().into_std()) else {
+        return;
+    };
     tracing::warn!(
         resource,
         namespace,
         name,
-        left_out = (left_out > 0).then_some(left_out),
+        left_out = (suppressed > 0).then_some(suppressed),
         why = %unreadable,
         "an object can't be read, so it may use anything that objects of its kind can use"
     );

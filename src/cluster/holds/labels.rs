@@ -10,30 +10,30 @@ use tokio::time::{Instant, Interval};
 use super::pages::{HeldObject, HeldPages};
 use super::survey::take_turns;
 use super::write::HoldWriteResult;
-use super::{Holds, ROUND};
+use super::{Holds, MAX_TASKS_PER_ROUND};
 use crate::cluster::feed::plan::labelled;
 use crate::cluster::world::{ObjectKey, WaitingObject, World};
 use crate::hold::TargetState;
 use crate::objects::{ApiError, KindId, KindInfo};
 
-/// The maximum number of objects that a sweep records for each namespace. Later sweeps find the
+/// The maximum number of objects that a relist records for each namespace. Later relists find the
 /// others.
-const MAX_SWEPT: usize = 1_000;
+const MAX_RELISTED: usize = 1_000;
 
 impl Holds {
     /// Updates the holds of some objects that lost their label. A watch reported these objects, or
-    /// a sweep found them.
+    /// a relist found them.
     pub(super) async fn handle_lost_labels(&mut self, pace: &mut Interval) {
-        self.sweep_all().await;
+        self.relist_all().await;
         let keys: Vec<ObjectKey> = self.context.world.read().left_watch.iter().cloned().collect();
         let mut retry = BTreeSet::new();
-        for key in take_turns(keys, ROUND, |(_, namespace, _)| namespace) {
+        for key in take_turns(keys, MAX_TASKS_PER_ROUND, |(_, namespace, _)| namespace) {
             if !self.may_write() {
                 break;
             }
             self.context.world.write().left_watch.remove(&key);
             pace.tick().await;
-            // After a lasting failure, the next sweep finds the object again.
+            // After a lasting failure, the next relist finds the object again.
             if let HoldWriteResult::Failed(error) = self.update_hold(&key).await
                 && !error.is_lasting()
             {
@@ -45,20 +45,21 @@ impl Holds {
         world.left_watch.append(&mut retry);
     }
 
-    async fn sweep_all(&mut self) {
+    async fn relist_all(&mut self) {
         let kinds: Vec<(KindId, KindInfo)> = {
             let world = self.context.world.read();
             // The survey covers kinds whose objects are all watched.
-            let (swept, interval) = (&mut self.swept, self.timing.sweep);
-            swept.retain(|kind, time| time.elapsed() < interval && !world.graph.is_complete(*kind));
+            let (relisted_at, interval) = (&mut self.relisted_at, self.timing.relist_interval);
+            relisted_at
+                .retain(|kind, time| time.elapsed() < interval && !world.graph.is_complete(*kind));
             let kinds = labelled(&world, &self.context.settings.labelled)
                 .into_iter()
-                .filter(|kind| !world.graph.is_complete(*kind) && !swept.contains_key(kind));
+                .filter(|kind| !world.graph.is_complete(*kind) && !relisted_at.contains_key(kind));
             kinds.map(|kind| (kind, world.graph.kinds.info(kind).clone())).collect()
         };
         for (kind, info) in kinds {
-            match self.sweep(kind, &info).await {
-                Ok(()) => drop(self.swept.insert(kind, Instant::now())),
+            match self.relist(kind, &info).await {
+                Ok(()) => drop(self.relisted_at.insert(kind, Instant::now())),
                 Err(error) => tracing::warn!(
                     resource = info.full_name(),
                     %error,
@@ -70,7 +71,7 @@ impl Holds {
 
     /// Reads all objects of a kind once, page by page, and records the objects with a hold that no
     /// watch covers.
-    async fn sweep(&self, kind: KindId, info: &KindInfo) -> Result<(), ApiError> {
+    async fn relist(&self, kind: KindId, info: &KindInfo) -> Result<(), ApiError> {
         let mut counts: HashMap<String, usize> = HashMap::new();
         let mut pages = HeldPages::new(&self.context.client, info);
         loop {
@@ -86,7 +87,7 @@ impl Holds {
                     }
                     return Ok(());
                 }
-                // belay could not remove the holds of a kind that it can't read. The next sweep
+                // belay could not remove the holds of a kind that it can't read. The next relist
                 // reads an expired list again.
                 Err(ApiError::NotFound | ApiError::Forbidden(_) | ApiError::Expired) => {
                     return Ok(());
@@ -97,7 +98,7 @@ impl Holds {
             let World { graph, left_watch, .. } = &mut *world;
             for HeldObject { namespace, name, .. } in page {
                 let count = counts.entry(namespace.clone()).or_default();
-                if *count < MAX_SWEPT && graph.object(kind, &namespace, &name).is_none() {
+                if *count < MAX_RELISTED && graph.object(kind, &namespace, &name).is_none() {
                     *count += 1;
                     left_watch.insert((kind, namespace, name));
                 }

@@ -27,9 +27,9 @@ use self::backfill::Backfill;
 pub(super) use self::pages::HeldPages;
 pub(super) use self::record::Record;
 pub(crate) use self::record::kinds_with_holds;
-use self::record::{ALL, Kinds, LABELLED};
+use self::record::{ALL, LABELLED, RecordedKinds};
 use self::refusals::Refusals;
-pub(super) use self::survey::kinds;
+pub(super) use self::survey::find_held_kinds;
 pub(super) use self::survey::take_turns;
 use self::survey::{HeldKinds, HoldTask, SLICE, Survey};
 pub(super) use self::write::{HoldPlanner, HoldWriteResult, write_hold};
@@ -49,7 +49,7 @@ use crate::timing;
 
 /// The maximum number of objects to write in each part of a round. Then the next round starts, so
 /// that thousands of objects of one tenant do not delay the others.
-const ROUND: usize = 250;
+const MAX_TASKS_PER_ROUND: usize = 250;
 
 /// The pause after a round that left work for the next one. Meanwhile the watches report the
 /// writes of the round.
@@ -58,7 +58,7 @@ const ROUND_PAUSE: Duration = Duration::from_secs(1);
 /// Adds and removes holds according to the policies while this replica is the leader.
 pub async fn run(context: Context) {
     let lead = async || {
-        // The first sweep finds all of these objects again.
+        // The first relist finds all of these objects again.
         context.world.write().left_watch.clear();
         Holds::new(context.clone()).run_rounds().await;
     };
@@ -86,13 +86,13 @@ struct Holds {
     timing: timing::Holds,
     record: Record,
     /// The content of the record.
-    recorded: Kinds,
+    recorded: RecordedKinds,
     /// The kinds to add to the record. They stay here if their policy is deleted before belay could
     /// write the record, because new objects may already have the hold.
-    pending: Kinds,
+    pending: RecordedKinds,
     /// Objects that belay skips, each with the time until which it skips them and the generation
     /// of the policies.
-    settled: HashMap<Uid, (Instant, u64)>,
+    skipped_until: HashMap<Uid, (Instant, u64)>,
     refusals: Refusals,
     /// Which backfills were paused at the start of the round.
     backfill: Backfill,
@@ -101,7 +101,7 @@ struct Holds {
     /// Whether the last round has left work for the next one.
     unfinished: bool,
     /// When all objects of a labelled kind were last read.
-    swept: HashMap<KindId, Instant>,
+    relisted_at: HashMap<KindId, Instant>,
     no_reads: LiveReads,
 }
 
@@ -112,14 +112,14 @@ impl Holds {
             record: Record::new(&context),
             context,
             timing,
-            recorded: Kinds::new(),
-            pending: Kinds::new(),
-            settled: HashMap::new(),
+            recorded: RecordedKinds::new(),
+            pending: RecordedKinds::new(),
+            skipped_until: HashMap::new(),
             refusals: Refusals::default(),
             backfill: Backfill::default(),
-            counting_pause: Backoff::new(timing.counting, timing.look),
+            counting_pause: Backoff::new(timing.first_recheck, timing.check_interval),
             unfinished: false,
-            swept: HashMap::new(),
+            relisted_at: HashMap::new(),
             no_reads: LiveReads::default(),
         }
     }
@@ -166,7 +166,7 @@ impl Holds {
             return Ok(());
         }
         let generation = *self.context.signals.changed.borrow();
-        let kinds = kinds(&self.context.world.read());
+        let kinds = find_held_kinds(&self.context.world.read());
         let wanted = kinds.with_hold.clone();
         self.add_pending();
         self.update_record().await?;
@@ -179,14 +179,14 @@ impl Holds {
         self.refusals.retain(&survey);
         self.publish(&survey, kinds.clone());
         let now = Instant::now();
-        self.settled
+        self.skipped_until
             .retain(|_, (until, for_generation)| *until > now && *for_generation == generation);
         let mut parts = survey.take_tasks(|kind, sources| self.backfill.allows(kind, sources));
         for part in &mut parts {
-            part.retain(|task| !self.settled.contains_key(&task.uid));
+            part.retain(|task| !self.skipped_until.contains_key(&task.uid));
         }
         let total: usize = parts.iter().map(Vec::len).sum();
-        let turns = |part| take_turns(part, ROUND, |task: &HoldTask| &task.namespace);
+        let turns = |part| take_turns(part, MAX_TASKS_PER_ROUND, |task: &HoldTask| &task.namespace);
         let tasks = parts.map(turns).concat();
         self.unfinished = tasks.len() < total;
         if total > 0 {
@@ -210,16 +210,16 @@ impl Holds {
                     self.refusals.remove(task.uid);
                     continue;
                 }
-                HoldWriteResult::Settled
+                HoldWriteResult::Unchanged
                 | HoldWriteResult::Terminating(_)
-                | HoldWriteResult::Stranded => self.timing.settled,
+                | HoldWriteResult::Stranded => self.timing.unchanged_pause,
                 HoldWriteResult::Kept(never) => match never {},
                 HoldWriteResult::Failed(error) => {
                     self.refusals.add(task.uid, error.to_string());
-                    self.timing.unread
+                    self.timing.unreadable_pause
                 }
             };
-            self.settled.insert(task.uid, (Instant::now() + skip_for, generation));
+            self.skipped_until.insert(task.uid, (Instant::now() + skip_for, generation));
         }
         if total > 0 && !self.unfinished {
             // Meanwhile the watches report the writes.
@@ -237,7 +237,7 @@ impl Holds {
             ROUND_PAUSE
         } else if self.backfill.is_counted() {
             self.counting_pause.succeeded();
-            self.timing.look
+            self.timing.check_interval
         } else {
             self.counting_pause.next()
         }
@@ -279,7 +279,7 @@ impl Holds {
         }
         let world = self.context.world.read();
         let name = |kind: KindId| world.graph.kinds.info(kind).full_name();
-        for kind in kinds(&world).with_hold {
+        for kind in find_held_kinds(&world).with_hold {
             self.pending.insert(name(kind), ALL.to_owned());
         }
         for kind in labelled(&world, &self.context.settings.labelled) {
@@ -298,7 +298,7 @@ impl Holds {
                 }
             }
             // For a kind of the setting, the feed already watches the labelled objects, and the
-            // sweep reads the others.
+            // relist reads the others.
             let labelled = labelled(&world, &self.context.settings.labelled);
             let needs_watch = |kind: &KindId, info: &KindInfo| match names.get(&info.full_name()) {
                 Some(why) => why != LABELLED || !labelled.contains(kind),
@@ -329,7 +329,7 @@ impl Holds {
     /// Removes from the record the kinds on which no policy wants holds and no object has one. A
     /// survey from before the kind was read to its end proves nothing.
     async fn remove_unused(&mut self, wanted: &BTreeSet<KindId>) -> Result<(), ApiError> {
-        let remaining: Kinds = {
+        let remaining: RecordedKinds = {
             let world = self.context.world.read();
             let graph = &world.graph;
             let is_held = |id| graph.get(id).is_some_and(|node| node.is_held());
@@ -375,22 +375,26 @@ impl Holds {
         survey
     }
 
-    fn publish(&self, survey: &Survey, HeldKinds { mut never, mut forbidden, .. }: HeldKinds) {
+    fn publish(
+        &self,
+        survey: &Survey,
+        HeldKinds { mut unsafe_kinds, mut forbidden, .. }: HeldKinds,
+    ) {
         let world = self.context.world.read();
         let mut progress = HashMap::new();
         for policy in policies(&world) {
             let crate::policy::PolicySource::Policy(name) = &policy.source else { continue };
-            let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
+            let (done, total) = survey.progress_by_policy.get(name).copied().unwrap_or_default();
             let take = |kinds: &mut BTreeMap<String, BTreeSet<String>>| {
                 kinds.remove(name).unwrap_or_default().into_iter().collect()
             };
-            let (none_on, forbidden) = (take(&mut never), take(&mut forbidden));
+            let (unsafe_kinds, forbidden) = (take(&mut unsafe_kinds), take(&mut forbidden));
             let stopped = self.backfill.stopped(name);
             let refused = self.refusals.for_policy(&world.graph, survey, name);
             let binds_some = policy.would_place_hold_without_subjects();
             progress.insert(
                 name.clone(),
-                HoldProgress { done, total, none_on, forbidden, binds_some, stopped, refused },
+                HoldProgress { done, total, unsafe_kinds, forbidden, binds_some, stopped, refused },
             );
         }
         drop(world);
@@ -409,18 +413,18 @@ impl Holds {
             }
             HoldWriteResult::Failed(error) => {
                 static LINES: LineLimit = LineLimit::new();
-                if let Some(left_out) = LINES.permit_line(Instant::now().into_std()) {
+                if let Some(suppressed) = LINES.admit_log_line(Instant::now().into_std()) {
                     tracing::warn!(
                         resource = resource(),
                         namespace = &*one_line_name(namespace),
                         name = &*one_line_name(name),
                         %error,
-                        left_out,
+                        left_out = suppressed,
                         "cannot add or remove the hold; belay retries"
                     );
                 }
             }
-            HoldWriteResult::Settled | HoldWriteResult::Kept(_) | HoldWriteResult::Stranded => {}
+            HoldWriteResult::Unchanged | HoldWriteResult::Kept(_) | HoldWriteResult::Stranded => {}
         }
         outcome
     }

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta};
 
 /// The kinds that may have holds, each with the reason why.
-pub type Kinds = BTreeMap<String, String>;
+pub type RecordedKinds = BTreeMap<String, String>;
 
 /// The reason for a kind in the record: a policy wants or wanted holds on its objects, with or
 /// without labels.
@@ -43,14 +43,14 @@ impl Record {
         }
     }
 
-    pub async fn read(&mut self) -> Result<Kinds, ApiError> {
+    pub async fn read(&mut self) -> Result<RecordedKinds, ApiError> {
         self.stored = within(self.api.get_opt(&self.name)).await?;
         let data = self.stored.as_ref().and_then(|stored| stored.data.as_ref());
         Ok(data.cloned().unwrap_or_default())
     }
 
     /// Writes the record. Fails if another writer changed it since the last read.
-    pub async fn write(&mut self, kinds: &Kinds) -> Result<(), ApiError> {
+    pub async fn write(&mut self, kinds: &RecordedKinds) -> Result<(), ApiError> {
         let parameters = post_params(false);
         let metadata = match &self.stored {
             Some(stored) => stored.metadata.clone(),

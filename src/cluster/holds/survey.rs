@@ -6,7 +6,7 @@ use crate::cluster::feed::plan::{self, named};
 use crate::cluster::world::World;
 use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
-use crate::hold::{HoldWant, hold_want, policies_wanting_hold};
+use crate::hold::{DesiredHold, desired_hold, policies_wanting_hold};
 use crate::objects::{HOLD, KindId, Uid, in_turns, is_hold};
 use crate::policy::{ObjectFacts, PolicySource};
 
@@ -34,7 +34,7 @@ pub struct Survey {
     /// Objects that lack the hold, by kind and by the policies that want it.
     pub missing: BTreeMap<(KindId, Vec<PolicySource>), Vec<HoldTask>>,
     /// For each policy: how many objects have the hold, and how many need it.
-    pub holding: HashMap<String, (usize, usize)>,
+    pub progress_by_policy: HashMap<String, (usize, usize)>,
     /// The number of objects that have the hold.
     pub object_count: usize,
 }
@@ -53,7 +53,7 @@ impl Survey {
                 continue;
             }
             let facts = ObjectFacts::of_node(node);
-            let wanted = hold_want(&situation, facts);
+            let desired = desired_hold(&situation, facts);
             let task = || HoldTask {
                 kind: node.kind(),
                 namespace: node.namespace().to_owned(),
@@ -61,7 +61,7 @@ impl Survey {
                 uid: node.uid(),
                 created: node.creation_time(),
             };
-            if wanted == HoldWant::No {
+            if desired == DesiredHold::Absent {
                 if held {
                     self.surplus.push(task());
                 }
@@ -72,7 +72,7 @@ impl Survey {
             }
             let applied = situation.policies_of(facts);
             let may_patch = world.patch_rights.allow(&node.info().group, &node.info().resource);
-            if !held && wanted == HoldWant::Yes && may_patch {
+            if !held && desired == DesiredHold::Present && may_patch {
                 let key = (node.kind(), policies_wanting_hold(&applied));
                 self.missing.entry(key).or_default().push(task());
             }
@@ -80,7 +80,7 @@ impl Survey {
                 if let (true, PolicySource::Policy(name)) =
                     (applied.wants_hold(), &applied.policy.source)
                 {
-                    let (done, total) = self.holding.entry(name.clone()).or_default();
+                    let (done, total) = self.progress_by_policy.entry(name.clone()).or_default();
                     *done += usize::from(held);
                     *total += 1;
                 }
@@ -117,14 +117,14 @@ pub struct HeldKinds {
     /// The kinds whose objects get the hold.
     pub with_hold: BTreeSet<KindId>,
     /// By policy: the kinds on which a hold would be unsafe.
-    pub never: BTreeMap<String, BTreeSet<String>>,
+    pub unsafe_kinds: BTreeMap<String, BTreeSet<String>>,
     /// By policy: the kinds that belay's account may not patch.
     pub forbidden: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Finds the kinds that policies want holds on.
-pub fn kinds(world: &World) -> HeldKinds {
-    let HeldKinds { mut with_hold, mut never, mut forbidden } = HeldKinds::default();
+pub fn find_held_kinds(world: &World) -> HeldKinds {
+    let HeldKinds { mut with_hold, mut unsafe_kinds, mut forbidden } = HeldKinds::default();
     for policy in plan::policies(world).filter(|policy| policy.places_hold()) {
         for (group, resource) in policy.kinds() {
             for kind in named(world, group, resource) {
@@ -137,12 +137,12 @@ pub fn kinds(world: &World) -> HeldKinds {
                 }
                 let PolicySource::Policy(name) = &policy.source else { continue };
                 let (kinds, kind) = match is_hold_unsafe {
-                    true => (&mut never, info.resource.clone()),
+                    true => (&mut unsafe_kinds, info.resource.clone()),
                     false => (&mut forbidden, info.full_name()),
                 };
                 kinds.entry(name.clone()).or_default().insert(kind);
             }
         }
     }
-    HeldKinds { with_hold, never, forbidden }
+    HeldKinds { with_hold, unsafe_kinds, forbidden }
 }

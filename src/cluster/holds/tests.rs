@@ -18,13 +18,13 @@ const RECORD: &str = "/api/v1/namespaces/belay/configmaps";
 /// The answers by method and path. Any other request gets a 404.
 type Answers = Arc<Mutex<HashMap<String, (u16, Value)>>>;
 
-struct Stage {
+struct TestLeader {
     holds: Holds,
     answers: Answers,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
-impl Stage {
+impl TestLeader {
     /// ConfigMaps are labelled.
     fn new() -> Self {
         let (answers, asked) = (Answers::default(), Arc::<Mutex<Vec<(String, Value)>>>::default());
@@ -47,9 +47,9 @@ impl Stage {
         let context = Context::of_test(client, world, &[("", "configmaps")]);
         let registered = Registered { any_exists: true, ..Registered::default() };
         context.signals.registered.send_replace(registered);
-        let stage = Self { holds: Holds::new(context), answers, asked };
-        stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
-        stage
+        let leader = Self { holds: Holds::new(context), answers, asked };
+        leader.answer(&format!("POST {RECORD}"), 200, Value::Null);
+        leader
     }
 
     fn answer(&self, request: &str, code: u16, body: Value) {
@@ -104,161 +104,161 @@ fn path(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_sweep_hands_over_what_waits_without_its_label() {
-    let mut stage = Stage::new();
+async fn a_relist_finds_held_objects_that_lost_their_label() {
+    let mut leader = TestLeader::new();
     let items = [held("c", true), held("d", false)];
-    stage.answer(&format!("GET {}", path("c")), 200, items[0].clone());
-    stage.answer(&format!("GET {}", path("d")), 200, items[1].clone());
-    stage.answer("GET /api/v1/configmaps", 200, json!({"metadata": {}, "items": items}));
-    stage.holds.run_round().await.unwrap();
-    let world = stage.world().read();
-    assert!(world.waiting.objects[&stage.place("c")].unwatched);
+    leader.answer(&format!("GET {}", path("c")), 200, items[0].clone());
+    leader.answer(&format!("GET {}", path("d")), 200, items[1].clone());
+    leader.answer("GET /api/v1/configmaps", 200, json!({"metadata": {}, "items": items}));
+    leader.holds.run_round().await.unwrap();
+    let world = leader.world().read();
+    assert!(world.waiting.objects[&leader.place("c")].unwatched);
     assert_eq!(world.waiting.objects.len(), 1);
-    assert!(world.waiting.changed.contains(&stage.place("c")));
+    assert!(world.waiting.changed.contains(&leader.place("c")));
     drop(world);
-    assert!(stage.was_asked(&format!("PATCH {}", path("d"))));
+    assert!(leader.was_asked(&format!("PATCH {}", path("d"))));
 }
 
 #[tokio::test]
 async fn without_webhook_configurations_no_hold_is_added_and_no_kind_is_recorded() {
-    let mut stage = Stage::new();
-    stage.policies(1);
-    stage.holds.context.signals.registered.send_replace(Registered::default());
-    stage.answer(&format!("GET {}", path("a")), 200, held("a", false));
-    let left = stage.place("a");
-    stage.world().write().left_watch.insert(left);
-    stage.holds.run_round().await.unwrap();
-    assert!(stage.asked.lock().is_empty(), "{:?}", stage.asked.lock());
+    let mut leader = TestLeader::new();
+    leader.policies(1);
+    leader.holds.context.signals.registered.send_replace(Registered::default());
+    leader.answer(&format!("GET {}", path("a")), 200, held("a", false));
+    let left = leader.place("a");
+    leader.world().write().left_watch.insert(left);
+    leader.holds.run_round().await.unwrap();
+    assert!(leader.asked.lock().is_empty(), "{:?}", leader.asked.lock());
     // After a new installation, belay continues.
     let registered = Registered { any_exists: true, ..Registered::default() };
-    stage.holds.context.signals.registered.send_replace(registered);
-    stage.holds.run_round().await.unwrap();
-    assert!(stage.was_asked(&format!("PATCH {}", path("a"))));
-    assert!(stage.was_asked(&format!("POST {RECORD}")));
+    leader.holds.context.signals.registered.send_replace(registered);
+    leader.holds.run_round().await.unwrap();
+    assert!(leader.was_asked(&format!("PATCH {}", path("a"))));
+    assert!(leader.was_asked(&format!("POST {RECORD}")));
 }
 
 #[tokio::test]
-async fn what_is_held_under_a_former_name_is_renamed() {
+async fn the_leader_renames_holds_with_a_former_name() {
     set_former_hold_for_tests();
-    let mut stage = Stage::new();
-    stage.policies(1);
-    let secrets = stage.kind("secrets");
+    let mut leader = TestLeader::new();
+    leader.policies(1);
+    let secrets = leader.kind("secrets");
     let mut object = held("a", false);
     object["metadata"]["finalizers"] = json!([FORMER_HOLD_FOR_TESTS]);
     let place = "/api/v1/namespaces/n/secrets/a";
-    stage.answer(&format!("GET {place}"), 200, object.clone());
+    leader.answer(&format!("GET {place}"), 200, object.clone());
     {
-        let mut world = stage.world().write();
+        let mut world = leader.world().write();
         let World { graph, catalogue, .. } = &mut *world;
         crate::cluster::world::store(graph, catalogue, secrets, &object.to_string(), None).unwrap();
     }
-    stage.holds.run_round().await.unwrap();
-    let asked = stage.asked.lock().clone();
+    leader.holds.run_round().await.unwrap();
+    let asked = leader.asked.lock().clone();
     let patch = asked.iter().find(|(asked, _)| *asked == format!("PATCH {place}"));
     let operations = patch.map(|(_, patch)| patch.as_array().unwrap().last().unwrap().clone());
     let path = "/metadata/finalizers/0";
     assert_eq!(operations, Some(json!({"op": "replace", "path": path, "value": HOLD})));
     // The kind counts as one with holds meanwhile.
-    assert!(stage.world().read().kinds_with_holds.contains(&secrets));
+    assert!(leader.world().read().kinds_with_holds.contains(&secrets));
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_keeps_nothing_else_waiting() {
-    let mut stage = Stage::new();
+async fn an_unreadable_object_delays_no_other_object() {
+    let mut leader = TestLeader::new();
     let error = || json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no"});
     for name in ["a", "b", "y", "z"] {
-        stage.answer(&format!("GET {}", path(name)), 200, held(name, false));
+        leader.answer(&format!("GET {}", path(name)), 200, held(name, false));
     }
     for name in ["a", "y"] {
-        stage.answer(&format!("GET {}", path(name)), 500, error());
+        leader.answer(&format!("GET {}", path(name)), 500, error());
     }
     for name in ["a", "b"] {
-        let mut world = stage.world().write();
+        let mut world = leader.world().write();
         let World { graph, catalogue, .. } = &mut *world;
         let (kind, object) =
-            (stage.holds.context.settings.labelled[0].1.as_str(), held(name, false));
+            (leader.holds.context.settings.labelled[0].1.as_str(), held(name, false));
         let kind = graph.kinds.find_resource("", kind).unwrap();
         crate::cluster::world::store(graph, catalogue, kind, &object.to_string(), None).unwrap();
     }
-    let left = [stage.place("y"), stage.place("z")];
-    stage.world().write().left_watch.extend(left);
-    stage.holds.run_round().await.unwrap();
+    let left = [leader.place("y"), leader.place("z")];
+    leader.world().write().left_watch.extend(left);
+    leader.holds.run_round().await.unwrap();
     for name in ["b", "z"] {
-        assert!(stage.was_asked(&format!("PATCH {}", path(name))), "{name}");
+        assert!(leader.was_asked(&format!("PATCH {}", path(name))), "{name}");
     }
     // belay retries one object soon, and the other in the next round.
-    assert!(stage.holds.settled.contains_key(&Uid::new("a")));
-    assert_eq!(stage.world().read().left_watch, BTreeSet::from([stage.place("y")]));
+    assert!(leader.holds.skipped_until.contains_key(&Uid::new("a")));
+    assert_eq!(leader.world().read().left_watch, BTreeSet::from([leader.place("y")]));
 }
 
 #[tokio::test]
-async fn labelled_kinds_are_recorded_and_watched_whole_once_they_are_not_set_any_more() {
-    let mut stage = Stage::new();
-    stage.holds.run_round().await.unwrap();
-    assert_eq!(stage.written(), json!({"configmaps": "labelled"}));
-    assert!(stage.world().read().kinds_with_holds.is_empty());
-    let mut settings = Settings::clone(&stage.holds.context.settings);
+async fn kinds_that_leave_the_setting_are_watched_completely() {
+    let mut leader = TestLeader::new();
+    leader.holds.run_round().await.unwrap();
+    assert_eq!(leader.written(), json!({"configmaps": "labelled"}));
+    assert!(leader.world().read().kinds_with_holds.is_empty());
+    let mut settings = Settings::clone(&leader.holds.context.settings);
     settings.labelled.clear();
-    stage.holds.context.settings = Arc::new(settings);
-    stage.holds.run_round().await.unwrap();
-    let kind = stage.kind("configmaps");
-    assert_eq!(stage.world().read().kinds_with_holds, BTreeSet::from([kind]));
+    leader.holds.context.settings = Arc::new(settings);
+    leader.holds.run_round().await.unwrap();
+    let kind = leader.kind("configmaps");
+    assert_eq!(leader.world().read().kinds_with_holds, BTreeSet::from([kind]));
     // All objects are read, and none has a hold.
-    stage.answer(&format!("PUT {RECORD}/belay-held"), 200, Value::Null);
-    stage.world().write().graph.set_complete(kind, true);
-    stage.holds.run_round().await.unwrap();
-    assert_eq!(stage.written(), json!({}));
-    assert!(stage.world().read().kinds_with_holds.is_empty());
+    leader.answer(&format!("PUT {RECORD}/belay-held"), 200, Value::Null);
+    leader.world().write().graph.set_complete(kind, true);
+    leader.holds.run_round().await.unwrap();
+    assert_eq!(leader.written(), json!({}));
+    assert!(leader.world().read().kinds_with_holds.is_empty());
 }
 
 /// A kind that is read to its end during the round: its held object is not in the survey.
 #[tokio::test]
 async fn a_kind_whose_held_objects_were_read_after_the_survey_stays_in_the_record() {
-    let mut stage = Stage::new();
-    stage.policies(1);
-    stage.holds.run_round().await.unwrap();
-    stage.policies(0);
-    let secrets = stage.kind("secrets");
+    let mut leader = TestLeader::new();
+    leader.policies(1);
+    leader.holds.run_round().await.unwrap();
+    leader.policies(0);
+    let secrets = leader.kind("secrets");
     {
-        let mut world = stage.world().write();
+        let mut world = leader.world().write();
         let catalogue = world.catalogue.clone();
         let object = held("s", false).to_string();
         crate::cluster::world::store(&mut world.graph, &catalogue, secrets, &object, None).unwrap();
         world.graph.set_complete(secrets, true);
     }
-    stage.holds.remove_unused(&BTreeSet::new()).await.unwrap();
-    assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
-    assert!(stage.world().read().kinds_with_holds.contains(&secrets));
+    leader.holds.remove_unused(&BTreeSet::new()).await.unwrap();
+    assert_eq!(leader.written(), json!({"configmaps": "labelled", "secrets": ""}));
+    assert!(leader.world().read().kinds_with_holds.contains(&secrets));
 }
 
 #[tokio::test]
-async fn a_policy_that_goes_before_its_kind_could_be_written_down_is_not_forgotten() {
-    let mut stage = Stage::new();
+async fn a_kind_is_recorded_after_its_policy_was_deleted_before_the_first_write() {
+    let mut leader = TestLeader::new();
     let error = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no"});
-    stage.answer(&format!("POST {RECORD}"), 500, error);
-    stage.policies(1);
-    stage.holds.run_round().await.unwrap_err();
-    stage.policies(0);
-    stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
-    stage.holds.run_round().await.unwrap();
-    assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
+    leader.answer(&format!("POST {RECORD}"), 500, error);
+    leader.policies(1);
+    leader.holds.run_round().await.unwrap_err();
+    leader.policies(0);
+    leader.answer(&format!("POST {RECORD}"), 200, Value::Null);
+    leader.holds.run_round().await.unwrap();
+    assert_eq!(leader.written(), json!({"configmaps": "labelled", "secrets": ""}));
 }
 
 #[tokio::test]
 async fn kinds_are_written_down_while_belay_is_paused() {
-    let mut stage = Stage::new();
-    stage.policies(1);
+    let mut leader = TestLeader::new();
+    leader.policies(1);
     let pause = Pause { expires: i64::MAX, ..Pause::default() };
-    stage.world().write().policies.pauses = vec![pause];
-    stage.holds.run_round().await.unwrap();
-    assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
-    assert!(!stage.was_asked("GET /api/v1/configmaps"), "nothing else is done");
+    leader.world().write().policies.pauses = vec![pause];
+    leader.holds.run_round().await.unwrap();
+    assert_eq!(leader.written(), json!({"configmaps": "labelled", "secrets": ""}));
+    assert!(!leader.was_asked("GET /api/v1/configmaps"), "nothing else is done");
 }
 
 #[tokio::test]
 async fn a_former_leader_reports_no_holds() {
-    let stage = Stage::new();
-    let context = stage.holds.context.clone();
+    let leader = TestLeader::new();
+    let context = leader.holds.context.clone();
     context.signals.leading.send_replace(true);
     let running = tokio::spawn(run(context.clone()));
     tokio::task::yield_now().await;
@@ -275,70 +275,70 @@ async fn a_former_leader_reports_no_holds() {
 
 #[tokio::test]
 async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
-    let mut stage = Stage::new();
-    stage.policies(1);
-    let secrets = stage.kind("secrets");
+    let mut leader = TestLeader::new();
+    leader.policies(1);
+    let secrets = leader.kind("secrets");
     let path = |name: &str| format!("/api/v1/namespaces/n/secrets/{name}");
     for name in ["a", "b", "c"] {
         let mut object = held(name, false);
         object["metadata"]["finalizers"].take();
-        stage.answer(&format!("GET {}", path(name)), 200, object.clone());
-        let mut world = stage.world().write();
+        leader.answer(&format!("GET {}", path(name)), 200, object.clone());
+        let mut world = leader.world().write();
         let World { graph, catalogue, .. } = &mut *world;
         crate::cluster::world::store(graph, catalogue, secrets, &object.to_string(), None).unwrap();
     }
-    let limited = |stage: &mut Stage, limit| {
-        let mut settings = Settings::clone(&stage.holds.context.settings);
+    let limited = |leader: &mut TestLeader, limit| {
+        let mut settings = Settings::clone(&leader.holds.context.settings);
         settings.backfill = limit;
-        stage.holds.context.settings = Arc::new(settings);
+        leader.holds.context.settings = Arc::new(settings);
     };
-    let counting = stage.holds.timing.counting;
+    let counting = leader.holds.timing.first_recheck;
     // Until all objects are read, their number is unknown.
-    limited(&mut stage, 3);
-    stage.holds.run_round().await.unwrap();
-    assert!(!stage.was_asked(&format!("GET {}", path("a"))));
-    assert!(stage.holds.round_pause() <= counting);
-    assert!(stage.holds.round_pause() > counting, "ever longer");
-    let places = stage.kind("namespaces");
+    limited(&mut leader, 3);
+    leader.holds.run_round().await.unwrap();
+    assert!(!leader.was_asked(&format!("GET {}", path("a"))));
+    assert!(leader.holds.round_pause() <= counting);
+    assert!(leader.holds.round_pause() > counting, "ever longer");
+    let places = leader.kind("namespaces");
     for kind in [secrets, places] {
-        stage.world().write().graph.set_complete(kind, true);
+        leader.world().write().graph.set_complete(kind, true);
     }
 
-    limited(&mut stage, 2);
-    stage.holds.run_round().await.unwrap();
-    assert!(!stage.was_asked(&format!("GET {}", path("a"))));
-    let holding = stage.holds.context.signals.holding.borrow().clone();
+    limited(&mut leader, 2);
+    leader.holds.run_round().await.unwrap();
+    assert!(!leader.was_asked(&format!("GET {}", path("a"))));
+    let holding = leader.holds.context.signals.holding.borrow().clone();
     assert_eq!((holding["p"].done, holding["p"].total, holding["p"].stopped.len()), (0, 3, 1));
-    let metrics = || stage.holds.context.metrics.encode();
+    let metrics = || leader.holds.context.metrics.encode();
     assert!(metrics().lines().any(|line| line == "belay_backfills_stopped 1"));
     // An object that is read for another reason gets no hold either.
     let place = (secrets, "n".to_owned(), "b".to_owned());
-    stage.world().write().left_watch.insert(place);
-    stage.holds.run_round().await.unwrap();
-    assert!(stage.was_asked(&format!("GET {}", path("b"))));
-    assert!(!stage.was_asked(&format!("PATCH {}", path("b"))));
+    leader.world().write().left_watch.insert(place);
+    leader.holds.run_round().await.unwrap();
+    assert!(leader.was_asked(&format!("GET {}", path("b"))));
+    assert!(!leader.was_asked(&format!("PATCH {}", path("b"))));
 
-    limited(&mut stage, 3);
-    stage.holds.run_round().await.unwrap();
+    limited(&mut leader, 3);
+    leader.holds.run_round().await.unwrap();
     for name in ["a", "b", "c"] {
-        assert!(stage.was_asked(&format!("PATCH {}", path(name))), "{name}");
+        assert!(leader.was_asked(&format!("PATCH {}", path(name))), "{name}");
     }
-    let holding = stage.holds.context.signals.holding.borrow().clone();
+    let holding = leader.holds.context.signals.holding.borrow().clone();
     assert!(holding["p"].stopped.is_empty());
-    let metrics = stage.holds.context.metrics.encode();
+    let metrics = leader.holds.context.metrics.encode();
     assert!(metrics.lines().any(|line| line == "belay_backfills_stopped 0"));
 }
 
 /// A tenant has a thousand surplus holds. Another namespace has one, and a third lacks a hold.
 #[tokio::test(start_paused = true)]
 async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
-    let mut stage = Stage::new();
-    stage.policies(1);
-    let [maps, secrets, places] = ["configmaps", "secrets", "namespaces"].map(|r| stage.kind(r));
+    let mut leader = TestLeader::new();
+    leader.policies(1);
+    let [maps, secrets, places] = ["configmaps", "secrets", "namespaces"].map(|r| leader.kind(r));
     let take = |kind, namespace: &str, name: &str, finalizers: Value| {
         let metadata = json!({"name": name, "namespace": namespace, "resourceVersion": "1",
             "uid": format!("{namespace}-{name}"), "finalizers": finalizers});
-        let mut world = stage.world().write();
+        let mut world = leader.world().write();
         let World { graph, catalogue, .. } = &mut *world;
         let object = json!({ "metadata": metadata }).to_string();
         crate::cluster::world::store(graph, catalogue, kind, &object, None).unwrap();
@@ -352,31 +352,38 @@ async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
     }
     take(secrets, "prod", "missing", json!([]));
     for kind in [secrets, places] {
-        stage.world().write().graph.set_complete(kind, true);
+        leader.world().write().graph.set_complete(kind, true);
     }
-    stage.holds.run_round().await.unwrap();
-    assert_eq!(stage.holds.round_pause(), ROUND_PAUSE);
-    let asked: Vec<String> = stage.asked.lock().iter().map(|(asked, _)| asked.clone()).collect();
+    leader.holds.run_round().await.unwrap();
+    assert_eq!(leader.holds.round_pause(), ROUND_PAUSE);
+    let asked: Vec<String> = leader.asked.lock().iter().map(|(asked, _)| asked.clone()).collect();
     let asked: Vec<&String> = asked.iter().filter(|asked| asked.contains("/namespaces/")).collect();
-    assert_eq!(asked.len(), 2 * ROUND + usize::from(asked[0].contains("/namespaces/belay/")));
+    assert_eq!(
+        asked.len(),
+        2 * MAX_TASKS_PER_ROUND + usize::from(asked[0].contains("/namespaces/belay/"))
+    );
     let at = |name: &str| asked.iter().position(|asked| asked.ends_with(name)).unwrap();
     assert!(at("/prod/secrets/missing") < 4, "{asked:?}");
-    assert!((ROUND..ROUND + 4).contains(&at("/prod/configmaps/surplus")), "{asked:?}");
+    assert!(
+        (MAX_TASKS_PER_ROUND..MAX_TASKS_PER_ROUND + 4).contains(&at("/prod/configmaps/surplus")),
+        "{asked:?}"
+    );
 }
 
 /// A tenant removes the label of its objects again and again.
 #[tokio::test(start_paused = true)]
 async fn h45_objects_that_lose_their_label_do_not_keep_a_round_from_its_end() {
-    let mut stage = Stage::new();
+    let mut leader = TestLeader::new();
     let place = |namespace: &str, n: usize| {
-        (stage.kind("configmaps"), namespace.to_owned(), format!("a{n}"))
+        (leader.kind("configmaps"), namespace.to_owned(), format!("a{n}"))
     };
-    let left: Vec<_> = (0..3 * ROUND).map(|n| place("dev", n)).chain([place("prod", 0)]).collect();
-    stage.world().write().left_watch.extend(left);
-    stage.holds.run_round().await.unwrap();
-    assert!(stage.was_asked("GET /api/v1/namespaces/prod/configmaps/a0"));
-    assert_eq!(stage.world().read().left_watch.len(), 2 * ROUND + 1);
-    assert_eq!(stage.holds.round_pause(), ROUND_PAUSE);
-    stage.holds.run_round().await.unwrap();
-    assert_eq!(stage.world().read().left_watch.len(), ROUND + 1);
+    let left: Vec<_> =
+        (0..3 * MAX_TASKS_PER_ROUND).map(|n| place("dev", n)).chain([place("prod", 0)]).collect();
+    leader.world().write().left_watch.extend(left);
+    leader.holds.run_round().await.unwrap();
+    assert!(leader.was_asked("GET /api/v1/namespaces/prod/configmaps/a0"));
+    assert_eq!(leader.world().read().left_watch.len(), 2 * MAX_TASKS_PER_ROUND + 1);
+    assert_eq!(leader.holds.round_pause(), ROUND_PAUSE);
+    leader.holds.run_round().await.unwrap();
+    assert_eq!(leader.world().read().left_watch.len(), MAX_TASKS_PER_ROUND + 1);
 }

@@ -30,7 +30,7 @@ pub trait HoldPlanner {
 #[derive(Debug, PartialEq, Eq)]
 pub enum HoldWriteResult<K> {
     /// Its hold is as it should be, or the object does not exist.
-    Settled,
+    Unchanged,
     /// Its hold was written; what was done.
     Written(&'static str),
     /// It is Terminating and held. A release decides whether to remove the hold.
@@ -54,36 +54,39 @@ pub async fn write_hold<P: HoldPlanner>(
     let target = TargetClient { detail: Detail::Metadata, ..target };
     let (mut refused, mut written, mut lost) = (None, None, 0);
     for _ in 0..=MAX_REPEATS {
-        let Response { answer, object } = target.get(client).await;
-        let (state, object) = match (answer, object) {
+        let Response { result, object } = target.get(client).await;
+        let (state, object) = match (result, object) {
             (RequestResult::Object(state), Ok(object)) => (state, object),
             (RequestResult::TargetMissing | RequestResult::NamespaceMissing, _) => {
-                return HoldWriteResult::Settled;
+                return HoldWriteResult::Unchanged;
             }
             (_, object) => return failed(object),
         };
-        if state.deleted.is_some() && state.hold.is_some() {
+        if state.deletion_timestamp.is_some() && state.hold.is_some() {
             return HoldWriteResult::Terminating(state);
         }
         let plan = match planner.plan(&target, &object).await {
             Ok(plan) => plan,
             Err(why) => return HoldWriteResult::Kept(why),
         };
-        let patch = plan_patch(&plan, &state.uid, &state.version);
+        let patch = plan_patch(&plan, &state.uid, &state.resource_version);
         let (Some(patch), Some(change)) = (patch, plan.action()) else {
-            return written.map_or(HoldWriteResult::Settled, HoldWriteResult::Written);
+            return written.map_or(HoldWriteResult::Unchanged, HoldWriteResult::Written);
         };
         // If no other client has changed it, the API server refuses the change for another reason.
-        if let Some((_, error)) = refused.take_if(|(version, _)| *version == state.version) {
+        if let Some((_, error)) = refused.take_if(|(version, _)| *version == state.resource_version)
+        {
             return HoldWriteResult::Failed(error);
         }
-        let Response { answer, object } = target.patch(client, &patch).await;
-        context.metrics.hold_changed(change, matches!(answer, RequestResult::Object(_)));
-        match (answer, object) {
+        let Response { result, object } = target.patch(client, &patch).await;
+        context.metrics.hold_changed(change, matches!(result, RequestResult::Object(_)));
+        match (result, object) {
             (RequestResult::Object(_), _) => return HoldWriteResult::Written(change),
             (RequestResult::NamespaceMissing, _) => return HoldWriteResult::Stranded,
-            (RequestResult::TargetMissing, _) => return HoldWriteResult::Settled,
-            (RequestResult::Conflict, Err(error)) => refused = Some((state.version, error)),
+            (RequestResult::TargetMissing, _) => return HoldWriteResult::Unchanged,
+            (RequestResult::Conflict, Err(error)) => {
+                refused = Some((state.resource_version, error))
+            }
             // It may have been carried out, which the next read shows.
             (RequestResult::Unknown, _) if lost < MAX_LOST => {
                 (lost, written) = (lost + 1, Some(change))

@@ -174,7 +174,7 @@ pub(super) mod tests {
         let pod =
             ObjectName { kind: "Pod".into(), object: ObjectRef::new(("", "pods"), "shop", "web") };
         let cause = match reason {
-            Reason::InUse => Cause::User { root: pod, through: None, path: "spec".into() },
+            Reason::InUse => Cause::User { owner: pod, user: None, path: "spec".into() },
             _ => Cause::Always,
         };
         Blocker {

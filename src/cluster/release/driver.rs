@@ -86,7 +86,7 @@ pub struct Driver {
     pub target: TargetClient,
     release: Release,
     /// The target from the answer to the write of the token, with its reserved memory.
-    with_token: Option<(TargetBody, Vec<ReservedMemory>)>,
+    target_body: Option<(TargetBody, Vec<ReservedMemory>)>,
     /// The sweep with the reads of this pass.
     sweep: Option<Arc<Sweep>>,
     /// Why the last count permits the release.
@@ -94,7 +94,7 @@ pub struct Driver {
     /// Whether the removal of the hold succeeded, or may have succeeded. If the watch is faster
     /// than the answer, or the answer is lost, the state machine reports a deletion, although
     /// belay released the target.
-    released: bool,
+    may_have_released: bool,
     /// The steps of the counts of this pass.
     budget: StepBudget,
     /// The time of the next pass that the state machine planned.
@@ -119,10 +119,10 @@ impl Driver {
             key,
             target,
             release,
-            with_token: None,
+            target_body: None,
             sweep: None,
             release_reason: None,
-            released: false,
+            may_have_released: false,
             budget: StepBudget::new(PASS_STEPS),
             pass_at: None,
             pass_by: None,
@@ -140,12 +140,14 @@ impl Driver {
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             // The future of a pass is boxed, so that a target that only waits takes little memory.
             tokio::select! {
-                () = pending.added.notified() => Box::pin(self.update(false, pending, &report)).await,
+                () = pending.added.notified() => {
+                    Box::pin(self.handle_wakeup(false, pending, &report)).await;
+                }
                 () = sleep_until(due) => {
                     // A pass sends reads, so it waits for its turn. An update needs no turn.
                     let passes = self.shared.passes.clone();
                     let turn = passes.acquire(&self.key.1).await;
-                    Box::pin(self.update(true, pending, &report)).await;
+                    Box::pin(self.handle_wakeup(true, pending, &report)).await;
                     self.end_turn(turn);
                 }
             }
@@ -165,7 +167,7 @@ impl Driver {
         }
     }
 
-    /// Applies an update.
+    /// Passes the facts of an update to the state machine.
     async fn apply_update(
         &mut self,
         update: DriverUpdate,
@@ -189,7 +191,7 @@ impl Driver {
     }
 
     /// Applies the pending updates, and starts a pass if it is due, which covers them.
-    async fn update(
+    async fn handle_wakeup(
         &mut self,
         is_pass_due: bool,
         pending: &PendingUpdate,
@@ -201,12 +203,12 @@ impl Driver {
             (self.pass_at, self.pass_by) = (None, None);
             inputs.push(Input::StartPass);
         }
-        self.process(inputs, pending, report).await;
+        self.process_inputs(inputs, pending, report).await;
     }
 
     /// Continues until the state machine has no further input. It also applies the updates that
     /// arrive meanwhile.
-    async fn process(
+    async fn process_inputs(
         &mut self,
         mut inputs: Vec<Input>,
         pending: &PendingUpdate,
@@ -217,7 +219,7 @@ impl Driver {
             self.apply_update(pending.take(), &mut inputs, report).await;
         }
         // Many targets may wait, and users can make each of them large.
-        (self.with_token, self.sweep) = (None, None);
+        (self.target_body, self.sweep) = (None, None);
     }
 
     /// Passes one input to the state machine and carries out its outputs. Their results are new
@@ -246,15 +248,15 @@ impl Driver {
                 None
             }
             Output::Get => {
-                let answer = self.target.get(client).await.answer;
-                self.released &= !is_held(&answer);
-                Some(Input::Got(answer))
+                let result = self.target.get(client).await.result;
+                self.may_have_released &= !is_held(&result);
+                Some(Input::Got(result))
             }
             Output::WriteToken(write) => {
-                let Response { answer, object } = self.target.patch(client, &write.patch()).await;
-                self.with_token = self.shared.keep_body(&self.key.1, object.ok()).await;
-                self.released &= !is_held(&answer);
-                Some(Input::TokenWritten(answer))
+                let Response { result, object } = self.target.patch(client, &write.patch()).await;
+                self.target_body = self.shared.keep_body(&self.key.1, object.ok()).await;
+                self.may_have_released &= !is_held(&result);
+                Some(Input::TokenWritten(result))
             }
             Output::Read(reads) => Some(match self.sweep().await.read_all(reads).await {
                 Ok(sent) => {
@@ -277,28 +279,28 @@ impl Driver {
                 None
             }
             Output::Remove(removal) => {
-                let answer = self.target.patch(client, &removal.patch()).await.answer;
-                if let RequestResult::Failed(why) = &answer
-                    && let Some(left_out) = self.target.permit_line()
+                let result = self.target.patch(client, &removal.patch()).await.result;
+                if let RequestResult::Failed(why) = &result
+                    && let Some(suppressed) = self.target.admit_log_line()
                 {
                     tracing::warn!(
                         resource = self.target.info.resource,
                         namespace = self.target.namespace,
                         name = self.target.name,
                         %why,
-                        left_out = (left_out > 0).then_some(left_out),
+                        left_out = (suppressed > 0).then_some(suppressed),
                         "the hold could not be removed"
                     );
                 }
-                self.released = match &answer {
-                    RequestResult::Object(_) => !is_held(&answer),
+                self.may_have_released = match &result {
+                    RequestResult::Object(_) => !is_held(&result),
                     RequestResult::Unknown => true,
                     RequestResult::Conflict
                     | RequestResult::Failed(_)
                     | RequestResult::TargetMissing
                     | RequestResult::NamespaceMissing => false,
                 };
-                Some(Input::Removed(answer))
+                Some(Input::Removed(result))
             }
             Output::ReportWait(waiting) => {
                 report(&self.target, DriverReport::Waits(waiting));
@@ -306,7 +308,7 @@ impl Driver {
             }
             Output::Ended(end) => {
                 self.sweep = None;
-                let reason = self.release_reason.filter(|_| self.released);
+                let reason = self.release_reason.filter(|_| self.may_have_released);
                 let end = match (end, reason) {
                     (ReleaseEnd::NoLongerHeld, Some(reason)) => ReleaseEnd::Released(reason),
                     _ => end,
@@ -330,7 +332,7 @@ impl Driver {
     /// Counts the remaining users. A pass that needs no reads, for example of an approved target,
     /// joins no sweep.
     async fn check_use(&mut self) -> UseCheck {
-        let Some((body, _)) = &self.with_token else {
+        let Some((body, _)) = &self.target_body else {
             return UseCheck::Unknown(UnknownUse::TargetUnread);
         };
         let (world, target) = (&self.shared.context.world, (self.key.0, body));
@@ -346,9 +348,9 @@ impl Driver {
     }
 }
 
-/// Whether this answer contains the target with its hold.
-fn is_held(answer: &RequestResult) -> bool {
-    matches!(answer, RequestResult::Object(observed) if observed.hold.is_some())
+/// Whether this result contains the target with its hold.
+fn is_held(result: &RequestResult) -> bool {
+    matches!(result, RequestResult::Object(observed) if observed.hold.is_some())
 }
 
 /// Checks with the collected reads of a pass whether a user still counts. It holds the lock of the

@@ -10,14 +10,14 @@
 //! hold too early. A driver reads its state from the object itself, so the next leader can
 //! start from the beginning.
 
-pub(crate) mod by_hand;
 mod driver;
+pub(crate) mod manual;
+mod repairs;
 mod requests;
 mod strategic;
 mod sweep;
 #[cfg(test)]
 mod tests;
-mod times;
 mod update;
 
 use std::convert::Infallible;
@@ -96,7 +96,7 @@ struct RunningRelease {
     unused: bool,
     /// The time of the last or next requested pass.
     pass_at: Instant,
-    /// Whether the driver knows that the target is deleted, and ends.
+    /// Whether the driver knows that the target was removed, and ends.
     deleted: bool,
 }
 
@@ -110,7 +110,7 @@ impl RunningRelease {
         self.pass_at
     }
 
-    /// Tells the driver that its target is deleted.
+    /// Tells the driver that its target was removed.
     fn report_deleted(&mut self) {
         self.deleted = true;
         self.pending.add(|update| update.deleted = true);
@@ -127,7 +127,7 @@ impl Releases {
         let waiting = self.shared.context.signals.waiting.clone();
         // Targets that were waiting before this replica became the leader.
         self.apply_changes(true);
-        let mut count = interval(self.shared.context.settings.timing.release.count);
+        let mut count = interval(self.shared.context.settings.timing.release.metrics_interval);
         loop {
             tokio::select! {
                 () = waiting.notified() => self.apply_changes(false),
@@ -172,7 +172,7 @@ impl Releases {
 
     fn update_driver(&mut self, key: ObjectKey, state: WaitingObject, all: bool) {
         let settle = settle(&self.shared.context.world.read(), &key);
-        let min_interval = self.shared.context.settings.timing.release.again;
+        let min_interval = self.shared.context.settings.timing.release.min_pass_interval;
         let known = self.targets.get(&key).is_some_and(|running| running.uid == state.observed.uid);
         if !known {
             self.start_driver(&key, &state, settle);
@@ -272,14 +272,14 @@ fn record_report(
     match report {
         DriverReport::Waits(waiting) if wait_reason.as_ref() != Some(&waiting) => {
             if let WaitReason::Unknown(why) = &waiting
-                && let Some(left_out) = target.permit_line()
+                && let Some(suppressed) = target.admit_log_line()
             {
                 tracing::warn!(
                     resource = info.resource,
                     namespace,
                     name,
                     %why,
-                    left_out = (left_out > 0).then_some(left_out),
+                    left_out = (suppressed > 0).then_some(suppressed),
                     "it is unknown whether a hold can be released; belay checks again"
                 );
             }
@@ -293,13 +293,13 @@ fn record_report(
                 ReleaseReason::Unused => "unused",
             };
             metrics.released(why);
-            let Some(left_out) = target.permit_line() else { return };
+            let Some(suppressed) = target.admit_log_line() else { return };
             tracing::info!(
                 resource = info.resource,
                 namespace,
                 name,
                 why,
-                left_out = (left_out > 0).then_some(left_out),
+                left_out = (suppressed > 0).then_some(suppressed),
                 "hold released"
             );
         }

@@ -12,14 +12,15 @@ use crate::cluster::api::{self, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
 use crate::cluster::pace::within;
+use crate::cluster::release::repairs;
 use crate::cluster::release::strategic::strategic_patch;
-use crate::cluster::release::times;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_shallow};
 use crate::telemetry::NamespaceLines;
 
-/// The time limit of one request. The reads of a pass are too old before that.
+/// The time limit of one read or patch of the target. A patch may take three requests. The reads of
+/// a pass are too old before that.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Sends the requests about one target.
@@ -37,14 +38,14 @@ pub struct TargetClient {
 #[derive(Debug)]
 pub struct Response {
     /// The meaning of the response for a release.
-    pub answer: RequestResult,
+    pub result: RequestResult,
     /// The target in the response.
     pub object: Result<Value, ApiError>,
 }
 
 impl Response {
     fn lost(error: ApiError) -> Self {
-        Self { answer: RequestResult::Unknown, object: Err(error) }
+        Self { result: RequestResult::Unknown, object: Err(error) }
     }
 }
 
@@ -95,21 +96,21 @@ impl TargetClient {
 
     /// If a log line about the target may be written now, returns the number of omitted lines
     /// since the last one.
-    pub fn permit_line(&self) -> Option<u64> {
+    pub fn admit_log_line(&self) -> Option<u64> {
         static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
-        LINES.permit_line(&self.namespace, Instant::now())
+        LINES.admit_log_line(&self.namespace, Instant::now())
     }
 
     /// Reads the target.
     pub async fn get(&self, client: &kube::Client) -> Response {
         let request = api::get_request(&self.info, self.place(), self.detail);
-        self.respond(self.send(client, request)).await
+        self.await_response(self.send(client, request)).await
     }
 
     /// Patches the finalizers and annotations of the target, by another patch if the API server
     /// can't patch its JSON.
     pub async fn patch(&self, client: &kube::Client, patch: &json_patch::Patch) -> Response {
-        self.respond(async {
+        self.await_response(async {
             let sent = self.send(client, self.patch_request(Patch::Json(patch.clone()))).await;
             let invalid = sent.as_ref().err().and_then(SendFailure::invalid_object);
             let Some(invalid) = invalid else { return sent };
@@ -120,8 +121,8 @@ impl TargetClient {
             let Some(object) = self.send(client, request).await? else { return sent };
             let patch = match invalid {
                 InvalidObject::Undecodable => {
-                    let repairs = times::repair(&object, &self.info.api_version());
-                    Patch::Json(json_patch::Patch([patch.0.clone(), repairs].concat()))
+                    let operations = repairs::repair(&object, &self.info.api_version());
+                    Patch::Json(json_patch::Patch([patch.0.clone(), operations].concat()))
                 }
                 InvalidObject::Rejected => match strategic_patch(&object, patch) {
                     Some(patch) => Patch::Strategic(patch),
@@ -133,14 +134,13 @@ impl TargetClient {
         .await
     }
 
-    /// Resets the managedFields of the target and of its template if they are nested too deeply
-    /// (H137). Returns whether they were. For a strategic merge patch, the API server need not read
-    /// them as JSON.
+    /// Resets the managedFields of the target if they are nested too deeply (H137). Returns whether
+    /// they were. For a strategic merge patch, the API server need not read them as JSON.
     pub async fn reset_deep_fields(&self, client: &kube::Client) -> Result<bool, ApiError> {
         let (namespace, name) = self.place();
         let reading = api::object(client, &self.info, namespace, name, self.detail);
         let Some(json) = within(reading).await? else { return Ok(false) };
-        let Some(patch) = times::reset_deep_fields(&json, &self.info.api_version()) else {
+        let Some(patch) = repairs::reset_deep_fields(&json, &self.info.api_version()) else {
             return Ok(false);
         };
         let patch = Patch::Strategic(patch);
@@ -171,43 +171,46 @@ impl TargetClient {
         Ok(read.ok().flatten())
     }
 
-    async fn respond(
+    async fn await_response(
         &self,
         sending: impl Future<Output = Result<Option<Value>, SendFailure>>,
     ) -> Response {
         let value = match timeout(LIMIT, sending).await {
             Ok(Ok(value)) => value,
             Ok(Err(SendFailure::Unsent(error))) => {
-                let answer = RequestResult::Failed(error.to_string().into());
-                return Response { answer, object: Err(error) };
+                let result = RequestResult::Failed(error.to_string().into());
+                return Response { result, object: Err(error) };
             }
             Ok(Err(SendFailure::Failed(error))) => {
-                return Response { answer: self.refusal(&error), object: Err(error.into()) };
+                return Response {
+                    result: self.result_of_error(&error),
+                    object: Err(error.into()),
+                };
             }
             Err(_) => return Response::lost(ApiError::TimedOut(LIMIT)),
         };
         match value.map(|value| (TargetState::read(&value), value)) {
             Some((Some(observed), value)) => {
-                Response { answer: RequestResult::Object(observed), object: Ok(value) }
+                Response { result: RequestResult::Object(observed), object: Ok(value) }
             }
             // The API server carried the request out, and its result is unknown.
             _ => Response::lost(ApiError::Unreadable("the answer can't be read".to_owned())),
         }
     }
 
-    fn refusal(&self, error: &kube::Error) -> RequestResult {
+    fn result_of_error(&self, error: &kube::Error) -> RequestResult {
         let kube::Error::Api(status) = error else { return RequestResult::Unknown };
         let details = status.details.as_ref();
-        let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
-        let named = details.is_some_and(|details| details.name == self.name);
+        let names_kind = |kind: &str| details.is_some_and(|details| details.kind == kind);
+        let names_target = details.is_some_and(|details| details.name == self.name);
         match status.code {
-            404 if of("namespaces") => RequestResult::NamespaceMissing,
-            404 if named => RequestResult::TargetMissing,
+            404 if names_kind("namespaces") => RequestResult::NamespaceMissing,
+            404 if names_target => RequestResult::TargetMissing,
             404 => RequestResult::Failed("the API server does not serve its kind".into()),
             409 | 422 => RequestResult::Conflict,
             code @ (401 | 403 | 405 | 429) => {
-                let said = shortened(&status.message);
-                RequestResult::Failed(format!("the API server answers {code}: {said}").into())
+                let message = shortened(&status.message);
+                RequestResult::Failed(format!("the API server answers {code}: {message}").into())
             }
             _ => {
                 tracing::debug!(error = chain(error), "a release was not answered");

@@ -99,7 +99,7 @@ fn request_pass(releases: &mut Releases, place: &ObjectKey, value: usize) -> Opt
 #[tokio::test(start_paused = true)]
 async fn a_later_request_does_not_delay_a_due_pass() {
     let (context, place, mut releases) = with_driver();
-    let min_interval = context.settings.timing.release.again;
+    let min_interval = context.settings.timing.release.min_pass_interval;
     let pending = replace_pending(&mut releases, &place);
     tokio::time::advance(min_interval * 2).await;
     let due = Instant::now();
@@ -112,7 +112,7 @@ async fn a_later_request_does_not_delay_a_due_pass() {
 #[tokio::test(start_paused = true)]
 async fn requested_passes_keep_their_interval_and_no_request_is_lost() {
     let (context, place, mut releases) = with_driver();
-    let min_interval = context.settings.timing.release.again;
+    let min_interval = context.settings.timing.release.min_pass_interval;
     // A tenant writes the annotation very often.
     let mut passes = std::collections::BTreeSet::new();
     let start = Instant::now();

@@ -13,7 +13,7 @@ use crate::hold::TargetState;
 pub struct DriverUpdate {
     /// The state of the target in the last watch event.
     pub observed: Option<TargetState>,
-    /// Whether the watch reported that the target is deleted.
+    /// Whether the watch reported that the target was removed.
     pub deleted: bool,
     /// The latest time for the next pass.
     pub pass_by: Option<Instant>,

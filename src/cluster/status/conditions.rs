@@ -204,7 +204,8 @@ const NO_RIGHT: &str = "belay's ServiceAccount may not patch them; add them to r
 
 /// Whether the objects of a policy have the hold.
 pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
-    let HoldProgress { done, total, none_on, forbidden, binds_some, stopped, refused } = holding;
+    let HoldProgress { done, total, unsafe_kinds, forbidden, binds_some, stopped, refused } =
+        holding;
     if *binds_some {
         let message = format!(
             "no object gets the hold: {WHY_NO_HOLD_WITH_SUBJECTS}; admission denials protect them"
@@ -212,8 +213,8 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
         return PolicyCondition::new("Holding", ("False", "BindsSome"), message);
     }
     let mut message = format!("{done} of {total} objects have the hold");
-    if !none_on.is_empty() {
-        let kinds = first_kinds(none_on.iter().cloned(), ", ", "");
+    if !unsafe_kinds.is_empty() {
+        let kinds = first_kinds(unsafe_kinds.iter().cloned(), ", ", "");
         message.push_str(&format!(
             "; hold Auto adds none to {kinds}, where it is unsafe: admission denials \
              protect those"
@@ -245,7 +246,7 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
 
 /// The objects of a policy that get no hold, for programs.
 pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
-    let HoldProgress { none_on, stopped, binds_some, forbidden, .. } = holding;
+    let HoldProgress { unsafe_kinds, stopped, binds_some, forbidden, .. } = holding;
     let none = |resource: &str, why: &str| NotHeld {
         resource: resource.to_owned(),
         why: why.to_owned(),
@@ -253,13 +254,14 @@ pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
     };
     let all_kinds = binds_some.then(|| none("*", WHY_NO_HOLD_WITH_SUBJECTS));
     let forbidden = forbidden.iter().map(|resource| none(resource, NO_RIGHT));
-    let none_on = none_on.iter().map(|resource| none(resource, NoHoldReason::Kind.message()));
+    let unsafe_kinds =
+        unsafe_kinds.iter().map(|resource| none(resource, NoHoldReason::Kind.message()));
     let stopped = stopped.iter().map(|BackfillStop { resource, missing, limit }| NotHeld {
         resource: resource.clone(),
         why: format!("more existing objects lack it than the limit of {limit}"),
         objects: i64::try_from(*missing).ok(),
     });
-    all_kinds.into_iter().chain(none_on).chain(forbidden).chain(stopped).collect()
+    all_kinds.into_iter().chain(unsafe_kinds).chain(forbidden).chain(stopped).collect()
 }
 
 /// A stopped backfill, and how to continue it.

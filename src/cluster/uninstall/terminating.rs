@@ -5,7 +5,7 @@ use super::UninstallOptions;
 use super::owners::remove_node;
 use super::report::Reason;
 use crate::cluster::Snapshot;
-use crate::cluster::release::{Response, TargetClient, by_hand};
+use crate::cluster::release::{Response, TargetClient, manual};
 use crate::cluster::world::ObjectKey;
 use crate::hold::RequestResult;
 use crate::objects::ApiError;
@@ -32,8 +32,8 @@ pub async fn release_terminating(
     let context = &snapshot.context;
     let target = TargetClient::at(&context.world.read(), key);
     let unknown = |why: &str| TerminatingResult::Kept(Reason::Unknown(why.to_owned()));
-    let Response { answer, object } = target.get(&context.client).await;
-    let (state, object) = match (answer, object) {
+    let Response { result, object } = target.get(&context.client).await;
+    let (state, object) = match (result, object) {
         (RequestResult::Object(state), Ok(object)) => (state, object),
         (RequestResult::TargetMissing | RequestResult::NamespaceMissing, _) => {
             return TerminatingResult::Nothing;
@@ -42,7 +42,7 @@ pub async fn release_terminating(
         (_, Err(error)) => return unknown(&error.to_string()),
         (_, Ok(_)) => return unknown("the answer of the API server was lost"),
     };
-    if state.hold.is_none() || state.deleted.is_none() {
+    if state.hold.is_none() || state.deletion_timestamp.is_none() {
         return TerminatingResult::Nothing;
     }
     let reason = match unknown_policies(snapshot) {
@@ -51,13 +51,13 @@ pub async fn release_terminating(
             // An approval of the owner covers only dependents that are older than the approval. The
             // graph knows this age only for its own objects.
             snapshot.insert(key.0, &object);
-            let count = by_hand::check_by_hand(context, &snapshot.reader, key, &object).await;
+            let count = manual::check_manually(context, &snapshot.reader, key, &object).await;
             remove_node(&mut context.world.write(), key);
             count.err().map(Reason::from)
         }
     };
     match reason {
-        reason if abandon && !dry_run => match by_hand::remove_hold(context, key, state).await {
+        reason if abandon && !dry_run => match manual::remove_hold(context, key, state).await {
             RequestResult::Object(_) => {
                 reason.map_or(TerminatingResult::Released, TerminatingResult::Abandoned)
             }

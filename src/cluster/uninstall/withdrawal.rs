@@ -19,7 +19,7 @@ use super::{Uninstall, UninstallOptions};
 use crate::cluster::Snapshot;
 use crate::cluster::holds::{HeldPages, HoldWriteResult, pace, write_hold};
 use crate::cluster::pace::{within, within_limit};
-use crate::cluster::release::{DriverReport, by_hand};
+use crate::cluster::release::{DriverReport, manual};
 use crate::cluster::world::ObjectKey;
 use crate::hold::ReleaseEnd;
 use crate::objects::{ApiError, ObjectRef};
@@ -232,7 +232,7 @@ impl<'a> Withdrawal<'a> {
         }
         self.kept.remove(&key);
         let reason = match outcome {
-            HoldWriteResult::Settled => return,
+            HoldWriteResult::Unchanged => return,
             HoldWriteResult::Written(_) => {
                 return match leaving {
                     Some(reason) => self.record_abandoned(&key, reason),
@@ -296,7 +296,7 @@ impl<'a> Withdrawal<'a> {
                 TerminatingResult::Released => self.tally.released_terminating += 1,
                 TerminatingResult::Abandoned(reason) => self.record_abandoned(&key, reason),
                 TerminatingResult::Releasing => {
-                    let limit = by_hand::sufficient_timeout(&self.snapshot.context, &key);
+                    let limit = manual::sufficient_timeout(&self.snapshot.context, &key);
                     self.releasing.insert(key, Instant::now() + limit);
                 }
                 TerminatingResult::Kept(reason) => drop(self.kept.insert(key, reason)),

@@ -66,7 +66,8 @@ pub struct SelftestReport {
     stages: Vec<TestStage>,
     /// The error and the next step. Absent if the test passed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    says: Option<String>,
+    #[serde(rename = "says")]
+    message: Option<String>,
     #[serde(skip)]
     exit_code: u8,
 }
@@ -85,7 +86,8 @@ struct TestStage {
     seconds: f64,
     /// The observation or the error. Absent if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
-    says: String,
+    #[serde(rename = "says")]
+    message: String,
 }
 
 impl Report for SelftestReport {
@@ -193,7 +195,7 @@ impl Test {
             what: what.to_owned(),
             passed,
             seconds,
-            says,
+            message: says,
         });
         match self.format {
             Format::Table => print(&line(stage, what, result_text)),
@@ -211,7 +213,7 @@ impl Test {
             namespace: self.namespace.clone(),
             passed: result.is_ok(),
             stages: self.stages.borrow().clone(),
-            says,
+            message: says,
             exit_code,
         };
         match self.format {

@@ -227,7 +227,7 @@ async fn wait_for_leftovers(
     if waiting.is_empty() {
         return Ok((state, Vec::new()));
     }
-    let names: Vec<&str> = waiting.iter().map(|(object, _)| object.typed.as_str()).collect();
+    let names: Vec<&str> = waiting.iter().map(|(object, _)| object.arguments.as_str()).collect();
     progress(&format!("waiting for {}", names.join(", ")));
     waiter.watch(&waiting).await?;
     let remaining = waiter.wait(waiting).await;

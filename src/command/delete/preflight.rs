@@ -31,7 +31,8 @@ pub struct DeleteRefusal {
     /// The object.
     pub object: Object,
     /// The reason.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub message: String,
 }
 
 impl Preflight {
@@ -47,7 +48,7 @@ impl Preflight {
         };
         Some(format!(
             "the DELETE of {}{more} would be refused; nothing was deleted",
-            first.object.typed
+            first.object.arguments
         ))
     }
 }
@@ -61,7 +62,7 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     if let Some(denial) = state.plan.first_denial(&state.inspection).await {
         let refusal = |blocker: &Blocker| DeleteRefusal {
             object: Object::of(&blocker.object, &state.inspection.graph.kinds),
-            says: sentence(&blocker.object, blocker),
+            message: sentence(&blocker.object, blocker),
         };
         preflight.refusals = denial.blockers.iter().map(refusal).collect();
         preflight.approve = remedies(&denial).1;
@@ -86,14 +87,14 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
                 continue;
             }
             Some(ServerAnswer::Unknown(why)) => {
-                preflight.unknown.push(format!("{}: {why}", object.typed));
+                preflight.unknown.push(format!("{}: {why}", object.arguments));
                 continue;
             }
             answer => answer.as_ref().and_then(ServerAnswer::refusal),
         };
         let Some(says) = says else { continue };
         if !preflight.refusals.iter().any(|refusal| refusal.object == *object) {
-            preflight.refusals.push(DeleteRefusal { object: object.clone(), says });
+            preflight.refusals.push(DeleteRefusal { object: object.clone(), message: says });
         }
     }
     preflight

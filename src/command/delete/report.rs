@@ -20,7 +20,8 @@ pub struct DeleteReport {
     /// The result.
     pub(super) result: DeleteResult,
     /// The result in a sentence.
-    pub(super) says: String,
+    #[serde(rename = "says")]
+    pub(super) message: String,
     /// The targets.
     pub(super) targets: Vec<Object>,
     /// The objects that were deleted by this run, also by controllers.
@@ -78,7 +79,7 @@ impl DeleteReport {
     ) -> Self {
         Self {
             result,
-            says,
+            message: says,
             targets: plan.targets.clone(),
             deleted: Vec::new(),
             accepted: Vec::new(),
@@ -96,15 +97,20 @@ impl DeleteReport {
     /// Adds objects that still exist, and why they stay.
     pub async fn with_remaining(self, remaining: Vec<Object>, cluster: &ClusterArguments) -> Self {
         let stays = explain(cluster.clone(), &remaining).await;
-        let names: Vec<&str> = remaining.iter().map(|object| object.typed.as_str()).collect();
-        Self { says: format!("{}: {}", self.says, names.join(", ")), remaining, stays, ..self }
+        let names: Vec<&str> = remaining.iter().map(|object| object.arguments.as_str()).collect();
+        Self {
+            message: format!("{}: {}", self.message, names.join(", ")),
+            remaining,
+            stays,
+            ..self
+        }
     }
 }
 
 /// Names the first of some objects.
 fn named(objects: &[Object]) -> String {
     const MAX_NAMED: usize = 3;
-    let named = objects.iter().take(MAX_NAMED).map(|object| object.typed.as_str());
+    let named = objects.iter().take(MAX_NAMED).map(|object| object.arguments.as_str());
     let others = and_more(objects.len().saturating_sub(MAX_NAMED), "object");
     format!("{}{others}", named.collect::<Vec<_>>().join(", "))
 }
@@ -117,10 +123,10 @@ impl Report for DeleteReport {
     }
 
     fn text(&self, view: View) -> String {
-        let mut text = view.screen.paragraph(0, &self.says);
-        let changes = self.changes.iter().map(|change| change.says.clone());
+        let mut text = view.screen.paragraph(0, &self.message);
+        let changes = self.changes.iter().map(|change| change.message.clone());
         let refusal =
-            |refusal: &DeleteRefusal| format!("{}: {}", refusal.object.typed, refusal.says);
+            |refusal: &DeleteRefusal| format!("{}: {}", refusal.object.arguments, refusal.message);
         let refusals = self.refusals.iter().map(refusal);
         let stays = self.stays.iter().map(StuckObject::line);
         for line in changes.chain(refusals).chain(stays) {

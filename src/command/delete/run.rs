@@ -28,7 +28,7 @@ pub struct Run {
     plan: DeletionPlan,
     first: Option<DeletionState>,
     /// As in [`Impact`](crate::command::inspect::Impact).
-    denies_content: bool,
+    denies_content_deletes: bool,
     waiter: Waiter,
     /// The uids of the objects with an accepted DELETE.
     sent: HashSet<String>,
@@ -69,7 +69,7 @@ impl Run {
         Self {
             selection: Selection { query, ..selection },
             plan,
-            denies_content: state.impact.denies_content,
+            denies_content_deletes: state.impact.denies_content_deletes,
             first: Some(state),
             waiter,
             sent: HashSet::new(),
@@ -83,7 +83,9 @@ impl Run {
         loop {
             let state = match self.first.take() {
                 Some(state) => state,
-                None => DeletionState::read_again(&self.selection, self.denies_content).await?,
+                None => {
+                    DeletionState::read_again(&self.selection, self.denies_content_deletes).await?
+                }
             };
             let changes = self.plan.changes(&state.inspection, &state.plan);
             if !changes.is_empty() {
@@ -197,7 +199,7 @@ impl Run {
         let outcomes: Vec<_> = outcomes.filter_map(std::future::ready).collect().await;
         let (mut accepted, mut changed, mut failure) = (Vec::new(), None, None);
         for (object, outcome) in outcomes {
-            let typed = &object.typed;
+            let typed = &object.arguments;
             match outcome {
                 Ok(Accepted) => accepted.push(object.clone()),
                 Ok(Gone) => drop(self.sent.insert(object.uid.clone())),
@@ -260,7 +262,7 @@ impl Run {
 /// What a step does, in one line.
 fn names(step: &Step<'_>) -> String {
     let list = |objects: &[&PlannedObject]| {
-        let names: Vec<&str> = objects.iter().map(|one| one.object.typed.as_str()).collect();
+        let names: Vec<&str> = objects.iter().map(|one| one.object.arguments.as_str()).collect();
         names.join(", ")
     };
     match step.send.is_empty() {

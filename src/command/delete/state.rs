@@ -54,16 +54,17 @@ impl DeletionState {
     }
 
     /// Reads the cluster before a later wave. The API server then decides about each DELETE.
-    /// `denies_content`: as in the first impact.
+    /// `denies_content_deletes`: as in the first impact.
     pub async fn read_again(
         selection: &Selection,
-        denies_content: bool,
+        denies_content_deletes: bool,
     ) -> Result<Self, CommandError> {
         let inspection = inspect(selection).await?;
         // A hold that keeps a target is no change of the cluster.
         let held = held_until(&inspection).await;
         let cascade = selection.cascade.into();
-        let impact = Impact::new(&inspection, None, cascade, held.as_deref(), denies_content);
+        let impact =
+            Impact::new(&inspection, None, cascade, held.as_deref(), denies_content_deletes);
         Self::new(inspection, impact, None, selection.cascade).await
     }
 

@@ -46,7 +46,7 @@ pub struct ServerDenial {
 /// The texts of a blocker.
 #[derive(Debug)]
 pub struct DeniedBlocker {
-    pub says: String,
+    pub message: String,
     /// The text and the field of each cause.
     pub causes: Vec<(String, String)>,
 }
@@ -89,7 +89,7 @@ impl ServerAnswer {
     pub fn refusal(&self) -> Option<String> {
         match self {
             Self::Denies(denial) => {
-                let texts = denial.blocker_texts.iter().map(|text| text.says.as_str());
+                let texts = denial.blocker_texts.iter().map(|text| text.message.as_str());
                 Some(texts.collect::<Vec<_>>().join("; "))
             }
             Self::Refuses(why) => Some(why.clone()),
@@ -231,7 +231,7 @@ impl ServerDenial {
             if let Some(reason) = parse_reason(reason) {
                 blockers.push(Blocker::new(Decision::Deny, reason, target.clone()));
                 blocker_texts
-                    .push(DeniedBlocker { says: without_controls(message), causes: Vec::new() });
+                    .push(DeniedBlocker { message: without_controls(message), causes: Vec::new() });
                 continue;
             }
             let text = || without_controls(message);
@@ -315,7 +315,7 @@ mod tests {
             kind: "StatefulSet".to_owned(),
             object: ObjectRef::new(("apps", "statefulsets"), "db", "postgres"),
         };
-        let user = Cause::User { root: user, through: None, path: "spec.a".to_owned() };
+        let user = Cause::User { owner: user, user: None, path: "spec.a".to_owned() };
         let policies =
             vec![PolicySource::Policy("claims".to_owned()), PolicySource::Label("Always")];
         let of_target = Blocker {
@@ -342,7 +342,9 @@ mod tests {
             [("StatefulSet db/postgres".to_owned(), "spec.a".to_owned())]
         );
         assert!(
-            denial.blocker_texts[1].says.ends_with("deployments.apps \"web\", which is protected")
+            denial.blocker_texts[1]
+                .message
+                .ends_with("deployments.apps \"web\", which is protected")
         );
         assert!(denial.next_step.unwrap().starts_with("first delete StatefulSet db/postgres"));
         sent.blockers[0].causes.clear();

@@ -97,7 +97,7 @@ pub(super) fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Opt
             let target = ObjectRef::new((group, &kind.to_lowercase()), &namespace, &name);
             let object = Object::of_unknown(&kind, &namespace, &name);
             let typed = target.arguments();
-            (target, Object { typed, ..object })
+            (target, Object { arguments: typed, ..object })
         }
     };
     Some(Denial {

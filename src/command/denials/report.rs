@@ -95,7 +95,7 @@ impl Report for Denials {
     }
 
     fn names(&self) -> Option<String> {
-        Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
+        Some(name_lines(self.items.iter().map(|item| item.object.arguments.as_str())))
     }
 
     fn unread(&self) -> &[FailedRead] {

@@ -49,7 +49,8 @@ pub struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finalizer: Option<String>,
     /// The message.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub message: String,
     /// The evidence.
     pub evidence: Vec<String>,
     /// The next step.
@@ -58,10 +59,10 @@ pub struct Finding {
 
 impl Finding {
     /// A finding without evidence.
-    pub fn new(cause: Cause, says: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn new(cause: Cause, message: impl Into<String>, next: impl Into<String>) -> Self {
         // A line break in a name from a client must not start a step.
         let next = without_controls(&next.into());
-        Self { cause, finalizer: None, says: says.into(), evidence: Vec::new(), next }
+        Self { cause, finalizer: None, message: message.into(), evidence: Vec::new(), next }
     }
 
     /// Adds a step, on a line of its own, that is safe only under the condition that it names.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::finding::{Cause, Finding};
 use super::unreleased::Unreleased;
-use crate::cluster::release::by_hand::check_by_hand;
+use crate::cluster::release::manual::check_manually;
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::decide::{
     self, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause, step_to_end_use,
@@ -43,7 +43,7 @@ pub struct HoldState {
 impl HoldState {
     /// Counts the users that keep an object.
     pub async fn check(snapshot: &Snapshot, key: &ObjectKey, object: &Value) -> Self {
-        let check = check_by_hand(&snapshot.context, &snapshot.reader, key, object).await;
+        let check = check_manually(&snapshot.context, &snapshot.reader, key, object).await;
         let world = snapshot.context.world.read();
         let target = ObjectRef::of_kind(world.graph.kinds.info(key.0), &key.1, &key.2);
         Self::new(&target, check)
@@ -214,7 +214,7 @@ pub fn cause_text(cause: &decide::Cause) -> String {
         Cause::Always => ALWAYS.to_owned(),
         Cause::CheckedAtRelease => UNCHECKED.to_owned(),
         Cause::WeakerProtection(named) => format!("{named} would be protected less"),
-        Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
+        Cause::User { owner, path, .. } if path.is_empty() => owner.to_string(),
         other => describe_cause(other),
     }
 }
@@ -229,11 +229,11 @@ mod tests {
     fn a_terminating_object_is_not_to_be_kept_and_has_perhaps_more_users() {
         let volume = Kinds::custom("", "v1", "PersistentVolume", "persistentvolumes", false);
         let user = |name: &str| decide::Cause::User {
-            root: ObjectName {
+            owner: ObjectName {
                 kind: "PersistentVolume".to_owned(),
                 object: ObjectRef::of_kind(&volume, "", name),
             },
-            through: None,
+            user: None,
             path: "spec.storageClassName".into(),
         };
         let class = Kinds::custom("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);

@@ -83,7 +83,7 @@ fn of(found: &TerminatingObject, evidence: &Evidence) -> Finding {
 }
 
 fn words(finding: &Finding) -> String {
-    format!("{}; {}; {}", finding.says, finding.evidence.join("; "), finding.next)
+    format!("{}; {}; {}", finding.message, finding.evidence.join("; "), finding.next)
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
         let there = of(&stuck, &evidence(&[one]));
         assert_eq!(there.cause, Cause::Owner, "{name}");
         assert!(
-            there.says.ends_with(&format!(
+            there.message.ends_with(&format!(
                 "was added by db-operator. Likely controller: Deployment operators/{name}, 1 ready \
                  Pod"
             )),
@@ -145,7 +145,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::OwnerDown);
     let only = "this is a guess from the name or image, which any user who can create workloads can choose";
-    assert!(down.says.ends_with("Deployment operators/db-operator, 0 ready Pods"), "{down:?}");
+    assert!(down.message.ends_with("Deployment operators/db-operator, 0 ready Pods"), "{down:?}");
     assert_eq!(down.evidence, [only]);
     // A user who may not read the workloads sees no conclusion from them.
     let unread = Evidence { more_workloads: true, ..evidence(&[]) };
@@ -267,9 +267,9 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     let [waits] = &all[..] else { panic!("{all:?}") };
     assert_eq!(waits.cause, Cause::Foreground);
     assert!(
-        waits.says.ends_with("waits for the deletion of pods/web-0 and 1 more dependent"),
+        waits.message.ends_with("waits for the deletion of pods/web-0 and 1 more dependent"),
         "{}",
-        waits.says
+        waits.message
     );
     assert_eq!(
         waits.evidence,
@@ -288,7 +288,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     evidence.events.insert("u-web-0".to_owned(), vec![said("kubelet", "Killing")]);
     let all = all_causes(&stuck, &survey, &evidence);
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
-    assert_eq!(all[0].says, "the deletion of pods/web-1 was refused");
+    assert_eq!(all[0].message, "the deletion of pods/web-1 was refused");
     assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
 
     // A kind that could not be read may have the child.
@@ -334,7 +334,7 @@ fn a_pod_waits_for_its_node() {
         ..Evidence::default()
     };
     let gone = of(&pod, &with(Some(&[("n2", true)])));
-    assert_eq!((gone.cause, &gone.says[..]), (Cause::NodeGone, "its node n1 does not exist"));
+    assert_eq!((gone.cause, &gone.message[..]), (Cause::NodeGone, "its node n1 does not exist"));
     assert!(gone.next.ends_with("kubectl delete pods/web-0 -n shop --grace-period=0 --force"));
     let down = of(&pod, &with(Some(&[("n1", false)])));
     assert_eq!(down.cause, Cause::NodeGone);
@@ -358,11 +358,11 @@ fn a_volume_in_use_names_its_users() {
     let key = ("shop".to_owned(), "data".to_owned());
     evidence.users.insert(key.clone(), vec![user("web-0", None), user("web-1", None)]);
     let used = of(&claim, &evidence);
-    assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 and 1 more Pod use it"));
+    assert_eq!((used.cause, &used.message[..]), (Cause::InUse, "Pod web-0 and 1 more Pod use it"));
     assert_eq!(used.next, "kubectl describe pods/web-0 -n shop");
     evidence.users.insert(key.clone(), vec![user("web-0", Some("StatefulSet web"))]);
     let used = of(&claim, &evidence);
-    assert_eq!(used.says, "Pod web-0 of StatefulSet web uses it");
+    assert_eq!(used.message, "Pod web-0 of StatefulSet web uses it");
     assert_eq!(used.next, "kubectl describe pods/web-0 -n shop");
     let step = |used: &Finding| used.evidence.last().unwrap().clone();
     assert_eq!(step(&used), "to end the use, scale down or delete StatefulSet web");
@@ -370,7 +370,7 @@ fn a_volume_in_use_names_its_users() {
     ended.has_ended = true;
     let of_job = Evidence { users: [(key.clone(), vec![ended])].into(), ..Evidence::default() };
     let used_by_job = of(&claim, &of_job);
-    assert_eq!(used_by_job.says, "Pod web-0 of Job web, which has ended, uses it");
+    assert_eq!(used_by_job.message, "Pod web-0 of Job web, which has ended, uses it");
     assert_eq!(step(&used_by_job), "to end the use, delete Pod web-0");
     let mut bound = claim.clone();
     bound.object["spec"] = json!({"volumeName": "pv-1"});
@@ -390,7 +390,7 @@ fn a_volume_in_use_names_its_users() {
     };
     let bound = of(&volume("Bound"), &evidence);
     assert_eq!(
-        (bound.cause, &bound.says[..]),
+        (bound.cause, &bound.message[..]),
         (Cause::InUse, "the claim shop/data is bound to it")
     );
     assert_eq!(of(&volume("Released"), &evidence).cause, Cause::Owner);
@@ -400,5 +400,5 @@ fn a_volume_in_use_names_its_users() {
 fn an_object_without_blockers_is_reported_as_such() {
     let bare = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u"}});
     let finding = of(&found(info("", "configmaps", true), bare), &Evidence::default());
-    assert_eq!((finding.cause, &finding.says[..]), (Cause::Unknown, "no finalizer keeps it"));
+    assert_eq!((finding.cause, &finding.message[..]), (Cause::Unknown, "no finalizer keeps it"));
 }

@@ -18,7 +18,8 @@ pub struct BlockerReport {
     /// The protected object: the target, or an object that would be deleted with it.
     pub object: Object,
     /// The message.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub message: String,
     /// The policies that decide.
     pub policies: Vec<String>,
     /// The policies as text.
@@ -31,12 +32,12 @@ pub struct BlockerReport {
 
 impl BlockerReport {
     /// The report of a blocker of a verdict with its message.
-    pub fn new(verdict: &Verdict, blocker: &Blocker, says: String, kinds: &Kinds) -> Self {
+    pub fn new(verdict: &Verdict, blocker: &Blocker, message: String, kinds: &Kinds) -> Self {
         Self {
             verdict: blocker.decision.into(),
             reason: blocker.reason.as_str(),
             object: Object::of(&blocker.object, kinds),
-            says,
+            message,
             policies: blocker.policies.iter().map(policy_name).collect(),
             by: policy_names(blocker),
             is_hold: verdict.keeps_by_hold(blocker),

@@ -29,7 +29,8 @@ pub struct Object {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The arguments for `kubectl get` and `kubectl belay why`: `configmaps/settings -n shop`.
-    pub typed: String,
+    #[serde(rename = "typed")]
+    pub arguments: String,
 }
 
 impl Object {
@@ -97,7 +98,7 @@ impl Object {
             resource: target.resource.clone(),
             namespace: target.namespace.clone(),
             name: target.name.clone(),
-            typed: target.arguments(),
+            arguments: target.arguments(),
             ..Self::default()
         }
     }

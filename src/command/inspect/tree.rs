@@ -22,8 +22,8 @@ const MAX_WIDTH: usize = 56;
 pub struct TreeLine {
     /// The short name of the object.
     pub label: String,
-    /// The fate of the object, in one word.
-    pub sign: String,
+    /// The outcome of the object, or how it uses the target, in one word.
+    pub state: String,
     pub tone: Tone,
     pub note: String,
     /// The most important line has the smallest number and comes first.
@@ -70,11 +70,11 @@ pub fn draw(roots: &[TreeLine], screen: Screen, all: bool) -> String {
     let narrow = |line: &&Line<'_>| width(line) <= MAX_WIDTH;
     let shown = lines.iter().filter_map(|line| line.as_ref().ok());
     let label_width = shown.clone().filter(narrow).map(width).max().unwrap_or_default();
-    let sign_width = shown.map(|line| line.branch.sign.width()).max().unwrap_or_default();
+    let state_width = shown.map(|line| line.branch.state.width()).max().unwrap_or_default();
     let mut text = String::new();
     for line in &lines {
         match line {
-            Ok(line) => text.push_str(&draw_line(line, (label_width, sign_width), screen)),
+            Ok(line) => text.push_str(&draw_line(line, (label_width, state_width), screen)),
             Err((guide, hidden)) => {
                 let pad = (label_width + 2).saturating_sub(guide.width() + hidden.width()).max(2);
                 text.push_str(&screen.paint(Tone::Quiet, &format!("{guide}{hidden}")));
@@ -141,22 +141,26 @@ fn hidden_text(hidden: &[TreeLine]) -> String {
     format!("{total} more: {}", parts.join(", "))
 }
 
-fn draw_line(line: &Line<'_>, (label_width, sign_width): (usize, usize), screen: Screen) -> String {
+fn draw_line(
+    line: &Line<'_>,
+    (label_width, state_width): (usize, usize),
+    screen: Screen,
+) -> String {
     let Line { guide, note_guide, branch } = line;
     let label = without_controls(&branch.label);
     let own_width = guide.width() + label.width();
     let mut text =
         format!("{}{}", screen.paint(Tone::Quiet, guide), screen.paint(Tone::Plain, &label));
-    if branch.sign.is_empty() && branch.note.is_empty() {
+    if branch.state.is_empty() && branch.note.is_empty() {
         return text + "\n";
     }
     let pad = label_width.saturating_sub(own_width) + 2;
     text.push_str(&" ".repeat(pad));
-    text.push_str(&screen.paint(branch.tone, &branch.sign));
+    text.push_str(&screen.paint(branch.tone, &branch.state));
     if branch.note.is_empty() {
         return text + "\n";
     }
-    let note_column = own_width + pad + sign_width + 2;
+    let note_column = own_width + pad + state_width + 2;
     let note = without_controls(&branch.note);
     if screen.width.is_some_and(|width| note_column + note.width() > width) {
         let guide = screen.paint(Tone::Quiet, note_guide);
@@ -164,7 +168,7 @@ fn draw_line(line: &Line<'_>, (label_width, sign_width): (usize, usize), screen:
         let lines = lines.map(|line| format!("\n{guide}  {}", screen.paint(Tone::Quiet, &line)));
         return format!("{text}{}\n", lines.collect::<String>());
     }
-    text.push_str(&" ".repeat(sign_width - branch.sign.width().min(sign_width) + 2));
+    text.push_str(&" ".repeat(state_width - branch.state.width().min(state_width) + 2));
     text.push_str(&note);
     text + "\n"
 }
@@ -176,7 +180,7 @@ mod tests {
     fn branch(label: &str, below: Vec<TreeLine>) -> TreeLine {
         TreeLine {
             label: label.into(),
-            sign: "deleted".into(),
+            state: "deleted".into(),
             rank: 9,
             below,
             ..TreeLine::default()

@@ -110,9 +110,9 @@ struct Use {
 impl Use {
     /// The row of `-o wide`, which has a line for each reference.
     fn row(&self) -> [Field; 5] {
-        let owner = if self.root == self.object { "-" } else { &self.root.typed };
+        let owner = if self.root == self.object { "-" } else { &self.root.arguments };
         [
-            self.object.typed.as_str().into(),
+            self.object.arguments.as_str().into(),
             owner.into(),
             self.means.into(),
             self.depth.to_string().into(),
@@ -234,7 +234,7 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, namespace: &str) -> TreeLine {
     let absent = if first.present { "" } else { "   not there" };
     TreeLine {
         label: first.root.label(namespace),
-        sign: first.means.to_owned(),
+        state: first.means.to_owned(),
         tone: if first.means == "needs" { Tone::Strong } else { Tone::Quiet },
         note: format!("{through}{}{more}{absent}", first.field_path),
         rank: u8::from(first.means != "needs"),
@@ -247,7 +247,7 @@ fn users(graph: &Graph, object: NodeId, depth: u8) -> Vec<Use> {
     let mut uses: Vec<Use> = users
         .map(|user| {
             let finished = user.node.phase() == ObjectPhase::Finished;
-            let root = user.node.root_owner().id();
+            let root = user.node.topmost_owner().id();
             Use {
                 object: Object::at(graph, user.node.id()),
                 root: Object::at(graph, root),
@@ -329,7 +329,7 @@ impl Report for UsedBy {
     }
 
     fn names(&self) -> Option<String> {
-        Some(name_lines(self.uses.iter().map(|one| one.object.typed.as_str())))
+        Some(name_lines(self.uses.iter().map(|one| one.object.arguments.as_str())))
     }
 
     fn unread(&self) -> &[FailedRead] {
@@ -372,7 +372,7 @@ impl Report for UsedBy {
         let mut root = self.tree.clone();
         root.sort();
         let direct = root.below.len();
-        root.sign = match (self.reverse, direct) {
+        root.state = match (self.reverse, direct) {
             (false, 0) if self.weaker > 0 => "no users that block its deletion".to_owned(),
             (false, 0) => "no users".to_owned(),
             (true, 0) => "uses no other objects".to_owned(),

@@ -111,11 +111,11 @@ impl Picture {
     }
 
     fn index_of(&mut self, object: &Object) -> usize {
-        if let Some(index) = self.index.get(&object.typed) {
+        if let Some(index) = self.index.get(&object.arguments) {
             return *index;
         }
         let index = self.nodes.len();
-        self.index.insert(object.typed.clone(), index);
+        self.index.insert(object.arguments.clone(), index);
         self.nodes.push(PictureNode {
             label: object.label(&self.omitted),
             kind: object.kind_word(),

@@ -11,7 +11,7 @@ use crate::objects::without_controls;
 fn object(kind: &str, namespace: &str, name: &str) -> Object {
     let object = Object::of_unknown(kind, namespace, name);
     // Objects of the test differ in their kind as well.
-    Object { typed: format!("{kind} {namespace} {name}"), ..object }
+    Object { arguments: format!("{kind} {namespace} {name}"), ..object }
 }
 
 /// A picture with every fate, in which every text is made by `text`.
@@ -22,14 +22,14 @@ fn every_fate(text: impl Fn(&str) -> String) -> Picture {
     let target = new("Namespace", "shop");
     picture.node(&target).set_target();
     for (index, fate) in DrawnFate::ALL.into_iter().enumerate() {
-        let one = Object { typed: index.to_string(), ..new("Pod", fate.style().name) };
+        let one = Object { arguments: index.to_string(), ..new("Pod", fate.style().name) };
         let node = picture.node(&one);
         node.set_fate(fate, &format!("{}?", fate.style().name), &text("a note"));
         node.add_detail(&text("volume pv-1 10Gi"));
         picture.add_edge(&one, &target, &text("spec.volumes[0].secret.secretName"), index == 0);
     }
     // A cycle.
-    picture.add_edge(&target, &Object { typed: "1".to_owned(), ..target.clone() }, "", false);
+    picture.add_edge(&target, &Object { arguments: "1".to_owned(), ..target.clone() }, "", false);
     picture
 }
 

@@ -106,8 +106,8 @@ impl Outcome {
 
 fn object_names(cause: &Cause) -> Vec<String> {
     match cause {
-        Cause::User { root, through, .. } => {
-            [Some(root), through.as_ref()].into_iter().flatten().map(ToString::to_string).collect()
+        Cause::User { owner, user, .. } => {
+            [Some(owner), user.as_ref()].into_iter().flatten().map(ToString::to_string).collect()
         }
         Cause::Content { object, .. }
         | Cause::Exists(object)

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ReleaseOptions;
 use super::answer::{ReleaseOutput, ReleaseState};
 use crate::cluster::election::LeaderInfo;
-use crate::cluster::release::{DriverReport, by_hand};
+use crate::cluster::release::{DriverReport, manual};
 use crate::cluster::{Context, ObjectKey, Snapshot};
 use crate::command::CommandError;
 use crate::command::delete_answer::hold_state;
@@ -159,7 +159,7 @@ impl Release {
         let UserSession { caller, me, .. } = &**session;
         let what = object_ref.quoted();
         let context = &self.snapshot.context;
-        let asked = by_hand::ask(context, &self.key, &self.observed, me.now()).await;
+        let asked = manual::request_check(context, &self.key, &self.observed, me.now()).await;
         match asked {
             // NotFound: belay released the object before the request.
             Ok(()) | Err(ApiError::NotFound) => {}
@@ -237,7 +237,8 @@ impl Release {
         }
         let (context, actor) = self.choose_actor().await;
         let outcome =
-            by_hand::drive(&context, reader, &self.key, self.observed.clone(), self.limit).await;
+            manual::run_release(&context, reader, &self.key, self.observed.clone(), self.limit)
+                .await;
         let unknown = |why: &str| self.unknown_answer(&format!("{why}; {}", actor.failure_text()));
         match outcome {
             Some(DriverReport::Ended(_)) => match self.read_result().await? {
@@ -333,7 +334,7 @@ impl Release {
             }
             Ok(Some(_)) | Err(_) => (self.snapshot.context.clone(), None),
         };
-        let forced = by_hand::force(&context, &self.key, self.observed.clone()).await;
+        let forced = manual::force(&context, &self.key, self.observed.clone()).await;
         forced.map_err(|why| {
             let next = actor
                 .as_ref()

@@ -146,7 +146,11 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         pair,
         client_ca,
         failure_policy,
-        limits: Limits { deadline, drain: timing.webhook.drain, ..Limits::default() },
+        limits: Limits {
+            answer_timeout: deadline,
+            drain: timing.webhook.drain,
+            ..Limits::default()
+        },
         timing,
         workers: workers.map_or_else(|| default_threads(cores()), usize::from),
         metrics: Metrics::default(),
@@ -192,7 +196,7 @@ fn serve_cluster(
         options.server(Ipv4Addr::UNSPECIFIED, cluster.serving(), cluster.decider());
     shared.tokens = Some(cluster.accepted_tokens());
     if shows_graph {
-        shared.graph = Some(Arc::new(cluster.dump()));
+        shared.print_graph = Some(Arc::new(cluster.dump()));
     }
     let died = cluster.died();
     let cluster_end = {
@@ -248,7 +252,7 @@ impl ServeOptions {
             metrics: self.metrics,
             readiness: self.readiness,
             tokens: None,
-            graph: None,
+            print_graph: None,
         };
         (server, shared)
     }

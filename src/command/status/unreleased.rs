@@ -20,7 +20,8 @@ pub struct UnreleasedHolds {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<usize>,
     /// Why belay does not release these holds, and the next step.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub message: String,
 }
 
 impl UnreleasedHolds {
@@ -51,7 +52,7 @@ impl UnreleasedHolds {
         (objects != Some(0)).then(|| Self {
             resource: info.full_name(),
             objects,
-            says: Unreleased::forbidden(&info.group, &info.resource).advice(),
+            message: Unreleased::forbidden(&info.group, &info.resource).advice(),
         })
     }
 
@@ -61,7 +62,7 @@ impl UnreleasedHolds {
             Some(count) => format!("{} have", counted(count, "object")),
             None => "objects may have".to_owned(),
         };
-        format!("holds: {objects} belay's hold on {}; {}", self.resource, self.says)
+        format!("holds: {objects} belay's hold on {}; {}", self.resource, self.message)
     }
 }
 

@@ -72,10 +72,10 @@ impl StuckObject {
 
     /// The object and its causes in one line.
     pub fn line(&self) -> String {
-        let causes: Vec<&str> = self.causes.iter().map(|cause| cause.says.as_str()).collect();
+        let causes: Vec<&str> = self.causes.iter().map(|cause| cause.message.as_str()).collect();
         let next = self.causes.first().map_or("", |cause| cause.next.as_str());
         let next = next.replace('\n', "; ");
-        format!("{} stays: {}; next: {next}", self.object.typed, causes.join("; "))
+        format!("{} stays: {}; next: {next}", self.object.arguments, causes.join("; "))
     }
 
     fn fields(&self) -> [Field; 3] {
@@ -100,8 +100,8 @@ impl StuckObject {
         let mut text = String::new();
         // The first cause is the likeliest one, and its step comes first.
         let mut told: Vec<&str> = Vec::new();
-        for Finding { says, evidence, next, .. } in causes {
-            text.push_str(&view.screen.paragraph(2, says));
+        for Finding { message, evidence, next, .. } in causes {
+            text.push_str(&view.screen.paragraph(2, message));
             for evidence in evidence {
                 text.push_str(&view.screen.paragraph(4, evidence));
             }
@@ -180,7 +180,7 @@ fn group_text(group: &[&StuckObject], view: View) -> String {
     let row = |table: &mut Table, stuck: &&StuckObject| table.row(stuck.fields());
     text += &view.table_in_turns(&HEADING, list, |stuck| stuck.namespace(), row);
     if group.len() > 1 {
-        text += &view.screen.paragraph(0, &format!("for example {}:", first.object.typed));
+        text += &view.screen.paragraph(0, &format!("for example {}:", first.object.arguments));
     }
     text + &first.causes_text(view)
 }
@@ -252,7 +252,7 @@ impl Report for StuckReport {
     }
 
     fn names(&self) -> Option<String> {
-        Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
+        Some(name_lines(self.items.iter().map(|item| item.object.arguments.as_str())))
     }
 
     fn unread(&self) -> &[FailedRead] {

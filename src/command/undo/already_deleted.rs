@@ -46,12 +46,13 @@ impl UndoReader<'_> {
         volumes.sort_by_key(|volume| std::cmp::Reverse(released(volume)));
         for volume in volumes {
             let Some(released) = self.released_claim(volume, marker) else { continue };
-            let typed = &released.0.object.typed;
-            let is_known = found.objects.iter().any(|known| known.object.typed == *typed);
+            let typed = &released.0.object.arguments;
+            let is_known = found.objects.iter().any(|known| known.object.arguments == *typed);
             // Outside of a Terminating Namespace, a user may have deleted others on purpose.
-            let is_wanted = self.is_namespace() || missing.iter().any(|one| one.typed == *typed);
+            let is_wanted =
+                self.is_namespace() || missing.iter().any(|one| one.arguments == *typed);
             if !is_known && is_wanted {
-                missing.retain(|one| one.typed != released.0.object.typed);
+                missing.retain(|one| one.arguments != released.0.object.arguments);
                 found.objects.push(released.0);
                 found.volumes.push(released.1);
             }
@@ -101,7 +102,7 @@ impl UndoReader<'_> {
     /// The objects of the Namespace that saved objects need and that are deleted already.
     pub(super) fn missing(&self, found: &Found) -> Vec<LostObject> {
         let graph = &self.inspection.graph;
-        let saved = found.objects.iter().map(|saved| saved.object.typed.as_str());
+        let saved = found.objects.iter().map(|saved| saved.object.arguments.as_str());
         let mut known: HashSet<String> = saved.map(str::to_owned).collect();
         let mut missing = Vec::new();
         let recreated = found.objects.iter().filter(|saved| !saved.stays);
@@ -114,7 +115,7 @@ impl UndoReader<'_> {
                 let info = graph.kinds.info(kind);
                 let object = Object::of(&ObjectRef::of_kind(info, namespace, name), &graph.kinds);
                 let is_here = namespace == self.target.name() && !is_recreated(info, name);
-                if is_here && known.insert(object.typed.clone()) {
+                if is_here && known.insert(object.arguments.clone()) {
                     let user = user.object_ref().arguments();
                     let why = format!("it is deleted already; {user} needs it");
                     missing.push(LostObject { object, why });

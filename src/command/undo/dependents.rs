@@ -80,7 +80,7 @@ impl Undo<'_> {
         record.replace(self.path)?;
         self.record = record;
         for LostObject { object, why } in &lost {
-            progress(&format!("not restored: {}: {why}", object.typed));
+            progress(&format!("not restored: {}: {why}", object.arguments));
         }
         Ok(())
     }
@@ -114,7 +114,7 @@ impl Undo<'_> {
             Ok(patch)
         });
         if changed.await?.is_some() && !dry_run {
-            progress(&format!("removed the owner reference from {}", object.typed));
+            progress(&format!("removed the owner reference from {}", object.arguments));
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Undo<'_> {
             ])
         });
         if changed.await?.is_some() {
-            progress(&format!("added the owner reference to {}", dependent.typed));
+            progress(&format!("added the owner reference to {}", dependent.arguments));
         }
         Ok(())
     }

@@ -114,8 +114,8 @@ impl Undo<'_> {
         let mut left = Vec::new();
         let workloads = self.record.workloads.iter().map(|one| &one.object);
         for workload in workloads {
-            let text = format!("{} is at 0 replicas", workload.typed);
-            left.extend(describe(&workload.typed, self.read(workload).await, is_stopped, text));
+            let text = format!("{} is at 0 replicas", workload.arguments);
+            left.extend(describe(&workload.arguments, self.read(workload).await, is_stopped, text));
         }
         for volume in self.record.volumes.iter().filter(|of| of.reclaim_policy != "Retain") {
             let SavedVolume { name, .. } = volume;
@@ -124,7 +124,7 @@ impl Undo<'_> {
             left.extend(describe(&format!("volume {name}"), read, is_retained, text));
         }
         for (saved, read) in self.read_all(self.record.dependents()).await {
-            let typed = &saved.object.typed;
+            let typed = &saved.object.arguments;
             let text = format!("{typed} lacks an owner reference");
             left.extend(describe(typed, read, |current| is_detached(saved, current), text));
         }

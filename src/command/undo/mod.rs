@@ -206,7 +206,7 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
 
 /// The steps, as text for the question.
 fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> String {
-    let typed = &record.target.typed;
+    let typed = &record.target.arguments;
     let mut text = match path {
         Some(_) => format!("To undo the deletion of {typed}:\n"),
         None => format!("To continue the undo of the deletion of {typed}:\n"),
@@ -220,11 +220,11 @@ fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> 
     for claim in &record.missing_claims {
         text.push_str(&format!(
             "not restored: {}: it is deleted already, and workloads wait until you create it\n",
-            claim.typed
+            claim.arguments
         ));
     }
     for lost in &record.lost {
-        text.push_str(&format!("not restored: {}: {}\n", lost.object.typed, lost.why));
+        text.push_str(&format!("not restored: {}: {}\n", lost.object.arguments, lost.why));
     }
     Screen::pipe().clean(text.trim_end())
 }

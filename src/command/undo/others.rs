@@ -57,7 +57,7 @@ impl Undo<'_> {
 
     /// The error about a restored object that users have deleted since.
     pub(super) fn deleted_again(&self, object: &Object, by: Restorer) -> CommandError {
-        let (typed, options) = (&object.typed, self.cluster.options());
+        let (typed, options) = (&object.arguments, self.cluster.options());
         CommandError::Refused(format!(
             "{typed} was deleted again after {}; undo this deletion first, with kubectl belay undo \
              {typed}{options}",

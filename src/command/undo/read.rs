@@ -189,7 +189,7 @@ impl<'i> UndoReader<'i> {
         if !self.target.is_terminating() {
             return Err(CommandError::Refused(format!(
                 "{} is not Terminating, so there is nothing to undo",
-                target.typed
+                target.arguments
             )));
         }
         if let Some(why) = why_irreversible(self.target.info()) {
@@ -213,7 +213,7 @@ impl<'i> UndoReader<'i> {
             return refused(format!("it belongs to Pod {name}, and is deleted with it"));
         }
         if controller.info().creates(self.target.info()) && !controller.is_terminating() {
-            let controller = self.object(controller).typed;
+            let controller = self.object(controller).arguments;
             return refused(format!("its controller {controller} creates it again"));
         }
         Ok(())
@@ -284,7 +284,7 @@ impl<'i> UndoReader<'i> {
         Err(CommandError::Refused(format!(
             "cannot save {}: the dependents in other namespaces have more than {} MiB; nothing was \
              changed; next: wait for their end{}",
-            object.typed,
+            object.arguments,
             MAX_OTHERS >> 20,
             ignore_option(self.object, object)
         )))
@@ -380,7 +380,7 @@ impl<'i> UndoReader<'i> {
             let object = self.object(node);
             CommandError::Remote(format!(
                 "cannot read {}: {why}; next: have an administrator run the undo{}",
-                object.typed,
+                object.arguments,
                 ignore_option(self.object, &object)
             ))
         })?;
@@ -442,11 +442,11 @@ impl<'i> UndoReader<'i> {
 }
 
 fn irreversible(target: &Object, why: &str) -> CommandError {
-    CommandError::Refused(format!("the deletion of {} can't be undone: {why}", target.typed))
+    CommandError::Refused(format!("the deletion of {} can't be undone: {why}", target.arguments))
 }
 
 fn just_deleted(target: &Object) -> CommandError {
-    CommandError::Refused(format!("{} has just been deleted", target.typed))
+    CommandError::Refused(format!("{} has just been deleted", target.arguments))
 }
 
 /// The length of a manifest in the file, without line breaks.

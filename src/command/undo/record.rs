@@ -25,7 +25,7 @@ pub const ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
 
 /// The objects as a user types them.
 pub fn all_typed<'o>(objects: impl IntoIterator<Item = &'o Object>) -> String {
-    objects.into_iter().map(|object| object.typed.as_str()).collect::<Vec<_>>().join(", ")
+    objects.into_iter().map(|object| object.arguments.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// An undo of one deletion.
@@ -328,7 +328,7 @@ impl UndoRecord {
                 steps.push(format!("{before}{}{after}", list.join(", ")));
             }
         };
-        let typed = |object: &Object| object.typed.clone();
+        let typed = |object: &Object| object.arguments.clone();
         let volumes = self.volumes.iter().filter(|of| begin(!done.retained.contains(&of.name)));
         let volumes = volumes.map(|of| of.name.clone()).collect();
         add("keep the data: set the reclaim policy of ", volumes, " to Retain");
@@ -384,7 +384,7 @@ impl UndoRecord {
         let detached = self.dependents().filter(|of| done.is_waiting || is_detached(of));
         add("add the owner reference to ", detached.map(|one| typed(&one.object)).collect(), "");
         let stopped = self.workloads.iter().filter(|of| done.is_waiting || is_stopped(of));
-        let stopped = stopped.map(|one| format!("{} to {}", one.object.typed, one.replicas));
+        let stopped = stopped.map(|one| format!("{} to {}", one.object.arguments, one.replicas));
         add("scale up again: ", stopped.collect(), "");
         add(when_bound, restored(true), "");
         steps

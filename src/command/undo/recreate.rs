@@ -100,7 +100,7 @@ impl Undo<'_> {
         for StoppedWorkload { object, replicas } in &self.record.workloads {
             let why = match restored.lacks_data {
                 true => {
-                    let (typed, options) = (&object.typed, self.cluster.kubectl_options());
+                    let (typed, options) = (&object.arguments, self.cluster.kubectl_options());
                     format!(
                         "not scaled up, because a claim above is missing or not Bound; next: \
                          kubectl scale {typed} --replicas={replicas}{options} starts it nevertheless"
@@ -136,8 +136,8 @@ impl Undo<'_> {
             }
         }
         if let Some(error) = &self.search_error {
-            let typed = format!("new dependents of {}", record.target.typed);
-            self.fail(restored, &Object { typed, ..Object::default() }, error);
+            let typed = format!("new dependents of {}", record.target.arguments);
+            self.fail(restored, &Object { arguments: typed, ..Object::default() }, error);
         }
         for SavedObject { object, .. } in record.dependents() {
             if let Some(why) = self.not_kept.get(&object.uid) {
@@ -293,7 +293,7 @@ impl Undo<'_> {
             }
             current = match self.create(object, manifest).await {
                 Ok(created) => {
-                    progress(&format!("created {}", object.typed));
+                    progress(&format!("created {}", object.arguments));
                     Some(created)
                 }
                 // A controller was faster, or the answer to an earlier request was lost.
@@ -310,7 +310,7 @@ impl Undo<'_> {
             // It was created for a moment.
             ObjectState::Absent => Err(CommandError::Remote(format!(
                 "others create and delete {} at the same time",
-                object.typed
+                object.arguments
             ))),
             ObjectState::Recreated { by, is_terminating: true }
                 if !stays || by == Restorer::ThisUndo =>
@@ -341,7 +341,7 @@ impl Undo<'_> {
         if is_token_secret(&manifest) && object.uid != self.record.target.uid {
             self.wait_for_account(&manifest, &object.namespace).await?;
             without_token(&mut manifest);
-            progress(&format!("{} gets a new token, for the new ServiceAccount", object.typed));
+            progress(&format!("{} gets a new token, for the new ServiceAccount", object.arguments));
         }
         let created = caller.create(&info, &object.namespace, &manifest).await;
         let is_service = object.group.is_empty() && object.resource == "services";
@@ -351,7 +351,7 @@ impl Undo<'_> {
                 if is_service && without_allocated(&mut manifest) =>
             {
                 let created = caller.create(&info, &object.namespace, &manifest).await?;
-                progress(&format!("{} gets another address or port", object.typed));
+                progress(&format!("{} gets another address or port", object.arguments));
                 Ok(created)
             }
             other => other,
@@ -398,7 +398,7 @@ impl Undo<'_> {
                 Ok(None) => {}
                 Err(why) => unread.push(CommandError::Remote(format!(
                     "restored without its owner {}, which can't be read: {why}",
-                    named.typed
+                    named.arguments
                 ))),
             }
         }

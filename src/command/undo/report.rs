@@ -17,7 +17,8 @@ pub struct UndoReport {
     /// The result.
     result: UndoResult,
     /// The result in sentences; with `--dry-run`, the steps.
-    says: String,
+    #[serde(rename = "says")]
+    message: String,
     /// The object of the undo, with the uid of the deleted object.
     target: Object,
     /// The file with the saved objects.
@@ -47,7 +48,7 @@ impl UndoReport {
     pub fn new(result: UndoResult, says: String, record: &UndoRecord, file: &Path) -> Self {
         Self {
             result,
-            says,
+            message: says,
             target: record.target.clone(),
             file: file.display().to_string(),
             objects: record.objects_to_recreate().map(|saved| saved.object.clone()).collect(),
@@ -64,7 +65,7 @@ impl UndoReport {
         (left, again): (&str, &str),
     ) -> Self {
         let is_complete = outcome.is_complete();
-        let (typed, path) = (&record.target.typed, file.display());
+        let (typed, path) = (&record.target.arguments, file.display());
         let mut lost = Vec::new();
         let (result, says) = match outcome {
             UndoOutcome::Finished { by_another_undo, .. } if is_complete => {
@@ -136,10 +137,10 @@ impl Report for UndoReport {
 
     fn text(&self, view: View) -> String {
         let mut text: String =
-            self.says.lines().map(|line| view.screen.paragraph(0, line)).collect();
+            self.message.lines().map(|line| view.screen.paragraph(0, line)).collect();
         if self.result == UndoResult::Incomplete {
             for LostObject { object, why } in &self.lost {
-                let line = format!("{}: {why}", object.typed);
+                let line = format!("{}: {why}", object.arguments);
                 text.push_str(&view.screen.behind("- ", 2, &line));
             }
         }

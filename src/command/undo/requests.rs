@@ -60,7 +60,7 @@ impl Undo<'_> {
                     return Err(CommandError::Remote(format!(
                         "cannot patch {}: others, for example another undo, change it at the same \
                          time",
-                        object.typed
+                        object.arguments
                     )));
                 }
                 Err(why) => return Err(failed("patch", object, &why)),
@@ -75,7 +75,7 @@ impl Undo<'_> {
         let Some(info) = known else {
             return Err(CommandError::Remote(format!(
                 "the API server does not serve the kind of {}",
-                object.typed
+                object.arguments
             )));
         };
         let saved = self.record.objects.iter().find(|saved| saved.object.uid == object.uid);
@@ -89,5 +89,5 @@ impl Undo<'_> {
 }
 
 pub(super) fn failed(verb: &str, object: &Object, why: &ApiError) -> CommandError {
-    CommandError::Remote(format!("cannot {verb} {}: {why}", object.typed))
+    CommandError::Remote(format!("cannot {verb} {}: {why}", object.arguments))
 }

@@ -204,7 +204,7 @@ impl Undo<'_> {
             if *saved != old {
                 is_changed = true;
                 if self.changed.insert(uid) {
-                    progress(&format!("saved {} again, which has changed", saved.object.typed));
+                    progress(&format!("saved {} again, which has changed", saved.object.arguments));
                 }
             }
         }

@@ -74,7 +74,7 @@ impl Undo<'_> {
                 Err(why) => {
                     let is_known =
                         |lost: &LostObject| lost.object == *object && lost.why == NO_STATUS;
-                    let why = format!("{} is restored without its status: {why}", object.typed);
+                    let why = format!("{} is restored without its status: {why}", object.arguments);
                     if !self.record.lost.iter().any(is_known) {
                         return Err(CommandError::Remote(why));
                     }
@@ -88,11 +88,11 @@ impl Undo<'_> {
                 return Err(CommandError::Remote(format!(
                     "{} has a new status of its controller, which was faster; next: compare it with \
                      the file, for example the outside resources that it names",
-                    object.typed
+                    object.arguments
                 )));
             }
         }
-        progress(&format!("restored the status of {}", object.typed));
+        progress(&format!("restored the status of {}", object.arguments));
         Ok(())
     }
 }

@@ -51,7 +51,7 @@ impl UndoReader<'_> {
                 "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
                  the undo could not bind a new claim to it; next: keep the claim, and copy the data \
                  to another volume",
-                object.typed
+                object.arguments
             )));
         }
         Ok(volume.map(|volume| {
@@ -139,7 +139,7 @@ impl Undo<'_> {
         let Some(current) = self.read(&object).await? else {
             return Err(CommandError::Remote(format!(
                 "volume {} of {} does not exist any longer; the manifest is in the file",
-                volume.name, claim.typed
+                volume.name, claim.arguments
             )));
         };
         // Of a claim that others have created and deleted since. While one exists, it would be Lost.
@@ -152,7 +152,7 @@ impl Undo<'_> {
         let changed =
             self.change(&object, false, |current| Self::reservation(current, claim, &deleted));
         if changed.await?.is_some() {
-            progress(&format!("reserved volume {} for {}", volume.name, claim.typed));
+            progress(&format!("reserved volume {} for {}", volume.name, claim.arguments));
         }
         Ok(())
     }
@@ -257,12 +257,12 @@ impl Undo<'_> {
                     let phase = phase.unwrap_or("deleted").to_owned();
                     return Err(CommandError::Remote(format!(
                         "{} is {phase} and not Bound at the end of the time limit",
-                        claim.typed
+                        claim.arguments
                     )));
                 }
                 _ => {
                     if std::mem::take(&mut is_silent) {
-                        progress(&format!("waiting until {} is Bound", claim.typed));
+                        progress(&format!("waiting until {} is Bound", claim.arguments));
                     }
                     tokio::time::sleep(POLL).await;
                 }
@@ -285,7 +285,7 @@ fn volume_object(name: &str) -> Object {
         kind: "PersistentVolume".to_owned(),
         resource: "persistentvolumes".to_owned(),
         name: name.to_owned(),
-        typed: format!("persistentvolumes/{name}"),
+        arguments: format!("persistentvolumes/{name}"),
         ..Object::default()
     }
 }

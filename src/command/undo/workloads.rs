@@ -135,7 +135,7 @@ impl Undo<'_> {
             Ok(unchanged.into_iter().chain(noted).chain(scaled).collect())
         });
         if changed.await?.is_some() {
-            progress(&format!("scaled {} to 0", workload.typed));
+            progress(&format!("scaled {} to 0", workload.arguments));
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Undo<'_> {
             Ok(patch)
         });
         if let Some(old) = changed.await?.filter(|object| replicas(object) == 0) {
-            progress(&format!("scaled {} to {}", workload.typed, noted(&old)));
+            progress(&format!("scaled {} to {}", workload.arguments, noted(&old)));
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ fn refuse_lost_claims(
     if *when_scaled(whole) != "Delete" {
         return Ok(());
     }
-    let (typed, options) = (&workload.typed, cluster.kubectl_options());
+    let (typed, options) = (&workload.arguments, cluster.kubectl_options());
     Err(CommandError::Refused(format!(
         "the undo must scale {typed} to 0, which would delete its claims (whenScaled); {typed} was not \
          changed; next: kubectl patch {typed} --type=merge -p '{{\"spec\":\

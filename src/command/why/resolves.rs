@@ -32,12 +32,12 @@ pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
 fn cause_end(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
     let object = blocker.object.quoted();
     match cause {
-        Cause::User { root, .. } if is_terminating(world, root) => {
-            Some(format!("{root} is Terminating: once it is deleted, it no longer needs {object}"))
+        Cause::User { owner, .. } if is_terminating(world, owner) => {
+            Some(format!("{owner} is Terminating: once it is deleted, it no longer needs {object}"))
         }
         // A finished Job uses nothing, and neither do its Pods.
-        Cause::User { root, .. } if root.object.is_of(("batch", "jobs")) => {
-            Some(format!("once {root} has ended, it no longer needs {object}"))
+        Cause::User { owner, .. } if owner.object.is_of(("batch", "jobs")) => {
+            Some(format!("once {owner} has ended, it no longer needs {object}"))
         }
         Cause::Content { object: name, .. } | Cause::Exists(name) | Cause::Dependent(name) => {
             let text = "is Terminating: once it is deleted, it does not block the delete";
@@ -81,8 +81,8 @@ mod tests {
         let kinds = Kinds::default();
         let found = ["", "apps", "batch"].into_iter().find_map(|group| kinds.find(group, kind));
         let object = ObjectRef::of_kind(kinds.info(found.unwrap()), "shop", "web");
-        let root = ObjectName { kind: kind.to_owned(), object };
-        Cause::User { root, through: None, path: "spec".to_owned() }
+        let owner = ObjectName { kind: kind.to_owned(), object };
+        Cause::User { owner, user: None, path: "spec".to_owned() }
     }
 
     fn refused(causes: Vec<Cause>) -> Verdict {

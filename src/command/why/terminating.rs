@@ -139,14 +139,14 @@ impl Terminating {
             {
                 // The line about a finalizer of Kubernetes names its controller already.
                 if finding.cause != Cause::Owner || by_hand.is_some() {
-                    let _ = writeln!(text, "  {}", without_controls(&finding.says));
+                    let _ = writeln!(text, "  {}", without_controls(&finding.message));
                 }
                 write_evidence(&mut text, finding);
             }
         }
         let others = self.causes.iter().filter(|finding| finding.finalizer.is_none());
         for finding in others.filter(|finding| !self.is_redundant(finding)) {
-            let _ = writeln!(text, "why it stays: {}", without_controls(&finding.says));
+            let _ = writeln!(text, "why it stays: {}", without_controls(&finding.message));
             write_evidence(&mut text, finding);
         }
         if let Some(hold) = &self.hold {
@@ -178,7 +178,7 @@ impl Terminating {
         match finding.cause {
             Cause::HeldByBelay => self.hold.is_some(),
             Cause::Unknown => {
-                finding.finalizer.is_none() && finding.says == "no finalizer keeps it"
+                finding.finalizer.is_none() && finding.message == "no finalizer keeps it"
             }
             _ => false,
         }

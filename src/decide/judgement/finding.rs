@@ -8,7 +8,7 @@ use crate::decide::{Blocker, Cause, Decision, Reason, Situation};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::Policy;
 
-/// One objection of a policy to the request.
+/// One reason of a policy against the request.
 pub struct Finding<'a> {
     pub policy: &'a Policy,
     pub decision: Decision,

@@ -51,7 +51,7 @@ impl Propagation {
     }
 
     /// The propagation of a deletion in progress, by the finalizers of the object.
-    pub fn under_way<'f>(finalizers: impl Iterator<Item = &'f str>) -> Self {
+    pub fn of_terminating<'f>(finalizers: impl Iterator<Item = &'f str>) -> Self {
         Self::by_finalizer(finalizers).unwrap_or(Self::Background)
     }
 

@@ -216,7 +216,7 @@ fn root_of_pod(owners: &[(&str, &str, bool)]) -> String {
     apply("", "Pod", owners.iter().map(reference).collect());
     let pod = graph.object(graph.kinds.find("", "Pod").unwrap(), "shop", "Pod").unwrap();
     assert_eq!(pod.existing_owners().count(), owners.len());
-    pod.root_owner().name().to_owned()
+    pod.topmost_owner().name().to_owned()
 }
 
 #[test]

@@ -150,8 +150,8 @@ impl World {
             UseCheck::InUse(causes) => causes
                 .iter()
                 .map(|cause| match cause {
-                    Cause::User { root, through: None, .. } => root.to_string(),
-                    Cause::User { root, through: Some(through), .. } => format!("{root} {through}"),
+                    Cause::User { owner, user: None, .. } => owner.to_string(),
+                    Cause::User { owner, user: Some(user), .. } => format!("{owner} {user}"),
                     other => format!("{other:?}"),
                 })
                 .collect(),

@@ -74,7 +74,7 @@ impl RaceModel {
             live: true,
             owners_first: true,
             groups: true,
-            tests: PatchTests { uid: true, token: true, deleted: true },
+            tests: PatchTests { uid: true, token: true, deletion_timestamp: true },
             fresh: true,
         },
         leaders: 2,
@@ -257,7 +257,7 @@ impl Model for RaceModel {
         for users in initial {
             let mut secret = Secret::new(1, 0);
             if self.starts_before_delete {
-                secret.deleted = None;
+                secret.deletion_time = None;
             }
             let leader = |l: usize| Leader {
                 release: Release::new("1".into(), ["A", "B"][l].into(), self.limits()),
@@ -305,7 +305,8 @@ impl Model for RaceModel {
             match &leader.request {
                 None if leader.has_unused_answer => actions.push(Action::UseAnswer(l)),
                 None if !leader.release.is_busy() && leader.release.ended().is_none() => {
-                    let terminating = state.target.as_ref().is_some_and(|t| t.deleted.is_some());
+                    let terminating =
+                        state.target.as_ref().is_some_and(|t| t.deletion_time.is_some());
                     let settled = leader.release.is_settled(time_of(state.now));
                     if self.starts_before_delete && terminating && leader.release.awaits_deletion()
                     {
@@ -346,7 +347,9 @@ impl Model for RaceModel {
         if may_tick {
             actions.push(Action::Tick);
         }
-        if self.starts_before_delete && state.target.as_ref().is_some_and(|t| t.deleted.is_none()) {
+        if self.starts_before_delete
+            && state.target.as_ref().is_some_and(|t| t.deletion_time.is_none())
+        {
             if state.slow_create.is_none() && state.users[2] == UserState::NotCreated {
                 actions.push(Action::BeginCreate);
             }
@@ -382,7 +385,7 @@ impl Model for RaceModel {
             Action::Tick => next.now += 1,
             Action::DeleteTarget => {
                 let target = next.target.as_mut()?;
-                target.deleted = Some(0);
+                target.deletion_time = Some(0);
                 target.version += 1;
             }
             Action::ObserveDeletion(l) => {

@@ -170,6 +170,6 @@ fn without_the_uid_a_recreated_target_loses_its_hold_to_a_late_write() {
 /// The test of the deletionTimestamp is redundant: a re-created object has another uid.
 #[test]
 fn without_the_deletion_timestamp_the_uid_is_enough() {
-    let race = without(recreation(), |g| g.tests.deleted = false);
+    let race = without(recreation(), |g| g.tests.deletion_timestamp = false);
     assert!(check("without the deletionTimestamp", race).is_none());
 }

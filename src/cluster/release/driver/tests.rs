@@ -77,11 +77,11 @@ async fn a_target_that_waits_keeps_nothing_of_its_body() {
         |_: &TargetClient, report: DriverReport| reports.lock().push_str(&format!("{report:?}"));
     let pending = PendingUpdate::default();
     pending.add(|update| update.observed = Some(observed));
-    driver.update(false, &pending, &report).await;
-    driver.update(true, &pending, &report).await;
+    driver.handle_wakeup(false, &pending, &report).await;
+    driver.handle_wakeup(true, &pending, &report).await;
     let reports = reports.into_inner();
     assert!(reports.contains("the policies have not been read"), "{reports}");
-    assert!(driver.with_token.is_none() && driver.sweep.is_none());
+    assert!(driver.target_body.is_none() && driver.sweep.is_none());
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn a_count_beyond_the_budget_of_its_pass_does_not_release() {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
-    driver.with_token = driver.shared.keep_body("shop", Some(object)).await;
+    driver.target_body = driver.shared.keep_body("shop", Some(object)).await;
     assert_eq!(driver.check_use().await, UseCheck::Releasable(ReleaseReason::Unused));
     // The counts of one pass have one budget.
     assert!(driver.budget.steps() > 0);
@@ -156,7 +156,7 @@ async fn a_pass_that_needs_no_reads_joins_no_sweep() {
     driver.shared.context.world.write().policies_current = true;
     let object = json!({"metadata": {"name": "settings", "namespace": "shop", "uid": "u",
         "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
-    driver.with_token = driver.shared.keep_body("shop", Some(object)).await;
+    driver.target_body = driver.shared.keep_body("shop", Some(object)).await;
     assert_eq!(driver.check_use().await, UseCheck::Releasable(ReleaseReason::Unprotected));
     assert!(driver.sweep.is_none());
 }

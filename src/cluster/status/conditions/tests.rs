@@ -138,7 +138,7 @@ fn holding_reports_progress_and_kinds_without_holds() {
     assert!(finding.message.ends_with(says), "{}", finding.message);
     progress.refused = None;
     progress.done = 500;
-    progress.none_on = vec!["pods".to_owned(), "nodes".to_owned()];
+    progress.unsafe_kinds = vec!["pods".to_owned(), "nodes".to_owned()];
     let finding = holding("p", &progress);
     assert_eq!((finding.status, finding.reason), ("True", "InPlace"));
     assert!(finding.message.contains("adds none to pods, nodes, where"), "{}", finding.message);
@@ -153,8 +153,13 @@ fn a_paused_backfill_says_how_to_continue() {
     };
     let stopped = vec![stopped("configmaps", 12_000), stopped("secrets", 7000)];
     let pods = vec!["pods".to_owned()];
-    let still =
-        HoldProgress { done: 3, total: 19_003, none_on: pods, stopped, ..HoldProgress::default() };
+    let still = HoldProgress {
+        done: 3,
+        total: 19_003,
+        unsafe_kinds: pods,
+        stopped,
+        ..HoldProgress::default()
+    };
     let texts = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
     let late = "more existing objects lack it than the limit of 5000".to_owned();
     assert_eq!(
@@ -165,7 +170,7 @@ fn a_paused_backfill_says_how_to_continue() {
             ("secrets".to_owned(), Some(7000), late),
         ]
     );
-    let still = HoldProgress { none_on: Vec::new(), ..still };
+    let still = HoldProgress { unsafe_kinds: Vec::new(), ..still };
     let finding = holding("all-settings", &still);
     assert_eq!((finding.status, finding.reason), ("False", "TooManyObjects"));
     assert_eq!(

@@ -67,7 +67,8 @@ struct RemainingHold {
     /// The cause.
     cause: Cause,
     /// The message.
-    says: String,
+    #[serde(rename = "says")]
+    message: String,
     /// The users of the object. Empty if there is another cause.
     waits_for: Vec<String>,
 }
@@ -148,7 +149,7 @@ impl RemainingHold {
         Self {
             object: Object::of(target, kinds),
             cause: reason.into(),
-            says: reason_text(reason),
+            message: reason_text(reason),
             waits_for,
         }
     }

@@ -14,7 +14,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     assert_eq!(mixed.cause, Cause::Unknown);
     let says = ". Possible controllers: Deployment prod/db-operator, 0 ready Pods; Deployment \
                 eve/db-operator, 1 ready Pod";
-    assert!(mixed.says.ends_with(says), "{mixed:?}");
+    assert!(mixed.message.ends_with(says), "{mixed:?}");
     let next = "find out which workload is the controller; for that one: kubectl describe \
                 deploy/db-operator -n prod, or kubectl logs deploy/db-operator -n eve";
     assert_eq!(mixed.next, next);
@@ -30,7 +30,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
         "prod/db-operator, 0 ready Pods; Deployment eve/db-operator-0, 1 ready Pod; ",
         "Deployment ops/db-operator, 1 ready Pod; 9 more workloads",
     ] {
-        assert!(crowd.says.contains(part), "{crowd:?}");
+        assert!(crowd.message.contains(part), "{crowd:?}");
     }
     for place in ["prod", "ops"] {
         assert!(crowd.next.contains(&format!("deploy/db-operator -n {place}")), "{crowd:?}");
@@ -43,7 +43,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     assert_eq!(spread.cause, Cause::Owner);
     let says = ". Possible controllers: Deployment a/db-operator, 1 ready Pod; Deployment \
                 b/db-operator, 1 ready Pod; Deployment c/db-operator, 1 ready Pod; 1 more workload";
-    assert!(spread.says.ends_with(says), "{spread:?}");
+    assert!(spread.message.ends_with(says), "{spread:?}");
     assert_eq!(spread.next.matches("kubectl logs").count(), 3, "{spread:?}");
 
     // A workload that can't be read may be the controller.

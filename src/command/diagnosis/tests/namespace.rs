@@ -25,7 +25,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     assert_eq!(all[0].next, "kubectl belay stuck -n shop");
     let silent = of(&namespace(&[]), &evidence(&[]));
     assert_eq!(silent.cause, Cause::Unknown);
-    assert_eq!(silent.says, "the namespace controller has reported no reason");
+    assert_eq!(silent.message, "the namespace controller has reported no reason");
     // In the first seconds, the controller has written nothing.
     let early = |seconds: i64| {
         let now = Timestamp::from_second(100 + seconds).unwrap();
@@ -34,21 +34,21 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     };
     let says = "the deletion has just begun, and the namespace controller has not finished yet";
     let next = "if it still exists in a minute: kubectl belay why namespaces/shop";
-    assert_eq!((early(1).says.as_str(), early(1).next.as_str()), (says, next));
+    assert_eq!((early(1).message.as_str(), early(1).next.as_str()), (says, next));
     assert_eq!(early(15), silent);
     // A kind that the user may not read is not reported as silent.
     let mut hidden = namespace(&[]);
     hidden.object = json!({"metadata": {"name": "shop", "uid": "u-ns"}});
     hidden.unread = Some(ApiError::Forbidden("pods is forbidden".to_owned()));
     let hidden = of(&hidden, &evidence(&[]));
-    assert!(hidden.says.starts_with("only its metadata could be read"), "{hidden:?}");
+    assert!(hidden.message.starts_with("only its metadata could be read"), "{hidden:?}");
     assert_eq!(hidden.evidence, ["pods is forbidden"]);
     // A finalizer of another controller on the content.
     let mut foreign = namespace(&[]);
     foreign.object["spec"]["finalizers"] = json!(["x.dev/y"]);
     let foreign = of(&foreign, &evidence(&[]));
     assert_eq!(foreign.cause, Cause::Owner);
-    assert!(foreign.says.contains("spec.finalizers has x.dev/y"), "{foreign:?}");
+    assert!(foreign.message.contains("spec.finalizers has x.dev/y"), "{foreign:?}");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     let causes: Vec<Cause> = found.iter().map(|finding| finding.cause).collect();
     assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
     let perhaps = &found[1];
-    assert!(perhaps.says.contains("asks 2 webhooks; the answer is unknown"), "{perhaps:?}");
+    assert!(perhaps.message.contains("asks 2 webhooks; the answer is unknown"), "{perhaps:?}");
     // The finalizer without any known facts comes first.
     assert_eq!(
         perhaps.evidence,
@@ -140,7 +140,7 @@ fn a_refusal_is_reported_before_its_consequences() {
     };
     evidence.events.get_mut("u-1").unwrap().push(of_belay("belay"));
     let all = all_causes(&stuck, &Survey::default(), &evidence);
-    let says: Vec<&str> = all[..2].iter().map(|finding| &*finding.says).collect();
+    let says: Vec<&str> = all[..2].iter().map(|finding| &*finding.message).collect();
     let controller = "a controller that works on its deletion was refused";
     assert_eq!(says, [controller, "belay refused a request to remove a finalizer"]);
     assert!(all[1].evidence[0].starts_with("Event FinalizerGuarded by belay: only"), "{all:?}");

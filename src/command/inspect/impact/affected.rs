@@ -166,7 +166,7 @@ pub(super) fn affected_objects(
                     Some((_, "use")) => "the pod garbage collector deletes it",
                     _ => "",
                 };
-                let after = [outcomes.after_text(id), outcomes.rollbacks_text(id)];
+                let after = [outcomes.blocking_text(id), outcomes.rollbacks_text(id)];
                 let notes = [[deleter.to_owned(), terminating], after].concat();
                 (&mut summary.deleted, "Deleted", notes)
             }
@@ -194,8 +194,12 @@ pub(super) fn affected_objects(
             outcome,
             certain,
             via,
-            after: outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect(),
-            after_paths: outcomes.after_paths(id),
+            after: outcomes
+                .blocking_objects(id)
+                .into_iter()
+                .map(|id| Object::at(graph, id))
+                .collect(),
+            after_paths: outcomes.blocking_paths(id),
             note: notes.join("; "),
             held_by_belay: held_by_belay && fate.outcome == DeletionOutcome::Terminating,
             is_freed,
@@ -274,16 +278,17 @@ pub(super) fn broken_users(
     let graph = &inspection.graph;
     let mut counted = BTreeSet::new();
     let mut objects = Vec::new();
-    for BrokenUser { root, user, path, lost, certain, more } in broken {
-        let Some(node) = graph.get(root) else { continue };
-        if counted.insert(root) {
+    for BrokenUser { owner, user, path, lost, certain, more } in broken {
+        let Some(node) = graph.get(owner) else { continue };
+        if counted.insert(owner) {
             summary.broken.add(label::kind_label(node), certain);
         }
-        let through = (user != root)
+        let dependent = (user != owner)
             .then(|| format!("{}, ", Object::at(graph, user).label(node.namespace())));
-        let note = format!("{}{path}{}", through.unwrap_or_default(), and_more(more, "reference"));
+        let note =
+            format!("{}{path}{}", dependent.unwrap_or_default(), and_more(more, "reference"));
         let via = EdgeReport { edge: "use", of: Object::at(graph, lost), field_path: path };
-        let object = Object::at(graph, root);
+        let object = Object::at(graph, owner);
         objects.push(AffectedObject::remaining(object, "Broken", certain, via, lost, note));
     }
     objects

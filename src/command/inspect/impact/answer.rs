@@ -119,14 +119,15 @@ pub async fn ask_server(
         accepted = accepted_in_order(inspection, &accepted, cascade.into()).await;
     }
     let mut answer = DeleteAnswer::merge(&first, local, complete, server, &webhooks);
-    let ends = !webhooks.are_missing() && nodes.iter().any(|node| is_belay(inspection, *node));
+    let ends =
+        !webhooks.are_missing() && nodes.iter().any(|node| ends_protection(inspection, *node));
     answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
     let accepted_later = accepted_later(&accepted, denied_now);
     Some(TargetAnswers { answer, predecessors, accepted, accepted_later })
 }
 
-/// What belay's hold on the only target waits for, if the target is already Terminating and the
-/// caller may not read the policies: by the warning about a dry run, as before its DELETE.
+/// Returns what the hold waits for, from the warning of a dry-run DELETE. Only for one Terminating
+/// target whose policies the caller can't read.
 pub async fn held_until(inspection: &Inspection) -> Option<String> {
     let (caller, me) = inspection.caller.as_ref()?;
     let [target] = inspection.deletable_targets()[..] else { return None };
@@ -159,7 +160,7 @@ fn accepted_later(accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId>
 
 /// Whether the deletion of this object ends the protection: belay's Namespace owns its webhook
 /// configurations.
-fn is_belay(inspection: &Inspection, node: Node<'_>) -> bool {
+fn ends_protection(inspection: &Inspection, node: Node<'_>) -> bool {
     let Installation { namespace, name } = &inspection.installation;
     match (node.info().group.as_str(), node.info().kind.as_str()) {
         ("", "Namespace") => node.name() == namespace,

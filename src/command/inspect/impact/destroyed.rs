@@ -121,7 +121,11 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
             size: String::new(),
             snapshot: None,
             snapshots_not_ready: 0,
-            after: outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect(),
+            after: outcomes
+                .blocking_objects(id)
+                .into_iter()
+                .map(|id| Object::at(graph, id))
+                .collect(),
             held: fate.outcome == DeletionOutcome::Terminating,
             certain: fate.certainty == Certainty::Certain,
             reclaim_policy_not_read: None,

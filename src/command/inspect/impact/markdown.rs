@@ -36,7 +36,7 @@ const MAX_BYTES: usize = 30_000;
 
 /// The complete report.
 pub fn markdown(impact: &Impact, all: bool) -> String {
-    let mut text = match &impact.says {
+    let mut text = match &impact.message {
         Some(message) => format!("### {}\n", escape(message)),
         None => {
             let verdict = verdict_text(impact);

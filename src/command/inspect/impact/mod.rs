@@ -110,10 +110,10 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         None => inspection::read(&query, set.search, false).await?,
     };
     let (mut impact, verdict, predecessors) = assess(&inspection, cascade).await;
-    if query.change().is_none() && impact.says.is_some() {
-        impact.says = Some("no objects are selected".to_owned());
+    if query.change().is_none() && impact.message.is_some() {
+        impact.message = Some("no objects are selected".to_owned());
     }
-    impact.says = nothing_removed.or(impact.says);
+    impact.message = nothing_removed.or(impact.message);
     // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
         let found = order::find(&inspection, cascade.into(), &predecessors).await;
@@ -147,7 +147,7 @@ pub async fn assess(
     let asked = ask_server(inspection, &targets, verdict.as_ref(), cascade).await;
     let is_denied = |verdict: &Verdict| verdict.decision == Decision::Deny && !verdict.is_unknown();
     // An approval that could not be read may allow the DELETE of the content.
-    let denies_content = inspection.rules_not_read.is_empty()
+    let denies_content_deletes = inspection.rules_not_read.is_empty()
         && (verdict.as_ref().is_some_and(is_denied)
             && asked.as_ref().is_some_and(|asked| asked.answer.is_unwatched)
             || denies_remaining_content(inspection, &targets).await);
@@ -163,7 +163,7 @@ pub async fn assess(
         verdict.as_ref(),
         cascade.into(),
         held_until.as_deref(),
-        denies_content,
+        denies_content_deletes,
     );
     let mut predecessors = RequiredOrder::new();
     if let Some(asked) = asked {
@@ -207,7 +207,7 @@ impl Report for Impact {
 
     fn names(&self) -> Option<String> {
         let deleted = self.objects.iter().filter(|one| matches!(one.outcome, "Deleted" | "Held"));
-        Some(name_lines(deleted.map(|one| one.object.typed.as_str())))
+        Some(name_lines(deleted.map(|one| one.object.arguments.as_str())))
     }
 
     fn unread(&self) -> &[FailedRead] {

@@ -38,12 +38,12 @@ pub struct ImpactOutcomes<'s> {
     denied: BTreeSet<NodeId>,
     /// The Pods on deleted Nodes, each with its Node.
     on_nodes: NumberMap<NodeId, NodeId>,
-    /// The objects that are Terminating, or whose owners no longer exist, and whose last use this
-    /// deletion ends.
+    /// The objects that are Terminating, or whose owners no longer exist, and that this deletion
+    /// unblocks by deleting their last user.
     freed: BTreeSet<NodeId>,
     /// The objects that are deleted also without this deletion, because they, their owners or
     /// their containers are Terminating.
-    unrelated: BTreeSet<NodeId>,
+    deleted_anyway: BTreeSet<NodeId>,
     /// The objects whose owners no longer exist, and whose DELETE by the garbage collector belay
     /// denies now.
     abandoned: BTreeSet<NodeId>,
@@ -56,17 +56,17 @@ pub struct ImpactOutcomes<'s> {
 pub struct Admission<'a> {
     /// The approvals that the deletion needs, and will get.
     pub approvals: &'a [NeededApproval],
-    /// A held target, and until when it stays by belay's warning.
+    /// A held target, and what its hold waits for, from belay's warning.
     pub held: Option<(NodeId, &'a str)>,
-    /// Whether belay accepts the deletion although it reaches protected objects, because belay does
-    /// not watch their kinds. It denies their own DELETE.
-    pub denies_content: bool,
+    /// Whether belay accepts the DELETE of the target, but denies the DELETEs of its content by a
+    /// controller. It does not watch the kinds of that content.
+    pub denies_content_deletes: bool,
 }
 
 /// An object that loses something it needs.
 pub struct BrokenUser {
     /// The topmost owner that stays.
-    pub root: NodeId,
+    pub owner: NodeId,
     /// The object with the reference: that owner or one of its dependents.
     pub user: NodeId,
     /// The path of the field in the user's manifest.
@@ -75,7 +75,7 @@ pub struct BrokenUser {
     pub lost: NodeId,
     /// Whether the user certainly loses the object.
     pub certain: bool,
-    /// The number of other references from dependents of the root.
+    /// The number of other references from dependents of the owner.
     pub more: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'s> ImpactOutcomes<'s> {
         cascade: Propagation,
         admission: &Admission<'_>,
     ) -> Self {
-        let Admission { approvals, held, denies_content } = *admission;
+        let Admission { approvals, held, denies_content_deletes } = *admission;
         let graph = &inspection.graph;
         let targets = targets.iter().filter_map(|id| graph.get(*id));
         let targets = targets.map(|node| (node.id(), Propagation::effective(node, Some(cascade))));
@@ -97,7 +97,7 @@ impl<'s> ImpactOutcomes<'s> {
         let collections = DeniedCollections::new(inspection, &targets);
         let abandoned = collections.abandoned.iter().filter_map(|id| graph.get(*id));
         let mut terminating = terminating(graph);
-        terminating.extend(abandoned.map(under_way));
+        terminating.extend(abandoned.map(terminating_target));
         terminating.retain(|(id, _)| targets.iter().all(|(target, _)| target != id));
         let all = [&targets[..], &terminating].concat();
         // All finalizers may be removed, so this reaches every object.
@@ -109,7 +109,7 @@ impl<'s> ImpactOutcomes<'s> {
             let label = node.labels().get(PROTECT_LABEL);
             !node.is_held() && !node.is_terminating() && !is_target && label.is_some()
         };
-        let mut denied = match denies_content {
+        let mut denied = match denies_content_deletes {
             true => forecasts(inspection, &reached, is_protected),
             false => HashMap::new(),
         };
@@ -161,11 +161,11 @@ impl<'s> ImpactOutcomes<'s> {
             let request = (targets, &denied);
             Deletion::with_releases(inspection, request, &users, released.clone(), is_certain)
         };
-        let (all, alone) = {
+        let (all, without_targets) = {
             let both = |targets: &[_]| [false, true].map(|certain| deletion(targets, certain));
-            let alone =
+            let without_targets =
                 (!terminating.is_empty()).then(|| (deletion(&targets, false), both(&terminating)));
-            (both(&all), alone)
+            (both(&all), without_targets)
         };
         let [possible, certain] = all;
         let mut outcomes = Self {
@@ -176,41 +176,41 @@ impl<'s> ImpactOutcomes<'s> {
             denied,
             on_nodes,
             freed: BTreeSet::new(),
-            unrelated: BTreeSet::new(),
+            deleted_anyway: BTreeSet::new(),
             abandoned: collections.abandoned,
             behind_pods: BTreeMap::new(),
         };
-        if let Some((own, alone)) = alone {
-            outcomes.find_freed(&own, &alone);
+        if let Some((own, without_targets)) = without_targets {
+            outcomes.find_freed(&own, &without_targets);
         }
         outcomes.behind_pods = content_behind_pods(inspection, &outcomes.all());
         outcomes
     }
 
-    /// Finds the Terminating objects whose last use this deletion ends, and the objects that
-    /// these deletions do not concern. `own`: the deletion of the targets; `alone`: the possible
-    /// and the certain deletions without it.
+    /// Finds the Terminating objects that this deletion unblocks by deleting their last user, and
+    /// the objects that are deleted anyway. `own`: the deletion of the targets; `without_targets`:
+    /// the possible and the certain deletions without it.
     fn find_freed(&mut self, own: &Deletion<'_>, [possible, certain]: &[Deletion<'_>; 2]) {
         let graph = &self.inspection.graph;
         let others = possible.fates.iter().map(|(id, _)| id).chain(self.abandoned.iter().copied());
-        self.unrelated = others.filter(|id| own.get(*id).is_none()).collect();
+        self.deleted_anyway = others.filter(|id| own.get(*id).is_none()).collect();
         let waits = |id: &NodeId| {
             let is_terminating = graph.get(*id).is_some_and(Node::is_terminating);
             (is_terminating || self.abandoned.contains(id))
                 && self.possible.deletes(*id, false)
                 && !certain.deletes(*id, true)
         };
-        let mut waiting: Vec<NodeId> = self.unrelated.iter().copied().filter(waits).collect();
+        let mut waiting: Vec<NodeId> = self.deleted_anyway.iter().copied().filter(waits).collect();
         // The users of a freed object may be freed objects as well.
         loop {
             let is_ended =
-                |id: NodeId| self.possible.deletes(id, false) && !self.unrelated.contains(&id);
+                |id: NodeId| self.possible.deletes(id, false) && !self.deleted_anyway.contains(&id);
             let is_freed = |id: &NodeId| keepers(graph, *id).any(is_ended);
             let (freed, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_freed);
             if freed.is_empty() {
                 return;
             }
-            self.unrelated.retain(|id| !freed.contains(id));
+            self.deleted_anyway.retain(|id| !freed.contains(id));
             self.freed.extend(freed);
             waiting = rest;
         }
@@ -227,14 +227,14 @@ impl<'s> ImpactOutcomes<'s> {
     }
 
     /// Whether the object is already Terminating, or its owners no longer exist, and this deletion
-    /// ends its last use.
+    /// unblocks it by deleting its last user.
     pub fn is_freed(&self, id: NodeId) -> bool {
         self.freed.contains(&id)
     }
 
     /// The fate of an object; `None` if it does not change.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
-        let fate = self.possible.get(id).filter(|_| !self.unrelated.contains(&id))?;
+        let fate = self.possible.get(id).filter(|_| !self.deleted_anyway.contains(&id))?;
         let same = self.certain.get(id) == Some(fate);
         let certainty = if same { fate.certainty } else { Certainty::Possible };
         let waits = self.behind_pods.contains_key(&id);
@@ -245,7 +245,7 @@ impl<'s> ImpactOutcomes<'s> {
     /// The objects that stay because belay denies their DELETE by a controller of Kubernetes, each
     /// with the reason.
     pub fn denied(&self) -> Vec<(NodeId, String)> {
-        let reason = |id| match self.after(id).as_slice() {
+        let reason = |id| match self.blocking_objects(id).as_slice() {
             [] => "belay denies its deletion until it is approved".to_owned(),
             users => format!("belay denies its deletion: in use by {}", self.users_text(id, users)),
         };
@@ -275,7 +275,7 @@ impl<'s> ImpactOutcomes<'s> {
     /// The objects that must be deleted before an object: belay keeps its hold for them, or
     /// Kubernetes keeps a finalizer for one of them. For an object that stays Terminating, these
     /// are only the objects that this deletion does not delete.
-    pub fn after(&self, id: NodeId) -> Vec<NodeId> {
+    pub fn blocking_objects(&self, id: NodeId) -> Vec<NodeId> {
         if let Some(other) = self.possible.waits.get(&id) {
             return vec![*other];
         }
@@ -296,8 +296,9 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// The fields that refer to an object, of the objects that must be deleted before it. Empty for
     /// an object that a selector matches.
-    pub fn after_paths(&self, id: NodeId) -> Vec<String> {
-        let users = self.after(id).into_iter().map(|user| self.inspection.graph.get(user));
+    pub fn blocking_paths(&self, id: NodeId) -> Vec<String> {
+        let users =
+            self.blocking_objects(id).into_iter().map(|user| self.inspection.graph.get(user));
         let path = |user: Node<'_>| {
             user.uses().iter().find(|edge| edge.to == id).map(|edge| edge.path.to_string())
         };
@@ -306,11 +307,11 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// The text about the objects that must be deleted before an object: `after pod/a, pod/b
     /// and 3 more users`. Empty if there are none.
-    pub fn after_text(&self, id: NodeId) -> String {
+    pub fn blocking_text(&self, id: NodeId) -> String {
         if let Some(HoldForecast::Unknown(why)) = self.holds.get(&id) {
             return format!("if belay releases it ({why})");
         }
-        match self.after(id).as_slice() {
+        match self.blocking_objects(id).as_slice() {
             [] => String::new(),
             users => format!("after {}", self.users_text(id, users)),
         }
@@ -323,19 +324,19 @@ impl<'s> ImpactOutcomes<'s> {
         let stays = |user: &ObjectUser<'_>| !self.possible.fates.may_be_lost(user.node.id());
         let users: Vec<_> = graph.users(id).filter(stays).collect();
         let needing = users.iter().filter(|user| user.needs());
-        let needing: BTreeSet<NodeId> = needing.map(|user| self.staying_root(user.node)).collect();
+        let needing: BTreeSet<NodeId> = needing.map(|user| self.staying_owner(user.node)).collect();
         let kept = users.iter().filter(|user| user.strength() == Strength::Needs);
         let kept = kept.filter(|user| user.qualifier() == EdgeQualifier::ScaledDown);
-        let kept = kept.map(|user| (user.node.id(), self.staying_root(user.node)));
+        let kept = kept.map(|user| (user.node.id(), self.staying_owner(user.node)));
         let kept: BTreeMap<NodeId, NodeId> =
-            kept.filter(|(_, root)| !needing.contains(root)).collect();
+            kept.filter(|(_, owner)| !needing.contains(owner)).collect();
         let mut revisions: Vec<(NodeId, NodeId)> = kept.into_iter().collect();
         revisions.sort_by_cached_key(|(revision, _)| graph.name_key(*revision));
-        let Some((revision, root)) = revisions.first().copied() else { return String::new() };
+        let Some((revision, owner)) = revisions.first().copied() else { return String::new() };
         let namespace = graph.get(id).map_or("", Node::namespace);
-        let [revision, root] = [revision, root].map(|id| Object::at(graph, id).label(namespace));
+        let [revision, owner] = [revision, owner].map(|id| Object::at(graph, id).label(namespace));
         let others = and_more(revisions.len() - 1, "revision");
-        format!("a rollback of {root} to {revision}{others} needs it")
+        format!("a rollback of {owner} to {revision}{others} needs it")
     }
 
     /// Whether belay's hold keeps an object that stays Terminating. If not, Kubernetes or
@@ -343,7 +344,9 @@ impl<'s> ImpactOutcomes<'s> {
     pub fn is_held_by_belay(&self, id: NodeId) -> bool {
         !self.possible.waits.contains_key(&id)
             && match self.holds.get(&id) {
-                Some(HoldForecast::Users(_)) => self.lacks_leader(id) || !self.after(id).is_empty(),
+                Some(HoldForecast::Users(_)) => {
+                    self.lacks_leader(id) || !self.blocking_objects(id).is_empty()
+                }
                 Some(HoldForecast::Unprotected) => self.lacks_leader(id),
                 None => false,
                 Some(_) => true,
@@ -382,7 +385,7 @@ impl<'s> ImpactOutcomes<'s> {
         let mut reasons = Vec::new();
         match self.holds.get(&id) {
             Some(HoldForecast::Users(_)) => {
-                let users = self.after(id);
+                let users = self.blocking_objects(id);
                 if !users.is_empty() {
                     reasons.push(format!("in use by {}", self.users_text(id, &users)));
                 } else if self.lacks_leader(id) {
@@ -452,17 +455,17 @@ impl<'s> ImpactOutcomes<'s> {
                 if outlives || self.possible.fates.may_be_lost(user.node.id()) {
                     continue;
                 }
-                let root = self.staying_root(user.node);
+                let owner = self.staying_owner(user.node);
                 let new = BrokenUser {
-                    root,
+                    owner,
                     user: user.node.id(),
                     path: user.path().to_owned(),
                     lost,
                     certain: is_certain && certainty == Certainty::Certain,
                     more: 0,
                 };
-                let Some(position) = index.get(&(lost, root)).copied() else {
-                    index.insert((lost, root), broken.len());
+                let Some(position) = index.get(&(lost, owner)).copied() else {
+                    index.insert((lost, owner), broken.len());
                     broken.push(new);
                     continue;
                 };
@@ -471,7 +474,7 @@ impl<'s> ImpactOutcomes<'s> {
                 // The report prefers a reference in the topmost owner, which the user can edit.
                 let rank = |one: &BrokenUser| {
                     let BrokenUser { user, path, .. } = one;
-                    (*user != root, graph.name_key(*user), path.clone())
+                    (*user != owner, graph.name_key(*user), path.clone())
                 };
                 if rank(&new) < rank(reported) {
                     *reported = new;
@@ -479,14 +482,14 @@ impl<'s> ImpactOutcomes<'s> {
                 reported.more = more;
             }
         }
-        broken.sort_by_cached_key(|one| [one.root, one.lost].map(|id| graph.name_key(id)));
+        broken.sort_by_cached_key(|one| [one.owner, one.lost].map(|id| graph.name_key(id)));
         broken
     }
 
     /// The topmost owner that stays. With `--cascade orphan`, a dependent outlives its owner.
-    fn staying_root(&self, node: Node<'_>) -> NodeId {
+    fn staying_owner(&self, node: Node<'_>) -> NodeId {
         let stays = |owner: &Node<'_>| !self.possible.fates.may_be_lost(owner.id());
-        node.root_owner_among(stays).id()
+        node.topmost_owner_among(stays).id()
     }
 
     /// Whether the outcomes contain every effect of the deletion.
@@ -499,11 +502,11 @@ impl<'s> ImpactOutcomes<'s> {
 fn terminating(graph: &Graph) -> Vec<(NodeId, Propagation)> {
     let kinds = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
     let nodes = kinds.filter_map(|id| graph.get(id)).filter(|node| node.is_terminating());
-    nodes.map(under_way).collect()
+    nodes.map(terminating_target).collect()
 }
 
-fn under_way(node: Node<'_>) -> (NodeId, Propagation) {
-    (node.id(), Propagation::under_way(node.finalizers().iter()))
+fn terminating_target(node: Node<'_>) -> (NodeId, Propagation) {
+    (node.id(), Propagation::of_terminating(node.finalizers().iter()))
 }
 
 /// The objects that keep a Terminating object: its users, and for a claim also the Pods that have

@@ -2,13 +2,13 @@
 
 use super::affected::AffectedObject;
 use super::report::Impact;
-use super::text::{cascade_option, condition, sign, targets_text, verdict_text};
+use super::text::{cascade_option, condition, outcome_label, targets_text, verdict_text};
 use crate::command::picture::{DrawnFate, Picture};
 
 /// The graph of the effects. An object leads to its owner, its Namespace or CRD, and to what it
 /// loses or keeps.
 pub fn picture(impact: &Impact) -> Picture {
-    let title = match &impact.says {
+    let title = match &impact.message {
         Some(message) => message.clone(),
         None => {
             let (verdict, targets) = (verdict_text(impact), targets_text(impact));
@@ -45,7 +45,7 @@ pub fn picture(impact: &Impact) -> Picture {
 
 /// The fate of an object, and the word of the table for it.
 fn fate(impact: &Impact, object: &AffectedObject) -> (DrawnFate, String) {
-    let (word, ..) = sign(object);
+    let (word, ..) = outcome_label(object);
     let mut lost = impact
         .volumes(true)
         .into_iter()

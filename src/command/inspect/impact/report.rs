@@ -31,7 +31,8 @@ const NO_LEADER: &str = "belay has no leader, so it releases no hold until a rep
 pub struct Impact {
     /// The message if nothing is deleted. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub says: Option<String>,
+    #[serde(rename = "says")]
+    pub message: Option<String>,
     /// The targets of the DELETE.
     pub targets: Vec<Object>,
     /// The propagation policy of the DELETE: `background`, `foreground` or `orphan`.
@@ -92,7 +93,7 @@ pub struct Impact {
     pub cycles: Vec<Vec<Object>>,
     /// As in [`Admission`].
     #[serde(skip)]
-    pub denies_content: bool,
+    pub denies_content_deletes: bool,
     /// As in [`DeleteAnswer`].
     #[serde(skip)]
     pub is_belay_silent: bool,
@@ -100,13 +101,13 @@ pub struct Impact {
 
 impl Impact {
     /// The report on the deletion of the targets with this propagation policy. `held_until`: what
-    /// belay's hold waits for, by its warning; `denies_content` is as in [`Admission`].
+    /// belay's hold waits for, from its warning; `denies_content_deletes` is as in [`Admission`].
     pub fn new(
         inspection: &Inspection,
         verdict: Option<&Verdict>,
         cascade: Propagation,
         held_until: Option<&str>,
-        denies_content: bool,
+        denies_content_deletes: bool,
     ) -> Self {
         let graph = &inspection.graph;
         // A denied deletion has these effects if it is approved.
@@ -117,7 +118,7 @@ impl Impact {
             [target] => held_until.map(|until| (*target, until)),
             _ => None,
         };
-        let admission = Admission { approvals: &approvals, held, denies_content };
+        let admission = Admission { approvals: &approvals, held, denies_content_deletes };
         let outcomes = ImpactOutcomes::new(inspection, &targets, cascade, &admission);
         let lacks_leader = inspection.no_leader && outcomes.has_holds();
         let mut summary = Summary::default();
@@ -165,7 +166,7 @@ impl Impact {
             _ => "none of the removed objects was found, but not all could be read",
         };
         Self {
-            says: inspection.targets.is_empty().then(|| says.to_owned()),
+            message: inspection.targets.is_empty().then(|| says.to_owned()),
             cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
@@ -191,7 +192,7 @@ impl Impact {
             missing: inspection.missing.clone(),
             has_unread_targets: !inspection.unread_targets.is_empty(),
             cycles: Vec::new(),
-            denies_content,
+            denies_content_deletes,
             is_belay_silent: false,
         }
     }
@@ -213,7 +214,7 @@ impl Impact {
         }
         let blockers = self.blockers.iter_mut().filter(|blocker| blocker.reason != FORBIDDEN);
         for (blocker, texts) in blockers.zip(answer.blocker_texts) {
-            blocker.says = texts.says;
+            blocker.message = texts.message;
         }
         self.next_step = answer.next_step.or(self.next_step.take());
         self.is_belay_silent = answer.is_belay_silent;
@@ -294,7 +295,7 @@ fn forbidden_namespace(object: Object) -> BlockerReport {
     BlockerReport {
         verdict: ReportedVerdict::Deny,
         reason: FORBIDDEN,
-        says: format!("the API server forbids the deletion of namespace \"{}\"", object.name),
+        message: format!("the API server forbids the deletion of namespace \"{}\"", object.name),
         object,
         policies: Vec::new(),
         by: String::new(),

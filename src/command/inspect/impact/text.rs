@@ -57,12 +57,12 @@ const DRAWN_FIRST: &[(&str, &str)] = &[
 
 /// The factor between two severities in the rank of a line. It is larger than the number of
 /// kinds in `DRAWN_FIRST`.
-const RANKS: u8 = 10;
+const SEVERITY_STEP: u8 = 10;
 
 /// The complete report.
 pub fn text(impact: &Impact, view: View) -> String {
     let (screen, all) = (view.screen, view.is_complete());
-    let mut text = match &impact.says {
+    let mut text = match &impact.message {
         Some(message) => screen.paragraph(0, message),
         None => head(impact, screen),
     };
@@ -78,7 +78,7 @@ pub fn text(impact: &Impact, view: View) -> String {
     text.push_str(&tree(impact, screen, all, view.wide));
     text.push_str(&tail(impact, view));
     for cycle in &impact.cycles {
-        let names: Vec<&str> = cycle.iter().map(|one| one.typed.as_str()).collect();
+        let names: Vec<&str> = cycle.iter().map(|one| one.arguments.as_str()).collect();
         let line = format!("use each other, and are deleted in this order: {}", names.join(", "));
         text.push_str(&screen.paragraph(0, &line));
     }
@@ -302,7 +302,7 @@ fn roots(impact: &Impact, wide: bool) -> Vec<TreeLine> {
     let mut drawn: HashSet<NodeId> = HashSet::new();
     let omitted = impact.omitted_namespace();
     let label = |object: &Object| match wide {
-        true => object.typed.clone(),
+        true => object.arguments.clone(),
         false => object.label(omitted),
     };
     let mut roots: Vec<TreeLine> = Vec::new();
@@ -322,11 +322,11 @@ fn roots(impact: &Impact, wide: bool) -> Vec<TreeLine> {
 fn kind_rank(object: &Object) -> u8 {
     let kind = (object.group.as_str(), object.resource.as_str());
     let index = DRAWN_FIRST.iter().position(|first| *first == kind);
-    index.and_then(|index| u8::try_from(index).ok()).unwrap_or(RANKS - 1)
+    index.and_then(|index| u8::try_from(index).ok()).unwrap_or(SEVERITY_STEP - 1)
 }
 
 /// The outcome of an object in one word, its colour, and its severity: 0 is the worst.
-pub(super) fn sign(object: &AffectedObject) -> (&'static str, Tone, u8) {
+pub(super) fn outcome_label(object: &AffectedObject) -> (&'static str, Tone, u8) {
     match (object.outcome, object.certain) {
         ("Broken", true) => ("BROKEN", Tone::Bad, 0),
         ("Broken", false) => ("BROKEN?", Tone::Bad, 0),
@@ -351,11 +351,11 @@ fn branch(
     label: &impl Fn(&Object) -> String,
     depth: usize,
 ) -> TreeLine {
-    let (sign, tone, rank) = sign(object);
+    let (outcome, tone, rank) = outcome_label(object);
     // Destroyed data matters more than the deletion.
     let rank = if rank > 3 && !object.note.is_empty() { 1 } else { rank };
     // Workloads come first.
-    let rank = rank * RANKS + kind_rank(&object.object);
+    let rank = rank * SEVERITY_STEP + kind_rank(&object.object);
     let mut next: Vec<&AffectedObject> = match object.id {
         Some(id) if drawn.insert(id) => children.get(&id).cloned().unwrap_or_default(),
         _ => Vec::new(),
@@ -376,7 +376,7 @@ fn branch(
     }
     TreeLine {
         label: label(&object.object),
-        sign: sign.to_owned(),
+        state: outcome.to_owned(),
         tone,
         note: object.note.clone(),
         rank,
@@ -456,10 +456,10 @@ pub(super) fn reasons_heading(decision: ReportedVerdict) -> &'static str {
 
 /// One reason, in a sentence.
 pub(super) fn reason_text(blocker: &BlockerReport) -> String {
-    let BlockerReport { says, reason, by, .. } = blocker;
+    let BlockerReport { message, reason, by, .. } = blocker;
     match by.as_str() {
-        "" => format!("{says} ({reason})"),
-        by => format!("{says}; {by} ({reason})"),
+        "" => format!("{message} ({reason})"),
+        by => format!("{message}; {by} ({reason})"),
     }
 }
 

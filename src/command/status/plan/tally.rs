@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::command::status::policy::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
 use crate::decide::{Situation, no_hold_reason};
-use crate::hold::{HoldPlan, HoldWant, hold_want, plan};
+use crate::hold::{DesiredHold, HoldPlan, desired_hold, plan};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource, WHY_NO_HOLD_WITH_SUBJECTS};
@@ -57,7 +57,7 @@ impl PlanCounts {
         let held = match planned {
             HoldPlan::Add(_) | HoldPlan::Rename(_) => true,
             // The plan may remove only one of two names of the hold.
-            HoldPlan::Remove(_) => hold_want(situation, facts) != HoldWant::No,
+            HoldPlan::Remove(_) => desired_hold(situation, facts) != DesiredHold::Absent,
             HoldPlan::Nothing => object.is_held(),
         };
         for applied in &applied {

@@ -197,7 +197,7 @@ fn holds_that_belay_may_not_release_are_a_problem() {
     report.unreleased_holds = vec![UnreleasedHolds {
         resource: "secrets".to_owned(),
         objects: Some(2),
-        says: "belay may not".to_owned(),
+        message: "belay may not".to_owned(),
     }];
     let line = "holds: 2 objects have belay's hold on secrets; belay may not\n";
     assert!(text(&report).contains(line), "{}", text(&report));

@@ -167,7 +167,8 @@ struct ExplainedBlocker {
 #[serde(rename_all = "camelCase")]
 struct CauseReport {
     /// The message.
-    says: String,
+    #[serde(rename = "says")]
+    message: String,
     /// The owner of the user that the policy selects, else the topmost one. Absent if the
     /// cause is not a use, or if the API server reports it (`says` names it).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -414,9 +415,9 @@ impl ExplainedBlocker {
 
     /// Replaces the texts of this program by the texts of the API server.
     fn set_texts(&mut self, texts: DeniedBlocker) {
-        self.blocker.says = texts.says;
-        let report = |(says, field): (String, String)| CauseReport {
-            says,
+        self.blocker.message = texts.message;
+        let report = |(message, field): (String, String)| CauseReport {
+            message,
             user: None,
             through: None,
             field_path: Some(field).filter(|field| !field.is_empty()),
@@ -428,14 +429,14 @@ impl ExplainedBlocker {
 impl CauseReport {
     fn new(cause: &Cause) -> Self {
         let (user, through, field_path) = match cause {
-            Cause::User { root, through, path } => (
-                Some(Object::named(root)),
-                through.as_ref().map(Object::named),
+            Cause::User { owner, user, path } => (
+                Some(Object::named(owner)),
+                user.as_ref().map(Object::named),
                 Some(path.clone()).filter(|path| !path.is_empty()),
             ),
             _ => (None, None, None),
         };
-        Self { says: cause_text(cause), user, through, field_path }
+        Self { message: cause_text(cause), user, through, field_path }
     }
 }
 

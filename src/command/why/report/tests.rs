@@ -71,7 +71,7 @@ fn blocker(says: &str) -> ExplainedBlocker {
             verdict: ReportedVerdict::Deny,
             reason: "InUse",
             object: Object::default(),
-            says: says.to_owned(),
+            message: says.to_owned(),
             policies: vec!["policy p".to_owned()],
             by: "policy p".to_owned(),
             is_hold: false,
@@ -146,7 +146,7 @@ fn what_is_not_known_is_no_refusal() {
 #[test]
 fn an_approver_without_the_right_to_delete_sees_how_to_approve() {
     let refused = |verdict| WhyReport {
-        object: Object { typed: "configmaps/settings -n shop".to_owned(), ..Object::default() },
+        object: Object { arguments: "configmaps/settings -n shop".to_owned(), ..Object::default() },
         verdict,
         refused_otherwise: Some("you may not delete it".to_owned()),
         ..report()

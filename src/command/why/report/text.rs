@@ -51,11 +51,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     let mut shown_approvals = BTreeSet::new();
     for explained in &report.blockers {
-        let BlockerReport { says, by, reason, verdict, object, is_hold, .. } = &explained.blocker;
-        let _ = writeln!(text, "- {says}; {by} ({reason})");
+        let BlockerReport { message, by, reason, verdict, object, is_hold, .. } =
+            &explained.blocker;
+        let _ = writeln!(text, "- {message}; {by} ({reason})");
         // A verdict contains only the first users.
         if explained.more > 0 && *reason == Reason::InUse.as_str() {
-            let _ = writeln!(text, "  all users: kubectl belay used-by {}", object.typed);
+            let _ = writeln!(text, "  all users: kubectl belay used-by {}", object.arguments);
         }
         match verdict {
             ReportedVerdict::Audit | ReportedVerdict::Warn if *is_hold => {
@@ -79,8 +80,8 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         }
     }
     for explained in &report.orphaning {
-        let BlockerReport { says, by, reason, .. } = &explained.blocker;
-        let _ = writeln!(text, "- denied with --cascade=orphan: {says}; {by} ({reason})");
+        let BlockerReport { message, by, reason, .. } = &explained.blocker;
+        let _ = writeln!(text, "- denied with --cascade=orphan: {message}; {by} ({reason})");
         let approve = explained.approval.text();
         if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
             text.push_str(&approve);
@@ -91,7 +92,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(
             text,
             "the verdict of the policies is unknown; to approve the deletion for another user: {}",
-            approve_command_with(&report.object.typed)
+            approve_command_with(&report.object.arguments)
         );
     }
     if report.more > 0 {
@@ -136,7 +137,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     let (shown, more) = cut(&report.refused, MAX_DENIALS, all, "denials");
     // The command itself shows the details.
-    let details = format!(" Details: kubectl belay why {}", report.object.typed);
+    let details = format!(" Details: kubectl belay why {}", report.object.arguments);
     for denial in shown {
         let line = denial.line();
         let line = line.strip_suffix(&details).unwrap_or(&line);

@@ -38,8 +38,8 @@ fn assert_needs_exception(name: &str, model: &DeadlockModel, exception: UserExce
 
 fn cause_text(cause: &Cause) -> String {
     match cause {
-        Cause::User { root, through: None, path } => format!("{root} ({path})"),
-        Cause::User { through: Some(through), path, .. } => format!("{through} ({path})"),
+        Cause::User { owner, user: None, path } => format!("{owner} ({path})"),
+        Cause::User { user: Some(user), path, .. } => format!("{user} ({path})"),
         other => format!("{other:?}"),
     }
 }
@@ -259,7 +259,7 @@ fn newcomers_keep_nothing() {
     let newcomer = ModelObject { newcomer: true, ..pod("again", mounts_secret("s")) };
     let model = model(vec![secret(), newcomer], &[(0, false)]);
     assert_all_removed("newcomers", &model);
-    assert_needs_exception("newcomers", &model, UserException::Newcomer);
+    assert_needs_exception("newcomers", &model, UserException::CreatedAfterDeletion);
 }
 
 #[test]

@@ -17,15 +17,15 @@ pub(in super::super) struct Secret {
     pub(in super::super) uid: u8,
     pub(in super::super) version: u8,
     /// When the target was deleted.
-    pub(in super::super) deleted: Option<u8>,
+    pub(in super::super) deletion_time: Option<u8>,
     pub(in super::super) token: Option<Arc<str>>,
     /// Whether a pass has begun for the object with this uid.
     pub(in super::super) had_pass: bool,
 }
 
 impl Secret {
-    pub(in super::super) fn new(uid: u8, deleted: u8) -> Self {
-        Self { uid, version: 1, deleted: Some(deleted), token: None, had_pass: false }
+    pub(in super::super) fn new(uid: u8, deletion_time: u8) -> Self {
+        Self { uid, version: 1, deletion_time: Some(deletion_time), token: None, had_pass: false }
     }
 }
 
@@ -34,7 +34,7 @@ impl Secret {
 pub(in super::super) struct PatchTests {
     pub(in super::super) uid: bool,
     pub(in super::super) token: bool,
-    pub(in super::super) deleted: bool,
+    pub(in super::super) deletion_timestamp: bool,
 }
 
 /// A write that the API server has not stored yet.
@@ -90,8 +90,8 @@ pub(super) fn manifest(secret: &Secret) -> Value {
         "creationTimestamp": time(-3_600),
         "finalizers": [HOLD],
     });
-    if let Some(deleted) = secret.deleted {
-        metadata["deletionTimestamp"] = json!(time(i64::from(deleted)));
+    if let Some(deletion_time) = secret.deletion_time {
+        metadata["deletionTimestamp"] = json!(time(i64::from(deletion_time)));
     }
     if let Some(token) = &secret.token {
         metadata["annotations"] = json!({TOKEN: &**token});
@@ -113,7 +113,7 @@ pub(super) fn apply(
     let is_enabled = |operation: &&PatchOperation| match operation {
         PatchOperation::Test(test) => match test.path.as_str() {
             "/metadata/uid" => tests.uid,
-            "/metadata/deletionTimestamp" => tests.deleted,
+            "/metadata/deletionTimestamp" => tests.deletion_timestamp,
             path => !path.contains("token") || tests.token,
         },
         _ => true,
@@ -126,7 +126,7 @@ pub(super) fn apply(
     secret.version += 1;
     let after = TargetState::read(&object).unwrap();
     secret.token.clone_from(&after.token);
-    let answer = TargetState { version: secret.version.to_string().into(), ..after };
+    let answer = TargetState { resource_version: secret.version.to_string().into(), ..after };
     if write.list_times.is_none() {
         secret.had_pass = true;
     }

@@ -20,7 +20,8 @@ pub struct PlanChange {
     /// The object.
     pub object: Object,
     /// The message.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub message: String,
 }
 
 /// The kind of a change.
@@ -66,11 +67,11 @@ impl DeletionPlan {
         let places: HashSet<Coordinates<'_>> =
             self.objects().map(|one| coordinates(&one.object)).collect();
         let mut changes = Vec::new();
-        let mut add = |change, object: &Object, says: String| {
-            changes.push(PlanChange { change, object: object.clone(), says });
+        let mut add = |change, object: &Object, message: String| {
+            changes.push(PlanChange { change, object: object.clone(), message });
         };
         for one in current.objects().filter(|one| !uids.contains(one.object.uid.as_str())) {
-            let typed = &one.object.typed;
+            let typed = &one.object.arguments;
             match places.contains(&coordinates(&one.object)) {
                 _ if is_replaceable(one, &inspection.graph, &uids) => {}
                 true => add(
@@ -93,7 +94,7 @@ impl DeletionPlan {
         for one in &current.broken {
             let place = coordinates(&one.object);
             if !broken.contains(&(place, coordinates(&one.loses))) && !places.contains(&place) {
-                let (user, used) = (&one.object.typed, &one.loses.typed);
+                let (user, used) = (&one.object.arguments, &one.loses.arguments);
                 let says = format!("{user} needs {used} ({})", one.field_path);
                 add(PlanChangeKind::NewUser, &one.object, says);
             }
@@ -109,7 +110,7 @@ impl DeletionPlan {
         }
         let remaining = self.remaining(inspection, current);
         for one in remaining.filter(|one| one.deleted_by == DeletedBy::Command) {
-            let says = format!("{} is in the plan, and would stay", one.object.typed);
+            let says = format!("{} is in the plan, and would stay", one.object.arguments);
             add(PlanChangeKind::Kept, &one.object, says);
         }
         changes
@@ -222,7 +223,7 @@ mod tests {
         let says: Vec<String> = before
             .changes(&Inspection::default(), &after)
             .into_iter()
-            .map(|one| one.says)
+            .map(|one| one.message)
             .collect();
         assert_eq!(
             says,

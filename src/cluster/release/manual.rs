@@ -31,14 +31,14 @@ const READ_LIMIT: Duration = Duration::from_secs(15);
 /// Checks with live reads, without writes, which users of an object still count. With rights in
 /// one namespace only, it finds the users in that namespace. It can prove that no user counts only
 /// with the right to read all kinds in all namespaces.
-pub async fn check_by_hand(
+pub async fn check_manually(
     context: &Context,
     reader: &Reader,
     key: &ObjectKey,
     object: &Value,
 ) -> Result<ReleaseReason, WaitReason> {
     let body = TargetBody::new(object).ok_or(UnknownUse::TargetUnread)?;
-    let mut check = CheckByHand {
+    let mut check = ManualCheck {
         context,
         reader,
         key,
@@ -54,7 +54,7 @@ pub async fn check_by_hand(
 }
 
 /// Checks the use of an object with the rights of the person who runs the command.
-struct CheckByHand<'a> {
+struct ManualCheck<'a> {
     context: &'a Context,
     reader: &'a Reader,
     key: &'a ObjectKey,
@@ -66,7 +66,7 @@ struct CheckByHand<'a> {
     missing_list: Option<UnknownUse>,
 }
 
-impl Confirm for CheckByHand<'_> {
+impl Confirm for ManualCheck<'_> {
     type Answer = Result<ReleaseReason, WaitReason>;
 
     async fn answer(&mut self) -> Option<(Self::Answer, Vec<LiveRead>)> {
@@ -115,7 +115,7 @@ async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) 
 
 /// Runs the release of one target until it ends or the time limit is reached. Returns the last
 /// report; `None` if the time limit was reached before it.
-pub async fn drive(
+pub async fn run_release(
     context: &Context,
     reader: &Reader,
     key: &ObjectKey,
@@ -147,7 +147,7 @@ pub async fn drive(
 }
 
 /// Requests a check of the observed object by the leader, with an annotation.
-pub async fn ask(
+pub async fn request_check(
     context: &Context,
     key: &ObjectKey,
     observed: &TargetState,
@@ -159,7 +159,7 @@ pub async fn ask(
 }
 
 /// Removes the hold without a count. The caller has checked the approvals. The patch is the same
-/// as in a release: it tests the uid, and changes only the hold.
+/// as in a release: it tests the uid, and changes only the token and the hold.
 pub async fn force(
     context: &Context,
     key: &ObjectKey,
@@ -177,9 +177,9 @@ pub async fn remove_hold(
     let target = TargetClient::at(&context.world.read(), key);
     let client = &context.client;
     let token = Arc::from(context.settings.instance.as_str());
-    match target.patch(client, &TokenWrite::new(observed, token).patch()).await.answer {
+    match target.patch(client, &TokenWrite::new(observed, token).patch()).await.result {
         RequestResult::Object(with_token) => match HoldRemoval::of_target(&with_token) {
-            Some(removal) => target.patch(client, &removal.patch()).await.answer,
+            Some(removal) => target.patch(client, &removal.patch()).await.result,
             // The object no longer had the hold when the token was written.
             None => RequestResult::Object(with_token),
         },
@@ -187,7 +187,7 @@ pub async fn remove_hold(
     }
 }
 
-/// The longest time that [`drive`] needs to release an object without users.
+/// The longest time that [`run_release`] needs to release an object without users.
 pub fn sufficient_timeout(context: &Context, key: &ObjectKey) -> Duration {
     settle(&context.world.read(), key) + Duration::from_secs(20)
 }
