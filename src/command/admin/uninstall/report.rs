@@ -68,7 +68,7 @@ struct RemainingHold {
     cause: Cause,
     /// The message.
     says: String,
-    /// The users of the object. Empty if there is another cause.
+    /// The objects that use the object. Empty if there is another cause.
     waits_for: Vec<String>,
 }
 

@@ -55,7 +55,8 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "- {says}; {by} ({reason})");
         // A verdict contains only the first users.
         if explained.more > 0 && *reason == Reason::InUse.as_str() {
-            let _ = writeln!(text, "  all users: kubectl belay used-by {}", object.typed);
+            let _ =
+                writeln!(text, "  all objects that use it: kubectl belay used-by {}", object.typed);
         }
         match verdict {
             ReportedVerdict::Audit | ReportedVerdict::Warn if *is_hold => {
