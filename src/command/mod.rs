@@ -61,7 +61,8 @@ use crate::webhook::ServeError;
     after_help = "Run \"kubectl belay <command> --help\" for examples and options of a command."
 )]
 struct Arguments {
-    /// A former name of belay's finalizer, as set in the chart (formerHolds)
+    /// Only after a change of the name of belay's finalizer: its former name, as in the chart value
+    /// formerHolds (docs/guides/helm.md, "Upgrade")
     #[arg(
         id = FORMER_HOLD,
         long = FORMER_HOLD,
@@ -119,11 +120,11 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
-    /// Bring back a Terminating object and its data
+    /// Create a Terminating object again, with its data
     #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
                                 kubectl belay undo [OPTIONS] --resume <FILE>")]
     Undo(Box<undo::UndoArguments>),
-    /// List the users of an object
+    /// List the objects that use an object
     #[command(override_usage = "kubectl belay used-by [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     UsedBy(inspect::UsedByArguments),
     /// Test policies on files

@@ -18,8 +18,7 @@ pub struct ClusterArguments {
     #[command(flatten)]
     access: AccessArguments,
 
-    /// The namespace and name of the belay installation. This command assumes that
-    /// `belay serve` runs without --labelled-kinds and --control-plane
+    /// The namespace and name of the belay installation
     #[arg(
         long,
         help_heading = CONNECTION,

@@ -6,6 +6,7 @@ use super::cascade::explain_hold;
 use super::causes::is_in_other_namespace;
 use super::delete::decide_with_propagation;
 use super::item::JudgedObject;
+use super::update::describe_change;
 use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
 };
@@ -28,8 +29,8 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: whether the request is an UPDATE, and, for so many blockers, the
-    /// objects to delete first whose DELETE belay denies too.
+    /// Adds data for the message: the change of an UPDATE, and, for so many blockers, the objects to
+    /// delete first whose DELETE belay denies too.
     pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,
@@ -83,7 +84,8 @@ impl Verdict {
         self.refused_steps = refused_steps;
         self.lost_volumes.extend(lost_volumes);
         let finalizes = review.resource.subresource == "finalize";
-        self.is_update = review.operation == Operation::Update && !finalizes;
+        let is_change = review.operation == Operation::Update && !finalizes;
+        self.change = is_change.then(|| describe_change(review));
         self
     }
 }

@@ -22,9 +22,12 @@ const IMMUTABLE_KINDS: &[(&str, &str)] = &[
 /// Fields of a StatefulSet that can't be changed.
 const IMMUTABLE_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceName"];
 
-/// Other controllers of Kubernetes that re-create Pods.
-const OTHER_CONTROLLERS: &[(&str, &str)] =
-    &[("apps", "daemonsets"), ("batch", "jobs"), ("batch", "cronjobs")];
+/// Other controllers of Kubernetes that re-create Pods, and how to stop these Pods.
+const OTHER_CONTROLLERS: &[((&str, &str), &str)] = &[
+    (("apps", "daemonsets"), "set spec.template.spec.nodeSelector to a label that no Node has"),
+    (("batch", "jobs"), "set spec.suspend to true"),
+    (("batch", "cronjobs"), "set spec.suspend to true, and delete its Jobs"),
+];
 
 /// The field of a StatefulSet that decides whether its deletion deletes its claims.
 const RETENTION: &str = "spec.persistentVolumeClaimRetentionPolicy.whenDeleted";
@@ -43,9 +46,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let is_subject =
         blocker.object == *target && !matches!(blocker.causes.first(), Some(Cause::Dependent(_)));
     let it = || if is_subject { "it".to_owned() } else { target.quoted() };
-    let goal = || match verdict.is_update {
-        true => "make this change".to_owned(),
-        false => format!("delete {}", it()),
+    let goal = || match verdict.change {
+        Some(_) => "make this change".to_owned(),
+        None => format!("delete {}", it()),
     };
     let to_delete = |action| Some(Remedy { goal: Some(goal()), action });
     let passing_cascade = verdict
@@ -64,8 +67,8 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             ))
         }
         // Deleting volumes or claims would lose data.
-        (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {
-            without_goal(format!("keep {} while these volumes or claims exist", it()))
+        (Reason::InUse | Reason::StillNeeded, _) if let Some(volumes) = needing_volumes(blocker) => {
+            without_goal(format!("keep {} while {volumes}", target.quoted()))
         }
         (Reason::InUse | Reason::FinalizerGuarded, _) if passing_cascade.is_some() => {
             use_cascade(passing_cascade?)
@@ -141,8 +144,8 @@ pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause]) -> Option<St
     let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
     let blocker = Blocker { causes: causes.to_vec(), ..blocker };
     // It is already deleted, so the advice to keep it comes too late.
-    if is_needed_by_volumes(&blocker) {
-        return Some("wait: belay releases it when these volumes or claims are deleted".to_owned());
+    if let Some(volumes) = needing_volumes(&blocker) {
+        return Some(format!("wait: belay does not release {} while {volumes}", target.quoted()));
     }
     remedy(&Verdict::allow(target.clone()), &blocker).map(|remedy| remedy.action)
 }
@@ -187,13 +190,18 @@ fn is_terminating_content(cause: &Cause) -> bool {
     matches!(cause, Cause::Content { why: ContentReason::Terminating, .. })
 }
 
-/// Whether volumes or claims keep the object of a blocker.
-fn is_needed_by_volumes(blocker: &Blocker) -> bool {
-    blocker.causes.iter().any(|cause| match cause {
-        Cause::User { owner, .. } => owner.object.is_volume(),
-        Cause::Exists(object) => object.object.is_volume(),
-        _ => false,
-    })
+/// The volumes and claims that keep the object of a blocker, after "while"; `None` if there are
+/// none.
+fn needing_volumes(blocker: &Blocker) -> Option<String> {
+    let volumes = blocker.causes.iter().filter_map(|cause| match cause {
+        Cause::User { owner: object, .. } | Cause::Exists(object) => {
+            object.object.is_volume().then(|| object.to_string())
+        }
+        _ => None,
+    });
+    let volumes: Vec<String> = volumes.collect();
+    let verb = if volumes.len() == 1 { "exists" } else { "exist" };
+    Some(format!("{} {verb}", join(volumes)?))
 }
 
 /// The first step for an object with users. Users are usually still needed, so the message advises
@@ -262,13 +270,15 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
 
 /// The names of the objects in these causes of a blocker.
 fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], others: usize) -> Vec<String> {
+    let it = match blocker.object == verdict.target {
+        true => "it".to_owned(),
+        false => blocker.object.quoted(),
+    };
+    let verb = if blocker.reason == Reason::InUse { "use" } else { "need" };
     let name = |cause: &&Cause| match (cause.object_to_delete(&verdict.target), cause) {
         (Some(object), _) => Some(object.to_string()),
-        (None, Cause::Elsewhere { .. }) if blocker.reason == Reason::InUse => {
-            Some("its users in other namespaces".to_owned())
-        }
         (None, Cause::Elsewhere { .. }) => {
-            Some("the objects in other namespaces that need it".to_owned())
+            Some(format!("the objects in other namespaces that {verb} {it}"))
         }
         (None, _) => None,
     };
@@ -328,8 +338,9 @@ fn own_use_step(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     if is_one_of(target, SCALABLE) {
         return Some("first scale it to 0".to_owned());
     }
-    if is_one_of(target, OTHER_CONTROLLERS) {
-        return None;
+    let stop = OTHER_CONTROLLERS.iter().find(|(kind, _)| target.is_of(*kind));
+    if let Some((_, stop)) = stop {
+        return Some(format!("first stop its Pods: {stop}"));
     }
     step_with_users(verdict, blocker)
 }

@@ -22,6 +22,10 @@ pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 /// The text before the commands that approve, in the message of a denial.
 pub(crate) const TO_OVERRIDE: &str = "To override: ";
 
+/// This text for an UPDATE, which needs the approval of a deletion.
+const TO_OVERRIDE_CHANGE: &str =
+    "To override, approve the deletion (this also allows the change): ";
+
 /// The beginning of a command that approves.
 pub(crate) const APPROVE: &str = "kubectl belay approve ";
 
@@ -106,7 +110,8 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let commands: Vec<String> = commands.iter().map(ToString::to_string).collect();
     let commands = commands.join(" and ");
     let target = verdict.target.arguments();
-    let _ = write!(text, "{TO_OVERRIDE}{commands}. Details: kubectl belay why {target}");
+    let to_override = if verdict.change.is_some() { TO_OVERRIDE_CHANGE } else { TO_OVERRIDE };
+    let _ = write!(text, "{to_override}{commands}. Details: kubectl belay why {target}");
     text
 }
 
@@ -233,15 +238,15 @@ fn namespace_suffix(target: &ObjectRef, object: &ObjectRef) -> String {
 
 /// One reason for a denial of this request, without the policies.
 fn sentence_about(verdict: &Verdict, blocker: &Blocker) -> String {
-    let Verdict { target, is_update, .. } = verdict;
-    match is_update {
-        true => {
+    let Verdict { target, change, .. } = verdict;
+    match change {
+        Some(change) => {
             let suffix = namespace_suffix(target, &blocker.object);
             let object = blocker.object.quoted();
-            let subject = format!("this change lets Kubernetes delete {object}{suffix}, which");
+            let subject = format!("{change} Kubernetes delete {object}{suffix}, which");
             sentence_with(target, blocker, &subject)
         }
-        false => sentence(target, blocker),
+        None => sentence(target, blocker),
     }
 }
 
@@ -251,7 +256,11 @@ pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
     let subject = match blocker.object != *target {
         true => {
             let suffix = namespace_suffix(target, &blocker.object);
-            format!("deleting {} also deletes {object}{suffix}, which", target.quoted())
+            let deleting = format!("deleting {} also deletes {object}{suffix}", target.quoted());
+            if blocker.is_own_use(target) {
+                return format!("{deleting} while it is in use by {}", own_users(blocker));
+            }
+            format!("{deleting}, which")
         }
         false => object,
     };
@@ -336,6 +345,18 @@ fn list(blocker: &Blocker) -> String {
     causes.join(", ") + &and_more(blocker.more, noun)
 }
 
+/// The users that a blocker lists, without the target, which owns all of them.
+fn own_users(blocker: &Blocker) -> String {
+    let user = |cause: &Cause| match cause {
+        Cause::User { user: Some(user), path, .. } => {
+            format!("{} ({})", user.without_namespace(), one_line_name(path))
+        }
+        cause => describe_cause(cause),
+    };
+    let users: Vec<String> = blocker.causes.iter().map(user).collect();
+    users.join(", ") + &and_more(blocker.more, "object")
+}
+
 pub(crate) fn describe_cause(cause: &Cause) -> String {
     match cause {
         Cause::User { owner, user: None, path } => format!("{owner} ({})", one_line_name(path)),
@@ -411,7 +432,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
         return warnings;
     };
     if verdict.decision == Decision::Warn {
-        let (sentence, policies) = (sentence(&verdict.target, blocker), policy_names(blocker));
+        let (sentence, policies) = (sentence_about(verdict, blocker), policy_names(blocker));
         warnings.push(format!("belay would deny this: {sentence}; {policies}"));
     }
     if let Some(held) = verdict.hold_blocker() {

@@ -142,8 +142,9 @@ pub struct Verdict {
     pub passing_propagation: Option<Propagation>,
     /// Volumes that the steps of a message would delete, so that it must not advise these steps.
     pub lost_volumes: Vec<LostVolume>,
-    /// Whether an UPDATE leads to the deletion, and not a DELETE.
-    pub is_update: bool,
+    /// The change by which an UPDATE leads to the deletion, as the beginning of a sentence: `the new
+    /// owner reference (Deployment web) lets`. `None` if the request is no UPDATE.
+    pub change: Option<String>,
     /// The objects that keep the object of the first blocker and that can't be deleted
     /// first.
     pub refused_steps: Vec<RefusedStep>,
@@ -207,7 +208,7 @@ impl Verdict {
             denial_status: DenialStatus::Forbidden,
             passing_propagation: None,
             lost_volumes: Vec::new(),
-            is_update: false,
+            change: None,
             refused_steps: Vec::new(),
             retry_seconds: None,
             recordable: Recordable::Confirmed,
@@ -235,7 +236,7 @@ impl Verdict {
     pub fn keeps_by_hold(&self, blocker: &Blocker) -> bool {
         let is_kept = matches!(blocker.reason, Reason::InUse | Reason::Protected);
         self.decision.passes()
-            && !self.is_update
+            && self.change.is_none()
             && (blocker.decision == Decision::Hold || (blocker.held && is_kept))
     }
 

@@ -275,7 +275,7 @@ impl IneffectiveReason {
                 )
             }
             Self::Attached => {
-                "was given before the last change of an owner reference between the approved object and this one"
+                "was given before an owner reference changed, so it may now cover other objects"
                     .to_owned()
             }
         }

@@ -291,15 +291,16 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     eventually("the order of another client", LIMIT, || {
         let line = ["impact", "cm/settings", "pods/web", "cm/taken", "-n", &ns];
         let said = belay_as(&dev, &line);
-        let anyway = "kubectl deletes 1 of these 3 objects without an approval: pod/web. Another \
-                      order, such as that of helm uninstall, also deletes configmap/settings\n";
-        let is_told = said.stdout.contains(anyway) && said.code == 1;
+        let accepted = "kubectl would still delete 1 of these 3 objects without an approval: \
+                        pod/web. Another order, such as that of helm uninstall, would also \
+                        delete configmap/settings\n";
+        let is_told = said.stdout.contains(accepted) && said.code == 1;
         if is_told { Ok(()) } else { Err(format!("{said:?}").into()) }
     })
     .unwrap();
     // A user that is deleted as well only has to come first.
     let said = belay_as(&dev, &["impact", "cm/settings", "pods/web", "-n", &ns]);
-    assert!(said.stdout.contains("   ALLOWED in another order\n") && said.code == 1, "{said:?}");
+    assert!(said.stdout.contains("   DENIED in this order\n") && said.code == 1, "{said:?}");
     // After the hold, one command is enough.
     assert!(said.stdout.contains("\n            kubectl delete pods/web "), "{said:?}");
     let said = belay_as(&dev, &["impact", "pods/web", "cm/settings", "-n", &ns]);

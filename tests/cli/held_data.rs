@@ -200,7 +200,7 @@ fn an_object_outside_of_the_deletion_keeps_a_hold() {
     let held = format!("held     in use by pod/backup; volume {} 1Gi destroyed then", volumes[0]);
     assert!(text.contains(&held), "{text}");
     assert!(
-        text.contains("volume, 1Gi (reclaimPolicy Delete), once they are released\n"),
+        text.contains("volume, 1Gi (reclaimPolicy Delete), when its claim is deleted\n"),
         "{text}"
     );
     let told = json(&belay(plane, &[&asked[..], &["-o", "json"]].concat()));

@@ -220,7 +220,8 @@ fn what_a_delete_of_several_objects_deletes_without_an_approval_is_reported() {
     assert_eq!((accepted.len(), &accepted[0]["name"]), (1, &"plain".into()), "{told}");
     let text = belay(plane, &impact).stdout;
     assert!(text.contains("   DENIED in part   "), "{text}");
-    let even_so = "kubectl deletes 1 of these 2 objects without an approval: configmap/plain\n";
+    let even_so =
+        "kubectl would still delete 1 of these 2 objects without an approval: configmap/plain\n";
     assert!(text.contains(even_so), "{text}");
     let deleted = plane.api().delete(&["cm/gold", "cm/plain"], &ns).unwrap();
     assert!(!deleted.ok(), "{deleted:?}");

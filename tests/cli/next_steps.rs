@@ -74,7 +74,8 @@ fn no_step_is_wrong_for_users_that_are_not_named() {
 
     // `why` lists three of them, and names the command that lists all.
     let why = belay(plane, &["why", "cm/config", "-n", &ns, "--all"]).stdout;
-    let all = format!("  all users: kubectl belay used-by configmaps/config -n {ns}\n");
+    let all =
+        format!("  all objects that use it: kubectl belay used-by configmaps/config -n {ns}\n");
     assert!(why.contains(&all), "{why}");
     let used = belay(plane, &["used-by", "configmaps/config", "-n", &ns]).stdout;
     assert!(["up-0", "up-1", "up-2", "up-3", "web"].iter().all(|one| used.contains(one)), "{used}");

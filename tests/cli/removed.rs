@@ -49,7 +49,7 @@ fn the_prune_of_a_change_is_computed_for_the_current_cluster() {
     let by = format!("configmap \"one\" is in use by CronJob {ns}/web");
     assert!(said.stdout.contains(&by), "{said:?}");
     let missing =
-        format!("not there   configmaps/never -n {ns}\nnot there   gizmo.example.test/x\n");
+        format!("not found   configmaps/never -n {ns}\nnot found   gizmo.example.test/x\n");
     assert!(said.stdout.contains(&missing), "{said:?}");
     let markdown = belay(plane, &[&asked[..], &["-o", "markdown"]].concat());
     assert!(markdown.stdout.starts_with("### DENIED in part: delete 2 objects ("), "{markdown:?}");
@@ -67,7 +67,7 @@ fn the_prune_of_a_change_is_computed_for_the_current_cluster() {
     kubectl(plane, &["delete", "configmap", "one", "free", "-n", &ns]);
     let said = belay(plane, &asked);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.stdout.starts_with("none of the removed objects exists\nnot there "), "{said:?}");
+    assert!(said.stdout.starts_with("none of the removed objects exists\nnot found "), "{said:?}");
 }
 
 #[test]

@@ -50,7 +50,7 @@ check a request without knowing a policy, the answer has no causes. Each cause h
 |---|---|
 | `Protected`, `InUse`, `NotEmpty`, `StillNeeded`, `WouldOrphan`, `FinalizerGuarded`, `Unknown` | The sentence of one reason. The causes below it belong to it, up to the next reason or `MoreReasons`. |
 | `Object` | The protected object, in the form of `typed`. |
-| `Cause` | What blocks the request, for example a user of the object. The `field` is the field that refers to the object. |
+| `Cause` | What blocks the request, for example an object that uses this one. The `field` is the field that refers to the object. |
 | `MoreCauses` | The number of further causes of this reason. |
 | `Policy` | The name of a DeletionPolicy that denies the request. |
 | `Label` | The label that denies the request. |

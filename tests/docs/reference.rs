@@ -18,13 +18,17 @@ These rules apply to the commands for people:
 - `-o json` and `-o yaml` print one complete document with `apiVersion: belay.dev/v1alpha1` and a `kind`. [json.md](json.md)
   describes each field, which changes are compatible, and which commands have no `-o`.
 - `-o name` prints one object a line, as arguments for kubectl, and failed reads on standard error. `-o wide` prints a
-  table with more columns. `--watch` prints the answer again when it changes, and ends with Ctrl-C.
+  table with more details: more columns, or with `impact` each object as arguments for kubectl. `--watch` prints the answer
+  again when it changes, and ends with Ctrl-C.
 - `-n` names a namespace, and `-A` means all namespaces. Without them a command uses the namespace of the context, like
   kubectl. `approvals` and `denials` then report all objects, because approvals and policies are cluster-scoped.
 - Tables are for people. On a terminal belay wraps text between words and commands, never inside a command to copy. It
   cuts long lists, with their count, and `stuck` groups objects by cause; `--all` shows everything. In a pipe belay wraps
   and cuts nothing. A reason names at most three objects and the number of the others, as in a denial; `used-by` lists all
-  users. Colour never carries information alone; `NO_COLOR` and `TERM=dumb` disable it.
+  of them. Colour never carries information alone; `NO_COLOR` and `TERM=dumb` disable it.
+- The commands don't read the arguments of `belay serve`. They assume the defaults of `--labelled-kinds` (`labelledKinds` in
+  the chart) and `--control-plane`. A verdict in a cluster comes from belay itself, by a dry run, so it is right with other
+  values as well.
 - belay reports failed reads. An answer with missing permissions never looks complete.
 - Exit codes: 0 for success, 1 for a negative answer or a finding, 2 for wrong arguments, 3 for an unknown result.
 ";

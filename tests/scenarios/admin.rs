@@ -341,7 +341,7 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     assert_eq!((gone.len(), gone[0]), (4, first), "{gone:?}");
     assert!(gone[1].ends_with("relations.belay.dev deleted; it had no objects"), "{gone:?}");
     let again = admin(&remover, &["crds", "--delete"]).success().unwrap();
-    assert_eq!(again.lines().filter(|line| line.ends_with("was not there")).count(), 4, "{again}");
+    assert_eq!(again.lines().filter(|line| line.ends_with("did not exist")).count(), 4, "{again}");
     // The next belay re-creates them.
     let made = admin(plane.kubeconfig(), &["crds", "--apply"]).success().unwrap();
     assert_eq!(made.lines().filter(|line| line.ends_with(" created")).count(), 4, "{made}");

@@ -35,8 +35,9 @@ pub struct ManifestsArguments {
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", required_unless_present = "url")]
     service: Option<String>,
 
-    /// The CA certificate of a standalone belay, PEM [default with --url: certs/ca.crt].
-    /// Without it, --service prints the manifests that a leader completes
+    /// The CA certificate of belay serve --standalone, PEM [default with --url: certs/ca.crt].
+    /// Without it, --service prints the manifests for belay in a cluster: the running belay adds its
+    /// CA certificate, the rules and the paths to the webhook configurations
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 

@@ -19,7 +19,7 @@ use super::CommandError;
 pub enum AdminCommand {
     /// Create a CA and a server certificate
     Certs(certs::CertsArguments),
-    /// Print, apply or delete the CRDs and approval checks
+    /// Print belay's CRDs and ValidatingAdmissionPolicies
     Crds(crds::CrdsArguments),
     /// Print the webhook configurations and RBAC manifests
     Manifests(manifests::ManifestsArguments),

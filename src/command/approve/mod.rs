@@ -39,7 +39,7 @@ pub struct ApproveArguments {
     #[arg(long, value_name = "TEXT", required = true)]
     reason: String,
 
-    /// Approve only the object, or also its content and dependents
+    /// What the approval covers. A denial prints the command with the scope that it needs
     #[arg(long, value_name = "object|content", default_value = "object", ignore_case = true)]
     scope: ScopeArgument,
 
@@ -94,9 +94,10 @@ impl ObjectReport for ApproveOutput {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
-    /// Only the object
+    /// The object. Kubernetes also deletes its content and dependents, but belay still denies the
+    /// DELETE if a policy protects one of these
     Object,
-    /// The object and everything that is deleted with it
+    /// The object and everything that is deleted with it, protected or not
     Content,
 }
 

@@ -42,7 +42,7 @@ use crate::objects::counted;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each DELETE is sent with your permissions. On a terminal the command asks first; \
-                        if data is destroyed for good, you must type its name.\n\nExit codes: 0 all objects \
+                        if the data on a volume is destroyed for good, it asks you to type the name of an object.\n\nExit codes: 0 all objects \
                         are deleted, 1 refused, changed or not all deleted, 2 wrong arguments, 3 \
                         unknown (failed reads)"
 )]

@@ -168,7 +168,7 @@ impl Denial {
     fn row(&self, view: View) -> Vec<Field> {
         let (tone, verdict) = match self.verdict.as_str() {
             "Deny" => (Tone::Bad, "denied".to_owned()),
-            other => (Tone::Doubtful, other.to_lowercase()),
+            _ => (Tone::Doubtful, "would be denied".to_owned()),
         };
         let times = self.count.filter(|count| *count > 1);
         // The message ends with a command to copy.

@@ -26,7 +26,7 @@ pub struct HoldState {
     pub released_by_belay: bool,
     /// Whether `free` is certain.
     pub known: bool,
-    /// The users, or what is unknown.
+    /// The objects that use the object, or what is unknown.
     pub r#for: Vec<String>,
     /// How to end the use without an approval; `None` if belay knows no way.
     #[serde(skip)]
@@ -182,10 +182,13 @@ impl Hold {
         }
         let (says, next) = match &self.state {
             Some(state) => (state.to_string(), state.next(object, self.no_leader)),
-            None if self.is_left_out => {
-                ("belay holds it; use --all to list its users".to_owned(), why_command())
+            None if self.is_left_out => (
+                "belay holds it; use --all to list the objects that use it".to_owned(),
+                why_command(),
+            ),
+            None => {
+                ("belay holds it; the objects that use it are unknown".to_owned(), why_command())
             }
-            None => ("belay holds it; its users are unknown".to_owned(), why_command()),
         };
         let no_leader =
             self.no_leader.then(|| "belay has no leader: check that its Pods run".to_owned());
@@ -242,7 +245,8 @@ mod tests {
             let causes = names.iter().map(|name| user(name)).collect();
             HoldState::new(&class, Err(WaitReason::InUse(causes)))
         };
-        let step = "wait: belay releases it when these volumes or claims are deleted";
+        let step = "wait: belay does not release storageclass.storage.k8s.io \"fast\" while \
+                    PersistentVolume a exists";
         assert_eq!(state(&["a"]).step.as_deref(), Some(step));
         assert!(!state(&["a", "b"]).to_string().contains("others"));
         let all = state(&["a", "b", "c"]).to_string();

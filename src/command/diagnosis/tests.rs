@@ -236,14 +236,17 @@ fn the_hold_of_belay_is_reported_with_its_users() {
     assert!(free.contains("belay has no leader"), "{free}");
     assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");
     let unknown = of(None, false, (true, false));
-    assert!(unknown.contains("its users are unknown"), "{unknown}");
+    assert!(unknown.contains("the objects that use it are unknown"), "{unknown}");
     let unsure = HoldState { known: false, ..waits(false, &["Pods may need it: you may not"]) };
     let unsure = counted(unsure);
     let says = "belay holds it, and it is unknown whether an object needs it: Pods may need it: \
                 you may not; ";
     assert!(unsure.starts_with(says), "{unsure}");
     let many = of(None, true, (true, false));
-    assert!(many.starts_with("belay holds it; use --all to list its users; "), "{many}");
+    assert!(
+        many.starts_with("belay holds it; use --all to list the objects that use it; "),
+        "{many}"
+    );
     let left = of(None, false, (false, false));
     assert!(left.contains("belay was removed"), "{left}");
     assert!(left.contains("kubectl belay admin uninstall --dry-run; without --dry-run"), "{left}");

@@ -62,9 +62,9 @@ pub struct SelectionArguments {
     #[command(flatten)]
     pub objects: ObjectSelection,
 
-    /// Show the effects of pruning: the targets are the objects in OLD that NEW does not
-    /// contain. Each is a file or a folder. With --from, belay uses an object of OLD or NEW
-    /// only if the --from files do not contain it
+    /// Show the effects of pruning. OLD and NEW are files or folders with the manifests before and
+    /// after a change; the targets are the objects that only OLD contains. With --from, belay uses
+    /// an object of OLD or NEW only if the --from files do not contain it
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

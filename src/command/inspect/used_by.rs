@@ -22,10 +22,11 @@ use crate::objects::and_more;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --all, the list includes users that only mention the object, create it, have \
-                  ended or can do without it.\n\nExit codes: 0 no users, 1 users, 2 wrong arguments, 3 unknown \
-                  (failed reads). With --reverse always 0. Dependents that are deleted with \
-                  the object are shown as a number, and are not users: see impact."
+    after_help = "With --all, the list includes objects that only mention the object, create it, have \
+                  ended or can do without it. Dependents and content of the object are deleted with \
+                  it, so they are only counted; kubectl belay impact lists them.\n\nExit codes: 0 no \
+                  object uses it, 1 objects use it, 2 wrong arguments, 3 unknown (failed reads). \
+                  With --reverse always 0"
 )]
 pub struct UsedByArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if
@@ -40,7 +41,7 @@ pub struct UsedByArguments {
     #[arg(long)]
     reverse: bool,
 
-    /// The depth of the search: 2 includes the users of the users
+    /// The depth of the search: 2 also lists the objects that use the listed ones
     #[arg(long, value_name = "NUMBER", default_value = "1",
         value_parser = clap::value_parser!(u8).range(1..=16))]
     depth: u8,
@@ -58,14 +59,14 @@ pub struct UsedBy {
     /// Whether the object exists. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     present: Option<bool>,
-    /// Whether `uses` lists what the object uses, instead of its users.
+    /// Whether `uses` lists what the object uses, instead of what uses the object.
     reverse: bool,
-    /// The users, or the used objects.
+    /// The objects that use the object, or with `--reverse` those that it uses.
     uses: Vec<Use>,
     /// The number of omitted weaker edges. `--all` omits none.
     weaker: usize,
     /// The number of objects that would be deleted with it: its content and its dependents.
-    /// They are not users.
+    /// They don't count as uses.
     #[serde(rename = "goesAlong")]
     cascaded: usize,
     /// Failed reads. The list may be incomplete.
@@ -84,14 +85,14 @@ pub struct UsedBy {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Use {
-    /// The user, or the used object.
+    /// The object that uses the other one, or with `--reverse` the used one.
     object: Object,
-    /// The topmost owner of the user.
+    /// The topmost owner of the object that uses the other one.
     root: Object,
     /// The strength of the edge: `needs`, `mentions`, `makes`, `has ended`, `optional` or
     /// `scaled down`.
     means: &'static str,
-    /// The field in the manifest of the user.
+    /// The field with the reference, in the manifest of the object that uses the other one.
     field_path: String,
     /// The distance from the object.
     depth: u8,
@@ -231,7 +232,7 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, namespace: &str) -> TreeLine {
         false => format!("{}, ", first.object.label(&first.root.namespace)),
     };
     let more = and_more(uses.len() - 1, "reference");
-    let absent = if first.present { "" } else { "   not there" };
+    let absent = if first.present { "" } else { "   not found" };
     TreeLine {
         label: first.root.label(namespace),
         state: first.means.to_owned(),
@@ -338,7 +339,7 @@ impl Report for UsedBy {
 
     fn picture(&self) -> Option<Picture> {
         let title = match self.reverse {
-            false => format!("users of {}", self.object.label("")),
+            false => format!("objects that use {}", self.object.label("")),
             true => format!("objects that {} uses", self.object.label("")),
         };
         let mut picture = Picture::new(title, &self.object.namespace, &self.not_read);
@@ -348,10 +349,10 @@ impl Report for UsedBy {
         let target = picture.node(&self.object);
         target.set_target();
         if self.present == Some(false) {
-            target.set_fate(DrawnFate::Unchanged, "not there", "");
+            target.set_fate(DrawnFate::Unchanged, "not found", "");
         }
         for one in &self.uses {
-            let word = if one.present { one.means } else { "not there" };
+            let word = if one.present { one.means } else { "not found" };
             let (user, used) = match self.reverse {
                 false => (&one.object, &one.of),
                 true => (&one.of, &one.object),
@@ -373,14 +374,16 @@ impl Report for UsedBy {
         root.sort();
         let direct = root.below.len();
         root.state = match (self.reverse, direct) {
-            (false, 0) if self.weaker > 0 => "no users that block its deletion".to_owned(),
-            (false, 0) => "no users".to_owned(),
+            (false, 0) if self.weaker > 0 => {
+                "used by no object that blocks its deletion".to_owned()
+            }
+            (false, 0) => "used by no object".to_owned(),
             (true, 0) => "uses no other objects".to_owned(),
             (false, count) => format!("used by {count}"),
             (true, count) => format!("uses {count}"),
         };
         if self.present == Some(false) {
-            root.note = "not there".to_owned();
+            root.note = "not found".to_owned();
         }
         let mut text = match view.wide && !self.uses.is_empty() {
             true => {

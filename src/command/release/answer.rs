@@ -17,7 +17,7 @@ pub struct ReleaseOutput {
     object: Object,
     /// The result.
     state: ReleaseState,
-    /// The users of the object, if it is held.
+    /// The objects that use the object, if it is held.
     waits_for: Vec<String>,
     /// The finalizers of other controllers that still keep the object.
     finalizers: Vec<String>,

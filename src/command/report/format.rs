@@ -9,7 +9,7 @@ pub enum Format {
     /// For people
     #[value(alias = "text")]
     Table,
-    /// The table with more columns
+    /// The table with more details
     Wide,
     /// One JSON document, versioned
     Json,

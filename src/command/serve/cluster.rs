@@ -65,7 +65,8 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "In a cluster")]
     rotation_margin: Option<Duration>,
 
-    /// The maximum age of the token in the webhook paths [default: 24]
+    /// The age at which belay replaces the secret token in the paths of its webhooks. belay answers
+    /// only requests with a current token [default: 24]
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760), help_heading = "In a cluster")]
     path_hours: Option<u64>,
 
@@ -80,11 +81,12 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_BACKFILL, help_heading = "In a cluster")]
     backfill_max_objects: usize,
 
-    /// The timeoutSeconds in the webhook configurations. belay reports another value
+    /// The timeoutSeconds that the webhook configurations should have. If a webhook has another
+    /// value, belay reports that and does not change it
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(i32).range(1..=30), help_heading = "In a cluster")]
     webhook_timeout: i32,
 
-    /// The users that remove Kubernetes' own finalizers: user names, or prefixes that end
+    /// The accounts that remove Kubernetes' own finalizers: user names, or prefixes that end
     /// with a colon [default: the control plane, with and without
     /// --use-service-account-credentials of kube-controller-manager]
     #[arg(long, value_name = "USER", num_args = 1.., help_heading = "In a cluster")]

@@ -68,7 +68,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     certificate_poll: Option<Duration>,
 
-    /// The answer to a review whose object can't be parsed
+    /// What belay answers if it can't parse the object of a review. It is not the failurePolicy of
+    /// the webhooks, which applies if belay does not answer
     #[arg(long, value_name = "Fail|Ignore", default_value = "Fail")]
     failure_policy: FailurePolicy,
 

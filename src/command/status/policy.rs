@@ -210,7 +210,7 @@ impl PolicyStatus {
         };
         let denied = match self.would_deny_last_24h {
             0 => self.denied_last_24h.to_string(),
-            count => format!("{} ({count} not enforced)", self.denied_last_24h),
+            count => format!("{} ({count} would be denied)", self.denied_last_24h),
         };
         let first = [
             Field::toned(Tone::Strong, self.name.as_str()),

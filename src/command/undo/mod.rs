@@ -50,7 +50,9 @@ use crate::webhook::random_hex;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every change is sent with your permissions. On a terminal the command asks first.\n\n\
+    after_help = "Kubernetes can't undo a deletion. The command saves the object in a file, keeps its volumes \
+                  (reclaimPolicy Retain), waits until the object is deleted, and creates it again.\n\n\
+                  Every change is sent with your permissions. On a terminal the command asks first.\n\n\
                   Exit codes: 0 undone (with --dry-run: can be undone), 1 refused or not complete, 2 \
                   wrong arguments, 3 a request failed"
 )]

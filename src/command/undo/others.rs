@@ -80,7 +80,7 @@ impl Undo<'_> {
         let name = current["spec"]["volumeName"].as_str().unwrap_or_default();
         let volume = self.volume_of_claim(object, name).await?;
         let is_lost = volume.is_some_and(|volume| !is_retained(&volume));
-        let delete = "if nothing needs it, stop its users and delete it";
+        let delete = "if nothing needs it, stop the workloads that use it, and delete it";
         if !is_lost {
             return Ok(format!("{COMPARE}; {delete}"));
         }

@@ -76,8 +76,8 @@ pub struct DeletionPolicySpec {
     /// The approval that allows a deletion.
     #[serde(default)]
     pub approval: Approval,
-    /// The minimum time that a deleted object stays held, so that belay sees users whose
-    /// creation began earlier. 45 covers every write.
+    /// The minimum time that a deleted object stays held, so that belay sees objects that use it and
+    /// whose creation began earlier. 45 covers every write.
     #[serde(default)]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 600").message("settleSeconds is between 0 and 600; 45 covers every write that was under way"))]
     pub settle_seconds: i64,
@@ -121,7 +121,7 @@ pub struct Always {}
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhileUsed {
-    /// The users that count. Empty means all users.
+    /// The objects whose use counts. Empty means all objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub by: Vec<By>,

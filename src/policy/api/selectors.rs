@@ -74,7 +74,8 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// A selector of users. The user, or one of the owners above it, must match all given fields.
+/// A selector of objects that use the object. Such an object, or one of the owners above it, must
+/// match all given fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct By {

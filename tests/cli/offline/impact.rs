@@ -208,7 +208,7 @@ fn a_manifest_names_a_set_and_so_do_labels() {
     let said = fed("impact -f - -n shop --from .", manifest);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.stdout.starts_with("DELETE 3 objects ("), "{said:?}");
-    assert!(said.stdout.contains("not there   configmaps/never-applied -n shop"), "{said:?}");
+    assert!(said.stdout.contains("not found   configmaps/never-applied -n shop"), "{said:?}");
     let said = belay("impact pods -l app=postgres -n shop --from .");
     assert!(said.stdout.starts_with("DELETE 2 objects (pod/postgres-0 -n shop, pod/postgres-1"));
     let everywhere = belay("impact pods -l app!=nothing -A --from .");

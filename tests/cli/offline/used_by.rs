@@ -41,7 +41,7 @@ fn what_is_not_there_is_needed_all_the_same() {
     assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
     assert_eq!(
         said.stdout,
-        "secret/db-creds -n shop  used by 1  not there\n\
+        "secret/db-creds -n shop  used by 1  not found\n\
          └─ pod/web               needs      spec.containers[0].envFrom[0].secretRef.name\n"
     );
     let json = fed("used-by secret/db-creds -n shop --from - -o json", PODS);
@@ -53,7 +53,10 @@ fn what_is_not_there_is_needed_all_the_same() {
     // A user with an optional reference does not need the object.
     let weak = fed("used-by cm/colours -n shop --from -", PODS);
     assert_eq!(weak.code, 0, "{weak:?}");
-    assert!(weak.stdout.contains("no users that block its deletion  not there"), "{weak:?}");
+    assert!(
+        weak.stdout.contains("used by no object that blocks its deletion  not found"),
+        "{weak:?}"
+    );
     // An object that no manifest names is a mistake. A missing object is not reported as
     // unused.
     for line in ["used-by secret/other -n shop", "used-by secret/db-creds -n shop --reverse"] {

@@ -136,9 +136,7 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
     }
     eventually("a refusal that names the approval", SOON, || {
         let said = team.delete(&["configmap/precious", "--dry-run=server"]).failure()?;
-        match said
-            .contains("does not count: it was given before the last change of an owner reference")
-        {
+        match said.contains("does not count: it was given before an owner reference changed") {
             true => Ok(()),
             false => Err(said.into()),
         }

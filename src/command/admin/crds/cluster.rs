@@ -57,7 +57,7 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
 
 fn deleted_text(deleted: Deleted) -> String {
     match deleted {
-        Deleted::Absent => "was not there".to_owned(),
+        Deleted::Absent => "did not exist".to_owned(),
         Deleted::With(Some(0)) => "deleted; it had no objects".to_owned(),
         Deleted::With(Some(1)) => "deleted, and 1 object with it".to_owned(),
         Deleted::With(Some(count)) => format!("deleted, and {count} objects with it"),

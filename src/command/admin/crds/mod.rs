@@ -13,14 +13,15 @@ use crate::policy::api::{admission_policies, definitions};
 #[derive(Debug, Args)]
 pub struct CrdsArguments {
     /// Create or update the CustomResourceDefinitions in a cluster instead of printing
-    /// manifests. Does not change the admission policies: install those with the chart, or with
-    /// kubectl apply. You need the RBAC verbs get, create and update on
+    /// manifests. Does not change the ValidatingAdmissionPolicies: install those with the chart, or
+    /// with kubectl apply. You need the RBAC verbs get, create and update on
     /// customresourcedefinitions
     #[arg(long, conflicts_with = "delete")]
     apply: bool,
 
     /// Delete the CustomResourceDefinitions from a cluster, including every
-    /// DeletionPolicy, Relation, DeletionApproval and Pause. Uninstall belay first. You
+    /// DeletionPolicy, Relation, DeletionApproval and Pause. Does not delete the
+    /// ValidatingAdmissionPolicies (docs/guides/uninstall.md). Uninstall belay first. You
     /// need get and delete on customresourcedefinitions, list on both kinds of webhook
     /// configurations, and list on all resources of belay.dev to count the deleted
     /// objects

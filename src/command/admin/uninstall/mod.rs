@@ -37,7 +37,8 @@ pub struct UninstallArguments {
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
     timeout: Option<Duration>,
 
-    /// Release Terminating objects although they are in use
+    /// Also remove the hold from Terminating objects that are in use; Kubernetes then deletes them
+    /// for good. For one object, with the required approvals: kubectl belay release --force
     #[arg(long)]
     abandon: bool,
 

@@ -69,7 +69,7 @@ struct RemainingHold {
     /// The message.
     #[serde(rename = "says")]
     message: String,
-    /// The users of the object. Empty if there is another cause.
+    /// The objects that use the object. Empty if there is another cause.
     waits_for: Vec<String>,
 }
 

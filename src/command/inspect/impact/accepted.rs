@@ -65,15 +65,15 @@ impl AcceptedPart {
     pub fn text(&self, count: usize, namespace: &str) -> String {
         let least = if count > MAX_ASKED { "at least " } else { "" };
         let mut text = format!(
-            "in the given order, kubectl deletes {least}{} of these {count} objects without an \
-             approval: {}{}",
+            "in the given order, kubectl would still delete {least}{} of these {count} objects \
+             without an approval: {}{}",
             self.targets.len(),
             names(&self.targets, namespace),
             destruction(&self.destroyed)
         );
         if !self.in_another_order.is_empty() {
             text.push_str(&format!(
-                ". Another order, such as that of helm uninstall, also deletes {}{}",
+                ". Another order, such as that of helm uninstall, would also delete {}{}",
                 names(&self.in_another_order, namespace),
                 destruction(&self.destroyed_in_another_order)
             ));

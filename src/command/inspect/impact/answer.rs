@@ -21,8 +21,8 @@ use crate::objects::CRDS;
 pub const MAX_ASKED: usize = 100;
 
 /// Why the answer about one of several objects is unknown.
-const ASKED_ALONE: &str = "the API server judges the delete of each object alone, and other \
-                           targets may use this one; delete its users first";
+const ASKED_ALONE: &str = "the API server judges the DELETE of each object alone, and other \
+                           targets may use this one; delete those first";
 
 /// The warning about the deletion of belay itself.
 const ENDS_PROTECTION: &str = "this deletes the webhook configurations of belay: afterwards belay \

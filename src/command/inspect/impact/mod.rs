@@ -44,8 +44,8 @@ use crate::graph::NodeId;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Exit codes: 0 the deletion is allowed, 1 it is denied, also if only in the \
-                  given order, 2 wrong arguments, 3 unknown (failed reads)"
+    after_help = "Exit codes: 0 the deletion is allowed, 1 a DELETE is denied, also if another order \
+                  of the objects would work, 2 wrong arguments, 3 unknown (failed reads)"
 )]
 pub struct ImpactArguments {
     #[command(flatten)]
@@ -55,8 +55,8 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; wide prints each object as arguments for kubectl; name lists the
-    /// objects that the deletion deletes or keeps Terminating; markdown is for a comment on a pull request; dot, mermaid and html are a graph
+    /// The output format; wide is the table with each object as arguments for kubectl; name lists the
+    /// objects that the deletion deletes or keeps Terminating
     #[arg(
         short,
         long,

@@ -306,7 +306,7 @@ impl<'s> ImpactOutcomes<'s> {
     }
 
     /// The text about the objects that must be deleted before an object: `after pod/a, pod/b
-    /// and 3 more users`. Empty if there are none.
+    /// and 3 more objects`. Empty if there are none.
     pub fn blocking_text(&self, id: NodeId) -> String {
         if let Some(HoldForecast::Unknown(why)) = self.holds.get(&id) {
             return format!("if belay releases it ({why})");
@@ -422,7 +422,7 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// The users of an object as text. It names the first users and counts the others.
     fn users_text(&self, id: NodeId, users: &[NodeId]) -> String {
-        self.named_text(id, users, "user")
+        self.named_text(id, users, "object")
     }
 
     /// The objects as text. It names the first ones and counts the others.

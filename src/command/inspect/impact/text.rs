@@ -13,7 +13,7 @@ use crate::command::inspect::tree::{TreeLine, draw};
 use crate::command::report::View;
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
-use crate::objects::and_more;
+use crate::objects::{CLAIMS, and_more};
 use crate::policy::api::GROUP;
 
 /// The width of the headings below the tree.
@@ -111,11 +111,7 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
         size if size.is_empty() || volumes.is_empty() => plural(volumes.len(), "volume"),
         size => format!("{}, {size}", plural(volumes.len(), "volume")),
     };
-    let later = match known.iter().filter(|volume| volume.held).count() {
-        0 => String::new(),
-        count if count == known.len() => ", once they are released".to_owned(),
-        count => format!(", {count} of them once they are released"),
-    };
+    let later = later_text(&known);
     let destroyed = format!("{} (reclaimPolicy Delete){later}", with_size(&known));
     let why = unknown.first().and_then(|volume| volume.reclaim_policy_not_read.as_deref());
     let why = why.unwrap_or_default();
@@ -169,6 +165,23 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     lines
 }
 
+/// When the volumes are destroyed whose objects stay Terminating, after the number of all volumes.
+fn later_text(volumes: &[&Destroyed]) -> String {
+    let held: Vec<_> = volumes.iter().filter(|volume| volume.held).collect();
+    let are_claims = held.iter().all(|volume| volume.by.resource == CLAIMS.1);
+    let deleted = match (held.len(), are_claims) {
+        (0, _) => return String::new(),
+        (1, true) => "its claim is deleted",
+        (1, false) => "it is deleted",
+        (_, true) => "their claims are deleted",
+        (_, false) => "they are deleted",
+    };
+    match held.len() {
+        count if count == volumes.len() => format!(", when {deleted}"),
+        count => format!(", {count} of them when {deleted}"),
+    }
+}
+
 /// The trees of the affected objects as text.
 pub(super) fn tree(impact: &Impact, screen: Screen, all: bool, wide: bool) -> String {
     let roots = roots(impact, wide);
@@ -220,16 +233,15 @@ fn head(impact: &Impact, screen: Screen) -> String {
     format!("{}\n{}\n", lines.join(&format!("\n{margin}")), verdict.trim_end())
 }
 
-/// The verdict as text. It also tells whether the deletion is allowed only in another order.
+/// The verdict as text. It also tells whether the deletion is denied only in the given order.
 pub(super) fn verdict_text(impact: &Impact) -> String {
     let word = impact.verdict.text();
     match &impact.order {
         None if impact.accepted.is_some() => format!("{word} in part"),
         None => word.to_owned(),
-        Some(order) if order.commands.is_empty() => {
-            word.replace("ALLOWED", "ALLOWED in no known order")
-        }
-        Some(_) => word.replace("ALLOWED", "ALLOWED in another order"),
+        Some(_) if !word.starts_with("ALLOWED") => word.to_owned(),
+        Some(order) if order.commands.is_empty() => "DENIED in each known order".to_owned(),
+        Some(_) => "DENIED in this order".to_owned(),
     }
 }
 
@@ -402,7 +414,7 @@ fn tail(impact: &Impact, view: View) -> String {
         line("refused", refused);
     }
     if let Some(accepted) = &impact.accepted {
-        line("anyway", &accepted.text(impact.targets.len(), impact.omitted_namespace()));
+        line("accepted", &accepted.text(impact.targets.len(), impact.omitted_namespace()));
     }
     for warning in &impact.warnings {
         line("warning", warning);
@@ -413,7 +425,7 @@ fn tail(impact: &Impact, view: View) -> String {
     }
     let (missing, more) = cut(&impact.missing, MAX_MISSING, all, "objects");
     for missing in missing {
-        line("not there", missing);
+        line("not found", missing);
     }
     if let Some(more) = more {
         line("", &more);
@@ -450,7 +462,7 @@ pub(super) fn reasons_heading(decision: ReportedVerdict) -> &'static str {
         ReportedVerdict::Deny => "blocked by",
         ReportedVerdict::Hold => "waits for",
         ReportedVerdict::Unknown => "unknown",
-        _ => "noted",
+        _ => "would deny",
     }
 }
 

@@ -77,8 +77,8 @@ fn policies_are_reported_with_their_objects() {
         "leader: belay-0\n\
          webhooks: validatingwebhookconfiguration/belay exists\n\
          certificates: the serving certificate expires 1970-01-01T00:00:00Z (60d left)\n\
-         POLICY   ACTION   READY   PROTECTED   HOLDS   DENIED               RULES\n\
-         kept     Warn     yes     40          38      3 (2 not enforced)   always, whileUsed\n  \
+         POLICY   ACTION   READY   PROTECTED   HOLDS   DENIED                  RULES\n\
+         kept     Warn     yes     40          38      3 (2 would be denied)   always, whileUsed\n  \
          holds: effective in 31s; until then belay denies the deletion of objects in use with newer \
          holds\n  \
          unknown kinds: gadgets.test\n"
@@ -311,7 +311,7 @@ fn without_a_leader_the_counts_are_unknown() {
         text.lines().find(|line| line.starts_with("kept ")).unwrap().to_owned()
     };
     assert!(
-        row(&report).contains("   unknown     unknown   3 (2 not enforced)"),
+        row(&report).contains("   unknown     unknown   3 (2 would be denied)"),
         "{}",
         row(&report)
     );

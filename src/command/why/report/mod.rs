@@ -169,14 +169,15 @@ struct CauseReport {
     /// The message.
     #[serde(rename = "says")]
     message: String,
-    /// The owner of the user that the policy selects, else the topmost one. Absent if the
-    /// cause is not a use, or if the API server reports it (`says` names it).
+    /// The object that uses the object, or an owner above it: the one that the policy selects, or
+    /// the topmost one. Absent if the cause is not a use, or if the API server reports it (`says`
+    /// names it).
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Object>,
     /// The dependent of that owner that uses the object. Absent if the owner itself uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     through: Option<Object>,
-    /// The field in the manifest of the user. Absent if the cause is not a use.
+    /// The field in the manifest of the object that uses it. Absent if the cause is not a use.
     #[serde(skip_serializing_if = "Option::is_none")]
     field_path: Option<String>,
 }

@@ -56,7 +56,11 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "- {message}; {by} ({reason})");
         // A verdict contains only the first users.
         if explained.more > 0 && *reason == Reason::InUse.as_str() {
-            let _ = writeln!(text, "  all users: kubectl belay used-by {}", object.arguments);
+            let _ = writeln!(
+                text,
+                "  all objects that use it: kubectl belay used-by {}",
+                object.arguments
+            );
         }
         match verdict {
             ReportedVerdict::Audit | ReportedVerdict::Warn if *is_hold => {
