@@ -136,10 +136,10 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     }
 }
 
-/// How to end the use of a held object by these causes.
-pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause]) -> Option<String> {
+/// How to end the use of a held object by these causes and `more` others.
+pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause], more: usize) -> Option<String> {
     let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
-    let blocker = Blocker { causes: causes.to_vec(), ..blocker };
+    let blocker = Blocker { causes: causes.to_vec(), more, ..blocker };
     // It is already deleted, so the advice to keep it comes too late.
     if is_needed_by_volumes(&blocker) {
         return Some("wait: belay releases it when these volumes or claims are deleted".to_owned());
