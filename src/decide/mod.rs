@@ -62,7 +62,7 @@ pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
 pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use};
 pub(crate) use render::{
-    APPROVE, HOLD_WARNING, NO_LONGER_USES, TO_OVERRIDE, UNTIL_APPROVED, approve_command,
+    APPROVE, ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, TO_OVERRIDE, UNTIL_APPROVED, approve_command,
     approve_command_with, describe_cause, policy_names, remedies, sentence,
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};

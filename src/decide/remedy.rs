@@ -139,10 +139,10 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     }
 }
 
-/// How to end the use of a held object by these causes.
-pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause]) -> Option<String> {
+/// How to end the use of a held object by these causes and `more` others.
+pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause], more: usize) -> Option<String> {
     let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
-    let blocker = Blocker { causes: causes.to_vec(), ..blocker };
+    let blocker = Blocker { causes: causes.to_vec(), more, ..blocker };
     // It is already deleted, so the advice to keep it comes too late.
     if let Some(volumes) = needing_volumes(&blocker) {
         return Some(format!("wait: belay does not release {} while {volumes}", target.quoted()));

@@ -36,7 +36,7 @@ pub(crate) const NO_LONGER_USES: &str = " no longer use";
 pub(crate) const UNTIL_APPROVED: &str = "its deletion is approved";
 
 /// The text for all causes in other namespaces than the object.
-const ELSEWHERE: &str = "an object in another namespace";
+pub(crate) const ELSEWHERE: &str = "an object in another namespace";
 
 /// The limit of characters in a message.
 const MAX_MESSAGE: usize = 8_192;

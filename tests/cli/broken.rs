@@ -81,7 +81,10 @@ fn a_finalizer_of_removed_kinds_is_reported_with_the_reason() {
     // A user's tool added it, so the CRDs of its domain are the only evidence.
     told("Unknown", "still served: removed.example.org");
     delete(plane, &["crd", "things.removed.example.org"]);
-    told("OwnerGone", "the API server serves no API group of example.org: its CRDs were removed");
+    told(
+        "OwnerGone",
+        "the API server serves no API group of example.org, so its controller is probably not installed",
+    );
 }
 
 #[test]
@@ -297,7 +300,10 @@ fn a_hold_left_by_an_uninstalled_belay_is_reported_with_its_removal() {
     let all = causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "HeldByBelay");
     let held = all.iter().find(|one| one["cause"] == "HeldByBelay").unwrap();
     assert!(
-        held["says"].as_str().unwrap().starts_with("belay was removed and left its hold on it"),
+        held["says"]
+            .as_str()
+            .unwrap()
+            .starts_with("belay is not installed, so nothing removes its hold"),
         "{held}"
     );
     let next = "kubectl belay admin uninstall --dry-run; without --dry-run, it removes belay's \

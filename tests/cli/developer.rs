@@ -193,6 +193,15 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
     let holds = format!("belay holds it for: {user}");
     let said = why(&dev, &ns, "settings", "has been Terminating since");
     assert!(said.stdout.contains(&holds) && said.code == 1, "{said:?}");
+    let step = format!(
+        "\nnext step: first delete Pod {ns}/web\n  to override: kubectl belay approve \
+         configmaps/settings -n {ns} --reason \"…\" (needs "
+    );
+    let right = format!("the RBAC verb approve-deletion on configmaps in namespace {ns})\n");
+    for who in [&dev, plane.kubeconfig()] {
+        let said = belay_as(who, &["why", "cm/settings", "-n", &ns]).stdout;
+        assert!(said.contains(&step) && said.contains(&right), "{said}");
+    }
     // An undo reads all kinds, which the developer may not.
     let undo = "if the deletion is a mistake: have an administrator run kubectl belay undo conf";
     assert!(said.stdout.contains(undo), "{said:?}");
@@ -346,6 +355,21 @@ fn impact_asks_the_api_server_about_the_given_cascade() {
     let said = impact("background");
     assert!(said.stdout.contains("   ALLOWED\n") && said.code == 0, "{said:?}");
 
+    // The refusal names `why` for its details.
+    let why_repeats = |who: &Path, name: &str, step: &str| {
+        let said = belay_as(who, &["why", &format!("cm/{name}"), "-n", &ns]);
+        let owner = format!(" would lose its owner ConfigMap {ns}/{name}; polic");
+        let approve = format!("kubectl belay approve configmaps/{name} -n {ns} --scope content ");
+        for text in [
+            ", without --cascade=orphan; notes:\n- denied with --cascade=orphan: ",
+            &owner,
+            &format!("(WouldOrphan)\n  to override: {approve}--reason \"…\" ("),
+            &format!("\n  next step: {step}\n"),
+        ] {
+            assert!(said.stdout.contains(text) && said.code == 0, "{text}: {said:?}");
+        }
+    };
+
     // An administrator gets the same step.
     let step = |who: &Path, name: &str| {
         let asked = ["impact", &format!("cm/{name}"), "-n", &ns, "--cascade=orphan", "-o", "json"];
@@ -354,6 +378,7 @@ fn impact_asks_the_api_server_about_the_given_cascade() {
     let admin = plane.kubeconfig();
     for who in [&dev, admin] {
         assert_eq!(step(who, "parent"), "use --cascade=background");
+        why_repeats(who, "parent", "use --cascade=background");
     }
     // Another cascade would delete the claim that the policy keeps.
     let spec = json!({"targets": [policy::target("", "persistentvolumeclaims", &ns)],
@@ -371,6 +396,9 @@ fn impact_asks_the_api_server_about_the_given_cascade() {
     })
     .unwrap();
     assert_eq!(step(admin, "store"), expected);
+    for who in [&dev, admin] {
+        why_repeats(who, "store", expected);
+    }
 }
 
 #[test]

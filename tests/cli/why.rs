@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::harness::manifest::{Manifest as _, config_map, owner};
+use crate::harness::manifest::{Manifest as _, claim, config_map, owner, pod, workload};
 use crate::harness::rbac::{rule, user};
 use crate::harness::{audit, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
@@ -130,6 +130,53 @@ fn the_approval_of_an_orphaning_delete_is_named_where_the_plain_delete_needs_non
     assert!(content.contains(allows) && !content.contains("needs no approval"), "{content}");
     eventually("a DELETE that passes", LIMIT, || plane.api().delete(&orphan, &ns)?.success())
         .unwrap();
+}
+
+#[test]
+fn why_knows_that_the_garbage_collector_deletes_an_object_without_its_owner() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why-lost").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    kubectl(plane, &["create", "configmap", "present", "-n", &ns]);
+    let dry_run = ["configmap/present", "--dry-run=server"];
+    eventually("the refusal", LIMIT, || plane.api().delete(&dry_run, &ns)?.failure()).unwrap();
+    let uid = plane.api().field("configmap/present", &ns, ".metadata.uid").unwrap();
+    let missing = owner("ConfigMap", "missing", "11111111-2222-3333-4444-555555555555");
+    plane.apply(&config_map("lost").with_namespace(&ns).with_owner(missing.clone())).unwrap();
+    let present = owner("ConfigMap", "present", &uid);
+    let kept = json!({"metadata": {"ownerReferences": [missing, present]}});
+    plane.apply(&config_map("kept").with_namespace(&ns).with(kept)).unwrap();
+
+    let says = "its owner ConfigMap missing does not exist, so the garbage collector tries to \
+                delete it\nmanaged by: ConfigMap missing (its owner, which does not exist)\n";
+    let lost = belay(plane, &["why", "cm/lost", "-n", &ns]);
+    assert!(lost.stdout.contains(says) && lost.code == 1, "{lost:?}");
+    let kept = belay(plane, &["why", "cm/kept", "-n", &ns]).stdout;
+    assert!(kept.contains("ConfigMap present (its owner)"), "{kept}");
+    assert!(!kept.contains("garbage collector"), "{kept}");
+}
+
+#[test]
+fn why_names_the_controllers_of_finalizers_before_the_delete() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why-clean").unwrap();
+    let settings = config_map("settings").with_finalizers(&["why-clean.test/drop"]);
+    plane.apply(&settings.with_namespace(&ns)).unwrap();
+    plane.apply(&claim("data").with_namespace(&ns)).unwrap();
+    let why = |object: &str| belay(plane, &["why", object, "-n", &ns]).stdout;
+    let claim = why("pvc/data");
+    let says = "\nfinalizer kubernetes.io/pvc-protection is removed by the PVC protection \
+                controller, when no Pod uses it\n";
+    assert!(claim.contains(says), "{claim}");
+    let text = why("cm/settings");
+    let line = text.lines().find(|line| line.starts_with("finalizer why-clean.test/drop "));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    assert!(line.ends_with(". Its controller does not seem to exist"), "{text}");
+    let controller = workload("Deployment", "why-clean", &pod("web"));
+    plane.apply(&controller.with_namespace(&ns)).unwrap();
+    let text = why("cm/settings");
+    let says = format!(". Likely controller: Deployment {ns}/why-clean, ");
+    assert!(text.contains(&says), "{text}");
 }
 
 #[test]

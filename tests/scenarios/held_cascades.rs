@@ -121,11 +121,20 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     // the command. The binding keeps the collector from being faster than the user.
     team.keep_collector_from("secret/child");
     let erin = Person::worker(team.plane, ns, "erin", Some(("", "secrets")));
+    let missing = "its owner ConfigMap parent does not exist, ";
+    let why_says = |says: String| {
+        let why = erin.belay(&["why", "secret/child", "-n", ns]);
+        assert!(why.stdout.contains(&says), "{why:?}");
+    };
+    why_says(format!("{missing}so the garbage collector tries to delete it\n"));
     let said = erin.approves_what_is_named(&refused).remove(0).stdout;
     let delete = format!("kubectl delete secrets/child -n {ns}\n");
-    let says = "its owner ConfigMap parent is deleted, and the garbage collector, which was refused, \
-                waits longer before each retry; next: delete it now: ";
-    assert!(said.ends_with(&format!("{says}{delete}")), "{said}");
+    let says = "and the garbage collector, which was refused, waits longer before each retry; \
+                next: delete it now: ";
+    assert!(said.ends_with(&format!("{missing}{says}{delete}")), "{said}");
+    let says = "so the garbage collector deletes it; after a refusal, it waits longer before each \
+                retry; to delete it now: ";
+    why_says(format!("{missing}{says}{delete}"));
     let typed: Vec<&str> = delete.split_whitespace().skip(1).collect();
     eventually("a DELETE that passes", SOON, || erin.kubectl(&typed).success()).unwrap();
     team.wait_until_deleted("secret/child");

@@ -3,12 +3,12 @@
 use crate::cluster::Snapshot;
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
-    consent_to, finalizers_of, orphaning_blockers, right_to_approve, unread_approvals,
+    Collection, consent_to, finalizers_of, orphaning_blockers, right_to_approve, unread_approvals,
     verdict_on_delete, verdict_on_orphaning,
 };
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
-use crate::objects::{FOREGROUND, Object, ObjectRef, clear_name, is_hold, more, split_api_version};
+use crate::objects::{ObjectRef, is_hold, more};
 use crate::policy::{ApprovalTerms, Policy, service_account};
 
 /// The effect of an approval.
@@ -254,39 +254,11 @@ fn missing_text(
 /// Why the garbage collector will not soon retry a refused DELETE, so that the user must send it;
 /// `None` if the garbage collector did not try to delete the object.
 async fn why_collector_stopped(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
-    let text = target.json.to_string();
-    let object: Object<'_> = serde_json::from_str(&text).ok()?;
-    if object.is_terminating() || object.metadata.owner_references.is_empty() {
-        return None;
-    }
-    let mut reason = None;
-    for reference in &object.metadata.owner_references {
-        let (group, _) = split_api_version(&reference.api_version);
-        let info = {
-            let kinds = &snapshot.context.world.read().graph.kinds;
-            kinds.info(kinds.find(group, &reference.kind)?).clone()
-        };
-        let namespace = if info.namespaced { target.object_ref.namespace.as_str() } else { "" };
-        let name = clear_name(&reference.name);
-        let owner = target.session.caller.object(&info, namespace, &reference.name).await.ok()?;
-        let text = |pointer: &str| owner.as_ref()?.pointer(pointer)?.as_str();
-        let in_foreground =
-            owner.as_ref().is_some_and(|owner| finalizers_of(owner).contains(&FOREGROUND));
-        if text("/metadata/uid") != Some(reference.uid.as_str()) {
-            reason = Some(format!("its owner {} {name} is deleted", reference.kind));
-        } else if text("/metadata/deletionTimestamp").is_some() && in_foreground {
-            reason = Some(format!(
-                "its owner {} {name} is being deleted and waits for it",
-                reference.kind
-            ));
-        } else {
-            return None;
-        }
-    }
+    let why = Collection::read(target, snapshot).await.why?;
     // After the approval, the garbage collector may have deleted the object.
     let ObjectRef { namespace, name, .. } = &target.object_ref;
     let remaining = target.session.caller.object(&target.info, namespace, name).await.ok()?;
-    remaining.and(reason)
+    remaining.map(|_| why)
 }
 
 #[cfg(test)]

@@ -103,7 +103,10 @@ pub async fn users_of_hold(
     let (user, target) = ((&session.caller, &session.me), (object_ref, text_at(object, UID)));
     match ServerAnswer::ask(user, info, target, None).await {
         ServerAnswer::Accepts(warnings) => {
-            warnings.iter().find_map(|text| HoldState::from_warning(text)).unwrap_or(state)
+            let kinds = &snapshot.context.world.read().graph.kinds;
+            let mut states =
+                warnings.iter().filter_map(|text| HoldState::from_warning(text, object_ref, kinds));
+            states.next().unwrap_or(state)
         }
         _ => state,
     }

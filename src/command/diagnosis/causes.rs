@@ -59,6 +59,19 @@ pub fn find_causes(
     findings
 }
 
+/// What removes each finalizer of an object that is not Terminating, except belay's hold.
+pub fn explain_finalizers(found: &TerminatingObject, evidence: &Evidence) -> Vec<String> {
+    let finalizers = finalizers_of(&found.object).into_iter().enumerate();
+    let foreign = finalizers.filter(|(_, name)| !is_hold(name));
+    let explained = foreign.map(|(index, name)| match remover(name) {
+        Some((controller, when)) => {
+            format!("finalizer {name} is removed by {controller}, when {when}")
+        }
+        None => foreign_finalizer(name, index, found, evidence).message,
+    });
+    explained.collect()
+}
+
 /// The finding that only the metadata of the object could be read, so causes in the other fields
 /// are unknown.
 fn unread_object(found: &TerminatingObject) -> Option<Finding> {

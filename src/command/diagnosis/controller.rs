@@ -25,10 +25,12 @@ pub fn foreign_finalizer(
 ) -> Finding {
     let manager = writer(finalizer, &found.object);
     let name = clear_name(finalizer);
-    let state = manager.as_deref().map_or_else(
-        || format!("finalizer {name} was not removed yet"),
-        |manager| format!("finalizer {name} was added by {manager}"),
-    );
+    let is_terminating = found.object.pointer("/metadata/deletionTimestamp").is_some();
+    let state = match manager.as_deref() {
+        Some(manager) => format!("finalizer {name} was added by {manager}"),
+        None if is_terminating => format!("finalizer {name} was not removed yet"),
+        None => format!("it has the finalizer {name}"),
+    };
     let owner = manager.as_deref().filter(|name| !is_tool(name));
     let find = format!("find the controller of {name} (search its documentation)");
     let remove = || {
@@ -56,7 +58,10 @@ pub fn foreign_finalizer(
         _ => None,
     };
     if let Some(component) = owner.filter(|name| SYSTEM_COMPONENTS.contains(name)) {
-        let says = format!("{state}, which has not removed it yet");
+        let says = match is_terminating {
+            true => format!("{state}, which has not removed it yet"),
+            false => format!("{state}, which removes it after a DELETE"),
+        };
         let next = format!("check that {component} runs, and its log");
         return Finding::new(Cause::Owner, says, next);
     }
@@ -265,7 +270,11 @@ impl<'e> FinalizerDomain<'e> {
             ([], true) => format!("the API of {base} does not answer"),
             ([], false) if self.more.0 => format!("it is unknown whether kinds of {base} exist"),
             ([], false) => {
-                format!("the API server serves no API group of {base}: its CRDs were removed")
+                let controller = match self.may_answer() {
+                    true => "",
+                    false => ", so its controller is probably not installed",
+                };
+                format!("the API server serves no API group of {base}{controller}")
             }
             (served, _) => format!("still served: {}", served.join(", ")),
         };

@@ -15,12 +15,12 @@ text_enum! {
         BrokenApi = "an API does not answer",
         /// The conversion webhook of a kind does not answer.
         ConversionWebhook = "a conversion webhook does not answer",
-        /// The controller that removes a finalizer no longer exists.
+        /// The controller that removes a finalizer does not seem to exist.
         OwnerGone = "a finalizer without a controller",
         /// The controller that removes a finalizer does not run.
         OwnerDown = "a finalizer whose controller does not run",
-        /// The node of the Pod no longer exists, or is not ready.
-        NodeGone = "its node was deleted or is not ready",
+        /// The node of the Pod does not exist, or is not ready.
+        NodeGone = "its node does not exist or is not ready",
         /// belay holds the object.
         HeldByBelay = "held by belay",
         /// A foreground deletion waits for dependents.

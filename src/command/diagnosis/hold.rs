@@ -11,10 +11,11 @@ use super::unreleased::Unreleased;
 use crate::cluster::release::manual::check_manually;
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::decide::{
-    self, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause, step_to_end_use,
+    self, ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, ObjectName, UNTIL_APPROVED, describe_cause,
+    step_to_end_use,
 };
 use crate::hold::{ReleaseReason, WaitReason};
-use crate::objects::{ObjectRef, without_controls};
+use crate::objects::{Kinds, ObjectRef, STATEFUL_SETS, STORAGE_CLASSES, without_controls};
 
 /// What a release waits for.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -68,15 +69,15 @@ impl HoldState {
         }
     }
 
-    /// The state in belay's warning about a DELETE; `None` if it names no cause.
-    pub fn from_warning(warning: &str) -> Option<Self> {
+    /// The state in belay's warning about a DELETE of this object; `None` if it names no cause.
+    pub fn from_warning(warning: &str, target: &ObjectRef, kinds: &Kinds) -> Option<Self> {
         let (_, until) = warning.split_once(HOLD_WARNING)?;
-        let cause = match until.split_once(NO_LONGER_USES) {
-            Some((users, _)) => without_controls(users),
-            None if until.starts_with(UNTIL_APPROVED) => cause_text(&decide::Cause::Always),
+        let (cause, step) = match until.split_once(NO_LONGER_USES) {
+            Some((users, _)) => (without_controls(users), step_of_warning(users, target, kinds)),
+            None if until.starts_with(UNTIL_APPROVED) => (cause_text(&decide::Cause::Always), None),
             None => return None,
         };
-        Some(Self { known: true, ..Self::unknown(&cause) })
+        Some(Self { known: true, step, ..Self::unknown(&cause) })
     }
 
     /// The state from the result of a check, where belay releases the holds on the kind.
@@ -84,7 +85,7 @@ impl HoldState {
         let needs_no_approval =
             matches!(check, Ok(ReleaseReason::Unprotected | ReleaseReason::Approved));
         let step = match &check {
-            Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes),
+            Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes, 0),
             _ => None,
         };
         let (free, known, r#for) = match check {
@@ -138,6 +139,41 @@ impl HoldState {
     }
 }
 
+/// How to end the use of an object by the users in belay's warning: `Deployment shop/web and 2 more
+/// objects`. `None` if the warning is ambiguous.
+fn step_of_warning(users: &str, target: &ObjectRef, kinds: &Kinds) -> Option<String> {
+    let (user, more) = match users.split_once(" and ") {
+        Some((user, more)) => (user, more.split_once(' ')?.0.parse().ok()?),
+        None => (users, 0),
+    };
+    if user == ELSEWHERE {
+        let cause = decide::Cause::Elsewhere { causes: Vec::new(), more: 0 };
+        return step_to_end_use(target, &[cause], more);
+    }
+    let (kind, path) = user.split_once(' ')?;
+    let (namespace, name) = path.split_once('/').unwrap_or(("", path));
+    // The warning does not contain the field. A StatefulSet has only one that can name these kinds.
+    let field = match target {
+        service if service.is_of(("", "services")) => "spec.serviceName",
+        class if class.is_of(STORAGE_CLASSES) => "spec.volumeClaimTemplates",
+        _ => "",
+    };
+    let of_kind = kinds.iter().filter(|(_, info)| info.kind == kind);
+    let steps = of_kind.map(|(_, info)| {
+        let object = ObjectRef::of_kind(info, namespace, name);
+        let path = if object.is_of(STATEFUL_SETS) { field } else { "" }.to_owned();
+        let owner = ObjectName { kind: kind.to_owned(), object };
+        step_to_end_use(target, &[decide::Cause::User { owner, user: None, path }], more)
+    });
+    // Several API groups can have the kind.
+    let mut steps: Vec<Option<String>> = steps.collect();
+    steps.dedup();
+    match steps.as_slice() {
+        [Some(step)] => Some(step.clone()),
+        _ => None,
+    }
+}
+
 /// Every command describes a hold in this sentence.
 impl fmt::Display for HoldState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,7 +210,7 @@ impl Hold {
     pub fn finding(&self, object: &ObjectRef) -> Finding {
         let why_command = || format!("kubectl belay why {}", object.arguments());
         if !self.installed {
-            let says = "belay was removed and left its hold on it";
+            let says = "belay is not installed, so nothing removes its hold";
             let next = "kubectl belay admin uninstall --dry-run; without --dry-run, it removes \
                         belay's protection from the whole cluster";
             return Finding::new(Cause::HeldByBelay, says, next)
@@ -225,8 +261,48 @@ pub fn cause_text(cause: &decide::Cause) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::ObjectName;
-    use crate::objects::Kinds;
+
+    #[test]
+    fn a_warning_about_a_hold_names_the_step_that_ends_the_use() {
+        let kinds = Kinds::default();
+        let state = |target: (&str, &str), until: &str| {
+            let target = ObjectRef::new(target, "shop", "a");
+            let warning = format!("{} stays Terminating until {until}", target.quoted());
+            HoldState::from_warning(&warning, &target, &kinds).map(|state| state.step)
+        };
+        let settings = ("", "configmaps");
+        for (target, until, step) in [
+            (
+                settings,
+                "Deployment shop/app no longer uses it",
+                Some(
+                    "first remove the reference from Deployment shop/app, or delete the Deployment",
+                ),
+            ),
+            (settings, "Pod shop/web no longer uses it", Some("first delete Pod shop/web")),
+            (
+                settings,
+                "Pod shop/web and 2 more objects no longer use it",
+                Some("first delete Pod shop/web; 2 more objects use it"),
+            ),
+            (
+                settings,
+                "an object in another namespace no longer uses it",
+                Some("first remove the references from its users in other namespaces"),
+            ),
+            // The field can't be changed.
+            (
+                ("", "services"),
+                "StatefulSet shop/db no longer uses it",
+                Some("first delete StatefulSet shop/db"),
+            ),
+            (settings, "Unserved shop/x no longer uses it", None),
+            (settings, "its deletion is approved", None),
+        ] {
+            assert_eq!(state(target, until), Some(step.map(str::to_owned)), "{until}");
+        }
+        assert_eq!(state(settings, "belay confirms that nothing uses it"), None);
+    }
 
     #[test]
     fn a_terminating_object_is_not_to_be_kept_and_has_perhaps_more_users() {

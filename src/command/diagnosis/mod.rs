@@ -8,6 +8,7 @@
 //!  finalizers ─► finding ─►├► controller ┼► causes: all reasons of one object
 //!  hold ────┘              └► namespace ─┘
 //!  approval: the required approvals    verdict: the verdict on a DELETE
+//!  collector: whether the garbage collector deletes an object because of its owners
 //!  unreleased: the kinds whose holds belay does not release
 //!  irreversible: the kinds whose deletion can't be undone    undo_advice: who can run an undo
 //! ```
@@ -15,6 +16,7 @@
 mod admission;
 mod approval;
 mod causes;
+mod collector;
 mod controller;
 mod finalizers;
 mod finding;
@@ -30,8 +32,9 @@ mod unreleased;
 mod verdict;
 
 pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_approvals};
-pub use self::causes::find_causes;
-pub use self::finalizers::{BlockingFinalizer, finalizers_of};
+pub use self::causes::{explain_finalizers, find_causes};
+pub use self::collector::Collection;
+pub use self::finalizers::{BlockingFinalizer, finalizers_of, remover};
 pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text, reason_text};
@@ -39,4 +42,6 @@ pub use self::irreversible::why_irreversible;
 pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message, webhook_name};
 pub use self::undo_advice::UndoAdviser;
 pub use self::unreleased::Unreleased;
-pub use self::verdict::{orphaning_blockers, verdict_on_delete, verdict_on_orphaning};
+pub use self::verdict::{
+    is_orphaning, orphaning_blockers, verdict_on_delete, verdict_on_orphaning,
+};

@@ -39,8 +39,12 @@ pub async fn verdict_on_orphaning(target: &TargetObject, snapshot: &Snapshot) ->
 
 /// The blockers that deny a DELETE because it orphans dependents.
 pub fn orphaning_blockers(verdict: &Verdict) -> impl Iterator<Item = &Blocker> {
-    let denying = verdict.blockers.iter().filter(|blocker| blocker.decision == Decision::Deny);
-    denying.filter(|blocker| blocker.reason == Reason::WouldOrphan)
+    verdict.blockers.iter().filter(|blocker| is_orphaning(blocker))
+}
+
+/// Whether a blocker denies a DELETE because it orphans dependents.
+pub fn is_orphaning(blocker: &Blocker) -> bool {
+    blocker.decision == Decision::Deny && blocker.reason == Reason::WouldOrphan
 }
 
 async fn verdict_with(

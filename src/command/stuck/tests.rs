@@ -67,7 +67,7 @@ configmaps/settings   shop        12m   a finalizer without a controller
   finalizer db.example.com/drop was added by db-operator. Its controller does not seem to exist
     no Deployment, StatefulSet or DaemonSet is called db-operator or runs an image of that name; \
 editors of the object can change who added the finalizer
-    the API server serves no API group of example.com: its CRDs were removed
+    the API server serves no API group of example.com, so its controller is probably not installed
   next: if the controller no longer exists and you have cleaned up its resources: kubectl patch configmaps/settings \
 -n shop --type=json -p '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"db.example.com/drop\"},\
 {\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'

@@ -31,11 +31,12 @@ const MARKS: &[ManagerMark] = &[
 /// The label with the name of the managing tool.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// The owners of an object and the tools that manage it, as text.
-pub fn managers(object: &Value) -> Vec<String> {
+/// The owners of an object and the tools that manage it, as text. `missing`: the uids of owners that
+/// do not exist.
+pub fn managers(object: &Value, missing: &[String]) -> Vec<String> {
     let metadata = &object["metadata"];
     let text = |field: &str, key: &str| metadata[field][key].as_str().unwrap_or_default();
-    let mut all: Vec<String> = owners(metadata).collect();
+    let mut all: Vec<String> = owners(metadata, missing).collect();
     let tool = text("labels", MANAGED_BY);
     let mut is_listed = tool.is_empty();
     for ManagerMark { field, key, namespace, what } in MARKS {
@@ -64,12 +65,14 @@ fn normalize(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase()
 }
 
-fn owners(metadata: &Value) -> impl Iterator<Item = String> {
+fn owners(metadata: &Value, missing: &[String]) -> impl Iterator<Item = String> {
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
     owners.map(|owner| {
+        let is_missing = missing.iter().any(|uid| owner["uid"] == uid.as_str());
+        let state = if is_missing { ", which does not exist" } else { "" };
         let text = |field: &str| clear_name(owner[field].as_str().unwrap_or_default());
         let role = if owner["controller"] == true { "its controller" } else { "its owner" };
-        format!("{} {} ({role})", text("kind"), text("name"))
+        format!("{} {} ({role}{state})", text("kind"), text("name"))
     })
 }
 
@@ -95,12 +98,12 @@ mod tests {
         let owner = json!({"kind": "it. Faster: kubectl delete namespace", "name": "prod --wait"});
         let object = json!({"metadata": {"ownerReferences": [owner]}});
         let shown = r#""it. Faster: kubectl delete namespace" "prod --wait" (its owner)"#;
-        assert_eq!(managers(&object), [shown]);
+        assert_eq!(managers(&object, &[]), [shown]);
     }
 
     #[test]
     fn who_manages_an_object_is_read_from_the_marks_of_tools() {
-        let of = |metadata: Value| managers(&json!({"metadata": metadata}));
+        let of = |metadata: Value| managers(&json!({"metadata": metadata}), &[]);
         assert_eq!(of(json!({})), [""; 0]);
         assert_eq!(
             of(json!({
@@ -154,6 +157,6 @@ mod tests {
         let object = json!({"metadata": {"managedFields": fields}});
         let last = last_writer(&object);
         assert_eq!(last.as_deref(), Some("kubectl-edit, 2026-01-02T00:00:00Z"));
-        assert_eq!(managers(&object), [""; 0]);
+        assert_eq!(managers(&object, &[]), [""; 0]);
     }
 }

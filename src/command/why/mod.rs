@@ -11,6 +11,7 @@ mod terminating;
 use std::process::ExitCode;
 
 use clap::Args;
+use kube::api::PropagationPolicy;
 
 pub use self::approvers::{Approvers, NeededApproval, needed_approvals};
 use self::content::NamespaceStay;
@@ -23,7 +24,11 @@ use super::diagnosis::{Unreleased, finalizers_of, verdict_on_delete, verdict_on_
 use super::document::FailedRead;
 use super::place::SourceArguments;
 use super::report::{OutputArguments, print_each};
-use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unknown_policies_text};
+use super::target::{
+    TargetArguments, TargetObject, Targets, UnreadTarget, read_rules, unknown_policies_text,
+};
+use super::webhooks::Webhooks;
+use crate::cluster::Snapshot;
 use crate::objects::is_hold;
 
 #[derive(Debug, Args)]
@@ -83,17 +88,47 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             }
             false => None,
         };
+        // The API server refuses every cascade for this reason.
+        let is_refused = answer.refused.is_some();
         let report = WhyReport::new(target, &snapshot, answer, &mut shared).await;
-        let orphaning = match loaded {
-            true => verdict_on_orphaning(target, &snapshot).await,
-            false => None,
-        };
         let report = report.with_stay(stay).with_unreleased(unreleased);
-        reports.push(report.with_orphaning(&snapshot, orphaning.as_ref()));
+        reports.push(
+            match orphaning_answer(target, &snapshot, is_refused, &shared.webhooks).await {
+                Some(answer) => report.with_orphaning(&snapshot, answer),
+                None => report,
+            },
+        );
     }
     let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| FailedRead {
         resource: typed,
         why: error.to_string(),
     });
     print_each(reports, not_read.collect(), output)
+}
+
+/// The answer about a DELETE with `--cascade=orphan`; `None` if it is the same for every cascade.
+async fn orphaning_answer(
+    target: &TargetObject,
+    snapshot: &Snapshot,
+    is_refused: bool,
+    webhooks: &Webhooks,
+) -> Option<DeleteAnswer> {
+    let TargetObject { session, object_ref, .. } = target;
+    let loaded = snapshot.context.world.read().loaded;
+    let local = match loaded {
+        true => Some(verdict_on_orphaning(target, snapshot).await?),
+        // The content of a Namespace is deleted with every cascade.
+        false if target.terminating_since().is_some() || object_ref.is_namespace() => return None,
+        false => None,
+    };
+    let server = match session.asks_files() || is_refused {
+        true => None,
+        false => {
+            let (caller, object) = ((&session.caller, &session.me), (object_ref, target.uid()));
+            let orphan = Some(PropagationPolicy::Orphan);
+            Some(ServerAnswer::ask(caller, &target.info, object, orphan).await)
+        }
+    };
+    let complete = snapshot.unread().is_empty();
+    Some(DeleteAnswer::merge(object_ref, local, complete, server, webhooks))
 }

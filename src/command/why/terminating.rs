@@ -12,8 +12,8 @@ use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
 use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
-    BlockingFinalizer, Cause, Finding, Hold, HoldState, UndoAdviser, finalizers_of, find_causes,
-    guarded_finalizers, why_irreversible,
+    BlockingFinalizer, Cause, Finding, Hold, HoldState, UndoAdviser, explain_finalizers,
+    finalizers_of, find_causes, guarded_finalizers, remover, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
@@ -203,15 +203,7 @@ async fn causes(
     snapshot: &Snapshot,
     hold: &Hold,
 ) -> (Vec<Finding>, Vec<FailedRead>) {
-    let since = target.terminating_since().unwrap_or_default();
-    let object = TerminatingObject {
-        info: target.info.clone(),
-        object_ref: target.object_ref.clone(),
-        uid: target.uid().to_owned(),
-        since: since.parse().unwrap_or(Timestamp::MIN),
-        object: target.json.clone(),
-        unread: None,
-    };
+    let object = object_to_explain(target);
     let survey = survey_around(snapshot, &object).await;
     let mut evidence = evidence(snapshot, &[&object], &survey, 1).await;
     let guarded = guarded_finalizers(&target.session, snapshot, &object).await;
@@ -219,6 +211,36 @@ async fn causes(
     let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
     let causes = find_causes(&object, &survey, &evidence, hold, target.session.me.now());
     (causes, unread.collect())
+}
+
+/// What removes each finalizer of an object that is not Terminating, and the failed reads of evidence.
+pub async fn finalizers_to_remove(
+    target: &TargetObject,
+    snapshot: &Snapshot,
+) -> (Vec<String>, Vec<FailedRead>) {
+    let finalizers = finalizers_of(&target.json);
+    if target.terminating_since().is_some() {
+        return Default::default();
+    }
+    let object = object_to_explain(target);
+    // The controllers of the other finalizers are known without evidence.
+    let is_foreign = |name: &&str| remover(name).is_none();
+    let found: &[_] = if finalizers.iter().any(is_foreign) { &[&object] } else { &[] };
+    let evidence = evidence(snapshot, found, &Survey::default(), 0).await;
+    let unread = evidence.unread.iter().cloned().map(Into::into).collect();
+    (explain_finalizers(&object, &evidence), unread)
+}
+
+fn object_to_explain(target: &TargetObject) -> TerminatingObject {
+    let since = target.terminating_since().unwrap_or_default();
+    TerminatingObject {
+        info: target.info.clone(),
+        object_ref: target.object_ref.clone(),
+        uid: target.uid().to_owned(),
+        since: since.parse().unwrap_or(Timestamp::MIN),
+        object: target.json.clone(),
+        unread: None,
+    }
 }
 
 /// Reads the objects that can explain why an object stays: the dependents that a foreground

@@ -13,14 +13,14 @@ use super::content::NamespaceStay;
 use super::manager::{last_writer, managers};
 use super::rbac::RbacReader;
 use super::resolves::automatic_changes;
-use super::terminating::Terminating;
+use super::terminating::{Terminating, finalizers_to_remove};
 use crate::cluster::terminating::deleted_at;
 use crate::cluster::{Snapshot, World};
 use crate::command::delete_answer::{DeleteAnswer, DeniedBlocker};
 use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
-    Unreleased, cause_text, consent_to, holding_policies, orphaning_blockers, right_to_approve,
-    unread_approvals,
+    Collection, Unreleased, cause_text, consent_to, holding_policies, is_orphaning,
+    right_to_approve, unread_approvals,
 };
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{ObjectReport, Report, View};
@@ -69,6 +69,9 @@ pub struct WhyReport {
     /// Why belay denies a DELETE with `--cascade=orphan`: it orphans dependents. Empty if belay does
     /// not deny it for this reason.
     orphaning: Vec<ExplainedBlocker>,
+    /// What to do instead of an approval for `orphaning`. Absent if nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    orphaning_next_step: Option<String>,
     /// What to do instead of an approval. Absent if nothing is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_step: Option<String>,
@@ -100,6 +103,11 @@ pub struct WhyReport {
     /// What keeps the Terminating object. Absent if it is not Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     terminating: Option<Terminating>,
+    /// What removes each finalizer of an object that is not Terminating, except belay's hold.
+    finalizers: Vec<String>,
+    /// Why the garbage collector deletes the object. Absent if it does not, or if that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collected: Option<String>,
     /// The managers: owners, creators, and tools that apply it.
     managed_by: Vec<String>,
     /// The last writer and the time. Absent if unknown.
@@ -186,8 +194,9 @@ struct CauseReport {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Approval {
-    /// The number of required approvers.
-    required: usize,
+    /// The number of required approvers. Absent if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    required: Option<usize>,
     /// The approvers so far.
     given: Vec<String>,
     /// The permission that an approver needs.
@@ -264,15 +273,19 @@ impl WhyReport {
         self
     }
 
-    /// Adds the verdict on a DELETE with `--cascade=orphan`.
-    pub fn with_orphaning(mut self, snapshot: &Snapshot, verdict: Option<&Verdict>) -> Self {
+    /// Adds the answer about a DELETE with `--cascade=orphan`.
+    pub fn with_orphaning(mut self, snapshot: &Snapshot, answer: DeleteAnswer) -> Self {
         let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
-        let Some(verdict) = verdict else { return self };
-        let blockers = orphaning_blockers(verdict);
-        self.orphaning = blockers
-            .map(|blocker| ExplainedBlocker::new(&world, verdict, blocker, known))
-            .collect();
+        self.orphaning = explained_blockers(&world, &answer, is_orphaning, known);
+        let mut verdict = answer.verdict;
+        // A step is about the first reason.
+        let sent = match verdict.deciding_blockers().next() {
+            Some(first) if is_orphaning(first) => answer.next_step,
+            _ => None,
+        };
+        verdict.blockers.retain(is_orphaning);
+        self.orphaning_next_step = sent.or_else(|| steps_without_approval(&verdict));
         self
     }
 
@@ -310,7 +323,7 @@ impl WhyReport {
         let kinds = snapshot.context.world.read().graph.kinds.clone();
         let (needs, accounts) =
             needed_approvers(target, &snapshot.context.world.read(), verdict, held);
-        let ((refused, events), approvers) = tokio::join!(
+        let ((refused, events), approvers, collection, (finalizers, unexplained)) = tokio::join!(
             recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
             async {
                 // Files don't name the current user, and rarely contain RBAC objects.
@@ -318,13 +331,16 @@ impl WhyReport {
                 let needs = if asks_none { &[] } else { needs.as_slice() };
                 Approvers::find((&session.caller, &session.me), needs, &accounts, rbac).await
             },
+            Collection::read(target, snapshot),
+            finalizers_to_remove(target, snapshot),
         );
         let events = events.or_else(|| snapshot.absent_from_files("", "events").map(Into::into));
         let mut not_read: Vec<FailedRead> = snapshot.unread().into_iter().map(Into::into).collect();
         not_read.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
-        not_read.extend(answer.unanswered);
+        not_read.extend(answer.unanswered.clone());
         let evidence = terminating.iter().flat_map(|terminating| terminating.unread.clone());
-        let mut evidence_not_read: Vec<FailedRead> = evidence.chain(events).collect();
+        let mut evidence_not_read: Vec<FailedRead> =
+            evidence.chain(unexplained).chain(events).collect();
         evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
         evidence_not_read.dedup_by(|one, other| one.resource == other.resource);
         evidence_not_read
@@ -332,13 +348,8 @@ impl WhyReport {
         let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
         // The hold of a Terminating object explains these.
-        let is_hold = |blocker: &Blocker| hold.is_some() && blocker.decision == Decision::Hold;
-        let blockers = verdict.blockers.iter().filter(|blocker| !is_hold(blocker));
-        let blockers = blockers.map(|b| ExplainedBlocker::new(&world, verdict, b, known));
-        let mut blockers: Vec<ExplainedBlocker> = blockers.collect();
-        for (blocker, texts) in blockers.iter_mut().zip(answer.blocker_texts) {
-            blocker.set_texts(texts);
-        }
+        let is_shown = |blocker: &Blocker| !(hold.is_some() && blocker.decision == Decision::Hold);
+        let blockers = explained_blockers(&world, &answer, is_shown, known);
         let own_step = steps_without_approval(verdict).filter(|_| !answer.is_belay_silent);
         Self {
             object: target.document(),
@@ -351,6 +362,7 @@ impl WhyReport {
             blockers,
             more: verdict.more,
             orphaning: Vec::new(),
+            orphaning_next_step: None,
             next_step: answer
                 .next_step
                 .or_else(|| hold.and_then(|hold| hold.step.clone()))
@@ -369,7 +381,9 @@ impl WhyReport {
             policies: protecting_policies(target, &world),
             label_warning: label_warning(target.json["metadata"]["labels"][PROTECT_LABEL].as_str()),
             terminating,
-            managed_by: managers(&target.json),
+            finalizers,
+            collected: collection.why,
+            managed_by: managers(&target.json, &collection.missing_owners),
             written_by: last_writer(&target.json),
             refused,
             not_read,
@@ -383,6 +397,25 @@ impl WhyReport {
             no_leader_text: webhooks.no_leader_text(),
         }
     }
+}
+
+/// The selected blockers of an answer. `known`: the approvals could be read.
+fn explained_blockers(
+    world: &World,
+    answer: &DeleteAnswer,
+    selects: impl Fn(&Blocker) -> bool,
+    known: bool,
+) -> Vec<ExplainedBlocker> {
+    let DeleteAnswer { verdict, blocker_texts, .. } = answer;
+    let all = verdict.blockers.iter().enumerate().filter(|(_, blocker)| selects(blocker));
+    let explained = all.map(|(index, blocker)| {
+        let explained = ExplainedBlocker::new(world, verdict, blocker, known);
+        match blocker_texts.get(index) {
+            Some(texts) => explained.with_texts(texts),
+            None => explained,
+        }
+    });
+    explained.collect()
 }
 
 impl ExplainedBlocker {
@@ -405,7 +438,7 @@ impl ExplainedBlocker {
             causes: blocker.causes.iter().map(CauseReport::new).collect(),
             more: blocker.more,
             approval: Approval {
-                required: required.fold(blocker.required_approvals, usize::max),
+                required: Some(required.fold(blocker.required_approvals, usize::max)),
                 given: given_approvals(world, blocker),
                 right: right_to_approve(covered, content),
                 command: approve_command(covered, content),
@@ -415,15 +448,16 @@ impl ExplainedBlocker {
     }
 
     /// Replaces the texts of this program by the texts of the API server.
-    fn set_texts(&mut self, texts: DeniedBlocker) {
-        self.blocker.message = texts.message;
-        let report = |(message, field): (String, String)| CauseReport {
-            message,
+    fn with_texts(mut self, texts: &DeniedBlocker) -> Self {
+        self.blocker.message.clone_from(&texts.message);
+        let report = |(message, field): &(String, String)| CauseReport {
+            message: message.clone(),
             user: None,
             through: None,
-            field_path: Some(field).filter(|field| !field.is_empty()),
+            field_path: Some(field.clone()).filter(|field| !field.is_empty()),
         };
-        self.causes = texts.causes.into_iter().map(report).collect();
+        self.causes = texts.causes.iter().map(report).collect();
+        self
     }
 }
 
@@ -493,10 +527,16 @@ fn uncounted_of_hold(target: &TargetObject, world: &World) -> Vec<String> {
 /// The approvals that a release of a held object requires.
 fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option<Approval> {
     let policies = holding_policies(world, &target.object_ref);
-    let consent = consent_to(world, &target.object_ref, &policies)?;
+    let consent = consent_to(world, &target.object_ref, &policies);
+    // Without its policies, every object looks unprotected.
+    let (required, given) = match consent {
+        Some(consent) => (Some(consent.terms.required), consent.people),
+        None if world.loaded => return None,
+        None => (None, Vec::new()),
+    };
     Some(Approval {
-        required: consent.terms.required,
-        given: consent.people,
+        required,
+        given,
         right: right_to_approve(&target.object_ref, false),
         command: approve_command(&target.object_ref, false),
         known,

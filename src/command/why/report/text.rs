@@ -40,7 +40,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         {
             writeln!(text, "{named} can be deleted now{by}")
         }
-        (None, _) => writeln!(text, "{named} can be deleted now{by}; notes:"),
+        (None, _) if report.orphaning.is_empty() => {
+            writeln!(text, "{named} can be deleted now{by}; notes:")
+        }
+        (None, _) => {
+            writeln!(text, "{named} can be deleted now{by}, without --cascade=orphan; notes:")
+        }
     };
     // Missing webhooks are no reason for which an object stays Terminating.
     let is_missing = |warning: &str| report.why_missing == Some(warning);
@@ -91,6 +96,9 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             text.push_str(&approve);
         }
     }
+    if let Some(next_step) = &report.orphaning_next_step {
+        let _ = writeln!(text, "  next step: {next_step}");
+    }
     // An approver needs no right to delete the object.
     if report.refused_otherwise.is_some() && report.verdict == ReportedVerdict::Unknown {
         let _ = writeln!(
@@ -132,6 +140,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if let Some(warning) = &report.label_warning {
         let _ = writeln!(text, "warning: {warning}");
     }
+    for finalizer in &report.finalizers {
+        let _ = writeln!(text, "{}", without_controls(finalizer));
+    }
+    if let Some(why) = &report.collected {
+        let _ = writeln!(text, "{}", collected_text(report, why));
+    }
     let managed = match (report.managed_by.as_slice(), &report.written_by) {
         ([], Some(writer)) => format!("unknown; last written by {writer}"),
         (all, _) => all.join("; "),
@@ -169,6 +183,19 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     text
 }
 
+/// What the garbage collector does with the object for this reason.
+fn collected_text(report: &WhyReport, why: &str) -> String {
+    // Policies may exempt the user and not the garbage collector.
+    if !report.deletable || !report.exempted.is_empty() {
+        return format!("{why}, so the garbage collector tries to delete it");
+    }
+    let typed = &report.object.arguments;
+    format!(
+        "{why}, so the garbage collector deletes it; after a refusal, it waits longer before each \
+         retry; to delete it now: kubectl delete {typed}"
+    )
+}
+
 impl ProtectingPolicy {
     fn text(&self) -> String {
         format!("{} ({}, action {})", self.named, self.protects.join(", "), self.effects)
@@ -183,12 +210,15 @@ impl Approval {
             (true, 0) => String::new(),
             (true, _) => format!(", so far by {}", given.join(", ")),
         };
-        let each = match (*required, given.is_empty()) {
-            (1, true) => ", from a person with",
-            (1, false) => "; from a person with",
+        let each = match (required, given.is_empty()) {
+            (Some(1), true) => ", from a person with",
+            (Some(1), false) => "; from a person with",
             _ => "; each from a person with",
         };
-        let approvals = counted(*required, "approval");
+        let approvals = match required {
+            Some(required) => counted(*required, "approval"),
+            None => "at least 1 approval".to_owned(),
+        };
         format!("  to override: {command} (needs {approvals}{given}{each} {right})\n")
     }
 }
