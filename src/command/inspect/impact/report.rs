@@ -87,7 +87,7 @@ pub struct Impact {
     /// Whether some targets could not be read.
     #[serde(skip)]
     pub has_unread_targets: bool,
-    /// The objects that use each other, if there is a plan.
+    /// The objects that use each other, if there is a plan or no order that works.
     #[serde(skip)]
     pub cycles: Vec<Vec<Object>>,
     /// As in [`Admission`].
@@ -142,20 +142,12 @@ impl Impact {
         let targets: Vec<Object> =
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
         let reported = report_verdict(inspection, verdict.map(ReportedVerdict::new));
-        let (next_step, approve) = match (verdict, reported) {
-            (Some(verdict), _) if verdict.decision == Decision::Deny => {
-                let (next_step, approve) = remedies(verdict);
-                (if targets.len() > 1 { step_of_each(verdict) } else { next_step }, approve)
-            }
+        let (next_step, approve) = match verdict {
+            Some(verdict) if verdict.decision == Decision::Deny => steps(verdict, &targets),
             _ => (None, Vec::new()),
         };
-        let blockers = verdict.into_iter().flat_map(|verdict| {
-            let report = |blocker| {
-                let says = blocker_text(verdict, blocker, &targets);
-                BlockerReport::new(verdict, blocker, says, &graph.kinds)
-            };
-            verdict.blockers.iter().map(report).collect::<Vec<_>>()
-        });
+        let blockers = verdict.into_iter();
+        let blockers = blockers.flat_map(|verdict| blocker_reports(inspection, verdict, &targets));
         let forbidden = inspection.forbidden_targets().into_iter();
         let forbidden = forbidden.map(|id| forbidden_namespace(Object::at(graph, id)));
         let blockers: Vec<BlockerReport> = forbidden.chain(blockers).collect();
@@ -226,6 +218,16 @@ impl Impact {
         self.not_read.extend(answer.unanswered);
     }
 
+    /// Adds the denial of DELETEs that are sent one after the other, if the deletion of all targets
+    /// together is not denied.
+    pub fn add_denial(&mut self, inspection: &Inspection, denial: &Verdict) {
+        self.verdict = ReportedVerdict::Deny;
+        self.blockers = blocker_reports(inspection, denial, &self.targets);
+        self.more = denial.more;
+        (self.next_step, self.approve) = steps(denial, &self.targets);
+        self.order = None;
+    }
+
     /// The blockers that decide the verdict on the DELETE: those with the strictest verdict, or
     /// those that keep an object Terminating.
     pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
@@ -264,6 +266,24 @@ impl Impact {
             volumes.iter().map(|destroyed| parse_bytes(&destroyed.size)).collect();
         sizes.map_or_else(String::new, |sizes| format_bytes(sizes.iter().sum()))
     }
+}
+
+/// The step instead of an approval, and the commands that approve the deletion of the targets.
+fn steps(denial: &Verdict, targets: &[Object]) -> (Option<String>, Vec<String>) {
+    let (next_step, approve) = remedies(denial);
+    (if targets.len() > 1 { step_of_each(denial) } else { next_step }, approve)
+}
+
+fn blocker_reports(
+    inspection: &Inspection,
+    verdict: &Verdict,
+    targets: &[Object],
+) -> Vec<BlockerReport> {
+    let report = |blocker| {
+        let says = blocker_text(verdict, blocker, targets);
+        BlockerReport::new(verdict, blocker, says, &inspection.graph.kinds)
+    };
+    verdict.blockers.iter().map(report).collect()
 }
 
 /// The value of kubectl's `--cascade`.
