@@ -8,7 +8,9 @@ use std::sync::Once;
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
-use crate::harness::manifest::{Manifest as _, documents, object, relation, secret};
+use crate::harness::manifest::{
+    Manifest as _, config_map, documents, object, owner, pod, relation, secret, workload,
+};
 use crate::harness::random::Random;
 use crate::harness::rbac::{rule, user};
 use crate::harness::{Api, ControlPlane, eventually};
@@ -329,4 +331,66 @@ fn of_random_cycles_kubectl_deletes_what_impact_says() {
         assert!(targets.iter().all(|(name, _)| !remaining.contains(name)), "{}", context());
     }
     assert!(count < 8 || in_part > 0 && denied > 0, "{in_part} {denied}");
+}
+
+#[test]
+fn the_reason_for_an_uncertain_deletion_of_owners_in_a_cycle_is_shown() {
+    let plane = &world().plane;
+    let ns = plane.namespace("cycle-owners").unwrap();
+    let names = ["a", "b"];
+    names.map(|name| plane.apply(&config_map(name).with_namespace(&ns)).unwrap());
+    for (name, other) in [("a", "b"), ("b", "a")] {
+        let uid = plane.api().field(&format!("configmap/{other}"), &ns, ".metadata.uid").unwrap();
+        let mut owner = owner("ConfigMap", other, &uid);
+        owner["blockOwnerDeletion"] = true.into();
+        let patch = json!({"metadata": {"ownerReferences": [owner]}});
+        plane.patch(&format!("configmap/{name}"), &ns, &patch);
+    }
+    let impact =
+        |cascade: &str| belay(plane, &["impact", "cm/a", "-n", &ns, "--cascade", cascade]).stdout;
+    let text = impact("foreground");
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("deleted?")).collect();
+    let note = "it owns itself through its dependents, so the garbage collector may keep it";
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.ends_with(note)), "{text}");
+    let text = impact("background");
+    assert!(!text.contains("deleted?") && !text.contains(note), "{text}");
+}
+
+#[test]
+fn the_controller_that_recreates_a_target_is_named() {
+    let plane = &world().plane;
+    let ns = plane.namespace("recreated").unwrap();
+    let web = workload("Deployment", "web", &pod("web").without_grace_period());
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    let [set, web_pod] = ["replicasets.apps", "pods"].map(|kind| {
+        let name = eventually(kind, LIMIT, || {
+            Ok(plane.api().fields(kind, &ns, "", ".metadata.name")?.pop().ok_or("none")?)
+        });
+        name.unwrap()
+    });
+    let warnings = |targets: &[&str]| {
+        let args = [&["impact"], targets, &["-n", &ns, "-o", "json"]].concat();
+        json(&belay(plane, &args))["warnings"].clone()
+    };
+    let (set, web_pod) = (format!("rs/{set}"), format!("pod/{web_pod}"));
+    let quoted = |object: &str| object.split_once('/').unwrap().1.to_owned();
+    let of_set = format!(
+        "deployment.apps \"web\" controls replicaset.apps \"{}\", and re-creates it",
+        quoted(&set)
+    );
+    assert_eq!(warnings(&[&set]), json!([of_set]));
+    let of_pod = format!(
+        "replicaset.apps \"{}\" controls pod \"{}\", and re-creates it",
+        quoted(&set),
+        quoted(&web_pod)
+    );
+    assert_eq!(warnings(&[&web_pod]), json!([of_pod]));
+    assert_eq!(warnings(&[&set, &web_pod]), json!([of_set]));
+    assert_eq!(warnings(&["deploy/web", &set, &web_pod]), json!([]));
+    assert_eq!(warnings(&["deploy/web"]), json!([]));
+
+    let uid = plane.api().field(&set, &ns, ".metadata.uid").unwrap();
+    kubectl(plane, &["delete", &set, "-n", &ns]);
+    let again = |other: &str| !other.is_empty() && other != uid;
+    plane.api().wait_field((&set, &ns), LIMIT, ".metadata.uid", again).unwrap();
 }

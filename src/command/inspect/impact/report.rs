@@ -18,8 +18,8 @@ use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::report_verdict;
 use crate::command::why::needed_approvals;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence, step_of_each};
-use crate::graph::Propagation;
-use crate::objects::and_more;
+use crate::graph::{ObjectPhase, Propagation};
+use crate::objects::{and_more, more};
 
 /// The warning where no replica releases the holds that the deletion reaches.
 const NO_LEADER: &str = "belay has no leader, so it releases no hold until a replica runs; next: \
@@ -130,6 +130,7 @@ impl Impact {
         objects.extend(broken_users(inspection, outcomes.broken(), &mut summary));
         objects.extend(stranded(inspection, &outcomes, &mut summary));
         let ends = already_terminating(inspection);
+        let recreated = recreated(inspection, &outcomes);
         let pause = inspection.policies.pause(inspection.now());
         let paused =
             pause.map(|pause| format!("paused until {}: belay denies nothing", pause.until()));
@@ -161,7 +162,7 @@ impl Impact {
             cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
-            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends, paused]
+            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends, recreated, paused]
                 .into_iter()
                 .flatten()
                 .collect(),
@@ -304,6 +305,31 @@ fn already_terminating(inspection: &Inspection) -> Option<String> {
     let are = if terminating.len() == 1 { "is" } else { "are" };
     let (name, arguments) = (object.quoted(), object.arguments());
     Some(format!("{name}{others} {are} already Terminating; next: kubectl belay why {arguments}"))
+}
+
+/// The warning about targets whose controller stays and re-creates them.
+fn recreated(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Option<String> {
+    let graph = &inspection.graph;
+    let targets = inspection.targets.iter().filter_map(|id| graph.get(*id));
+    let controlled = targets.filter_map(|target| {
+        let controller = target.controller()?;
+        let stays = outcomes.get(controller.id()).is_none() && !controller.is_terminating();
+        // A CronJob creates other Jobs, and a ReplicaSet without Pods is not in use.
+        let is_needed = controller.info().creates(target.info())
+            && controller.info().group_resource() != ("batch", "cronjobs")
+            && target.phase() == ObjectPhase::Active
+            && (target.info().resource != "replicasets"
+                || graph.dependents(target).next().is_some());
+        (stays && is_needed).then_some((target, controller))
+    });
+    let controlled: Vec<_> = controlled.collect();
+    let (target, controller) = controlled.first()?;
+    let others = match controlled.len() - 1 {
+        0 => String::new(),
+        others => format!("; so do the controllers of {}", more(others, "target")),
+    };
+    let (target, controller) = (target.object_ref().quoted(), controller.object_ref().quoted());
+    Some(format!("{controller} controls {target}, and re-creates it{others}"))
 }
 
 /// The reason of a blocker if the API server itself refuses the deletion.
