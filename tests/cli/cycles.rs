@@ -337,8 +337,9 @@ fn of_random_cycles_kubectl_deletes_what_impact_says() {
 fn the_reason_for_an_uncertain_deletion_of_owners_in_a_cycle_is_shown() {
     let plane = &world().plane;
     let ns = plane.namespace("cycle-owners").unwrap();
-    let names = ["a", "b"];
-    names.map(|name| plane.apply(&config_map(name).with_namespace(&ns)).unwrap());
+    for name in ["a", "b"] {
+        plane.apply(&config_map(name).with_namespace(&ns)).unwrap();
+    }
     for (name, other) in [("a", "b"), ("b", "a")] {
         let uid = plane.api().field(&format!("configmap/{other}"), &ns, ".metadata.uid").unwrap();
         let mut owner = owner("ConfigMap", other, &uid);
