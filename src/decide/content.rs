@@ -219,13 +219,14 @@ fn require_absent_kind(
     let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));
     let (group, resource) = (group.to_owned(), resource.to_owned());
     blocking.unknown_kind = (group.clone(), resource.clone());
-    let list = LiveRead::List { group, resource, namespace: String::new(), first };
+    let (kind, namespace) = ((group.clone(), resource.clone()), String::new());
+    let list = LiveRead::List { group, resource, namespace, first };
     match situation.reads().map(|reads| reads.results.get(&list)) {
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
         Some(None) => blocking.needed_reads.push(list),
         Some(Some(Err(why))) => {
-            let next = NextStep::after(why);
+            let next = NextStep::after(why, (&kind.0, &kind.1));
             blocking.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"), Some(next)));
         }
         None => blocking.unknown = Some(Cause::Unknown(unknown, Some(NextStep::ServeKind))),

@@ -50,7 +50,7 @@ impl Existence {
         let failed = situation.reads().and_then(|reads| reads.results.get(&read)?.as_ref().err());
         match failed {
             Some(why) => {
-                let next = NextStep::after(why);
+                let next = NextStep::after(why, situation.graph.kinds.info(kind).group_resource());
                 Self::Unknown(format!("belay can't read the object: {why}"), Some(next))
             }
             None => {
@@ -134,9 +134,9 @@ pub(super) fn decide_existing(
     };
     match verdict.decision {
         Decision::Deny => {
-            let mut unproven = Verdict { needed_reads, ..decide_unproven(review, why, next) };
             // A retry may pass without an approval.
             let people = approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
+            let mut unproven = Verdict { needed_reads, ..decide_unproven(review, why, next) };
             let blockers = unproven.blockers.iter_mut();
             blockers.for_each(|blocker| blocker.required_approvals = people.unwrap_or_default());
             unproven

@@ -254,7 +254,8 @@ impl<'a> Judgement<'a> {
             let graph = self.situation.graph;
             let kind = graph.kinds.find("", "Namespace").filter(|kind| !graph.is_complete(*kind));
             let next = kind.map_or(Some(NextStep::Retry), |kind| {
-                NextStep::for_incomplete(graph.why_incomplete(kind))
+                let info = graph.kinds.info(kind);
+                NextStep::for_incomplete(graph.why_incomplete(kind), info.group_resource())
             });
             causes = vec![Cause::Unknown(what, next)];
         }

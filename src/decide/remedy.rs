@@ -133,7 +133,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
                 cause => cause,
             };
             let Cause::Unknown(_, Some(next)) = cause else { return None };
-            without_goal(next.as_str().to_owned())
+            without_goal(next.to_string())
         }
         _ => None,
     }

@@ -215,8 +215,9 @@ fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
     let what = match blocker.causes.first() {
         Some(Cause::Unknown(what, _)) => what,
         Some(Cause::NotEvaluated(what, next)) => {
-            let next =
-                next.map_or_else(String::new, |next| format!(" {}.", capitalize(next.as_str())));
+            let next = next
+                .as_ref()
+                .map_or_else(String::new, |next| format!(" {}.", capitalize(&next.to_string())));
             return format!("belay can't check this request for {target}: {what}.{next}{approve}");
         }
         _ => "it has an unexpected form",

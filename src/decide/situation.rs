@@ -224,7 +224,8 @@ impl<'a> Situation<'a> {
             Some((_, None)) => Absence::Unread(list),
             Some((reads, Some(Ok(())))) => proved(&reads.graph, namespace),
             Some((_, Some(Err(why)))) => {
-                Absence::Unknown(why.to_string(), Some(NextStep::after(why)))
+                let kind = self.graph.kinds.info(kind).group_resource();
+                Absence::Unknown(why.to_string(), Some(NextStep::after(why, kind)))
             }
             None if is_current => proved(self.graph, namespace),
             None => {
@@ -240,7 +241,8 @@ impl<'a> Situation<'a> {
         let graph = self.graph;
         if !graph.is_complete(kind) {
             let why = graph.why_incomplete(kind);
-            return (why.to_string(), NextStep::for_incomplete(why));
+            let kind = graph.kinds.info(kind).group_resource();
+            return (why.to_string(), NextStep::for_incomplete(why, kind));
         }
         match graph.describe_unreadable(kind, namespace) {
             Some(object) => (object, Some(NextStep::ChangeObject)),

@@ -274,6 +274,12 @@ pub fn full_name(group: &str, resource: &str) -> String {
     format!("{resource}{dot}{group}")
 }
 
+/// A kind in the chart value `rbac.watchAlso`.
+pub fn watch_also_value(group: &str, resource: &str) -> String {
+    let slash = if group.is_empty() { "" } else { "/" };
+    format!("{group}{slash}{resource}")
+}
+
 /// Splits an `apiVersion` into group and version.
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))

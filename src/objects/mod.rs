@@ -40,7 +40,7 @@ pub use interner::Interner;
 pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
     CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, SCALABLE, STATEFUL_SETS,
-    STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version,
+    STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version, watch_also_value,
 };
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
 pub use names::{KindNames, ServedKind};

@@ -251,7 +251,8 @@ fn of_objects_that_use_each_other_one_needs_an_approval() {
     let out = path.display().to_string();
     let refused = belay(plane, &["delete", "--plan", &out, "--yes"]);
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stdout.contains(&format!("next: {command}")), "{refused:?}");
+    assert!(refused.stdout.contains("   DENIED   "), "{refused:?}");
+    assert!(refused.stdout.contains(&format!("{command}\n")), "{refused:?}");
     let approve = ["approve", "pvc/one", "-n", &ns, "--reason", "both go"];
     assert_eq!(belay(plane, &approve).code, 0);
     let done = belay(plane, &["delete", "--plan", &out, "--yes"]);

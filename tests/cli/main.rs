@@ -10,6 +10,7 @@ mod schema;
 
 mod approvals;
 mod broken;
+mod cycles;
 mod delete_stops;
 mod deleting;
 mod denials;

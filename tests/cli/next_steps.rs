@@ -7,7 +7,7 @@ use crate::harness::manifest::{
     Manifest as _, claim, config_map, deletion_policy, documents, object, pod, workload,
 };
 use crate::harness::{ControlPlane, Install, Options, eventually};
-use crate::{LIMIT, belay, json, policy, program, world};
+use crate::{LIMIT, belay, json, kubectl, policy, program, world};
 
 fn apply_all(plane: &ControlPlane, ns: &str, objects: &[Value]) {
     let all = documents(objects);
@@ -113,19 +113,33 @@ fn a_permission_that_belay_lacks_is_the_first_step() {
     let spec = json!({"targets": [target], "protect": {"whileNotEmpty": {"counting": "Any"}}});
     plane.apply(&deletion_policy("crds", spec)).unwrap();
     denial(plane, "", crd, "cannot list resource \"gizmos\"");
-    let step = format!(
-        "grant belay's service account this permission, then try again; afterwards, first delete \
-         Gizmo {ns}/one"
-    );
-    for command in ["why", "impact"] {
-        let output = belay(plane, &[command, crd, "-o", "json"]);
-        let told = json(&output);
-        assert_eq!((output.code, &told["verdict"]), (1, &"Deny".into()), "{told:#}");
-        let blockers = told["blockers"].as_array().unwrap().iter();
-        let reasons: Vec<&Value> = blockers.map(|blocker| &blocker["reason"]).collect();
-        assert_eq!(reasons, ["Unknown", "NotEmpty"], "{told:#}");
-        let says = told["blockers"][0]["says"].as_str().unwrap();
-        assert!(says.contains("cannot list resource \"gizmos\""), "{told:#}");
-        assert_eq!(told["nextStep"], step, "{told:#}");
-    }
+    let grant = "grant belay's service account this permission (chart value \
+                 rbac.watchAlso={unread.test/gizmos}), then try again";
+    let assert_denied = |expected: &[&str], step: &str| {
+        for command in ["why", "impact"] {
+            let output = belay(plane, &[command, crd, "-o", "json"]);
+            let told = json(&output);
+            assert_eq!((output.code, &told["verdict"]), (1, &"Deny".into()), "{told:#}");
+            let blockers = told["blockers"].as_array().unwrap().iter();
+            let reasons: Vec<&Value> = blockers.map(|blocker| &blocker["reason"]).collect();
+            assert_eq!(reasons, expected, "{told:#}");
+            let says = told["blockers"][0]["says"].as_str().unwrap();
+            assert!(says.contains("cannot list resource \"gizmos\""), "{told:#}");
+            assert_eq!(told["nextStep"], step, "{told:#}");
+        }
+    };
+    let step = format!("{grant}; afterwards, first delete Gizmo {ns}/one");
+    assert_denied(&["Unknown", "NotEmpty"], &step);
+
+    // The administrator can read that there are none, but belay can't.
+    kubectl(plane, &["delete", "gizmo.unread.test/one", "-n", &ns]);
+    assert_denied(&["Unknown"], grant);
+    let text = belay(plane, &["impact", crd]).stdout;
+    let head = "DELETE crd/gizmos.unread.test   DENIED   policy crds\n";
+    assert!(text.starts_with(head) && text.contains("\nblocked by  "), "{text}");
+    let approve = "kubectl belay approve \
+                   customresourcedefinitions.apiextensions.k8s.io/gizmos.unread.test --reason \"…\"\n";
+    assert!(text.contains(approve), "{text}");
+    let dry = belay(plane, &["delete", crd, "--dry-run=server"]);
+    assert!(dry.code == 1 && dry.stdout.contains("DENIED"), "{dry:?}");
 }

@@ -12,8 +12,9 @@ use super::{ControlPlane, Result, eventually};
 
 /// The API groups of the kinds in tests and policies. A test that uses a kind of another
 /// group adds it here, as a user of the chart does in `rbac.watchAlso`.
-const GROUPS: [&str; 12] = [
+const GROUPS: [&str; 13] = [
     "completed.example.com",
+    "cycles.example.com",
     "h07.example.com",
     "h15.example.com",
     "s01.example.com",

@@ -8,7 +8,7 @@ use super::state::{DeletionState, Selection};
 use crate::command::delete_answer::{CONCURRENT_DELETES, ServerAnswer};
 use crate::command::document::{Object, ReportedVerdict};
 use crate::command::inspect::{DeletedBy, PlannedObject, PolicyState, verdict, verdict_at};
-use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, remedies, sentence};
+use crate::decide::{Decision, Reason, Verdict, approve_command, remedies};
 use crate::graph::NodeId;
 use crate::objects::ObjectRef;
 use crate::policy::Approval;
@@ -53,19 +53,11 @@ impl Preflight {
     }
 }
 
-/// Checks the deletion: the verdicts in the planned order, and a dry run of each DELETE.
+/// Checks the deletion: the verdict, and a dry run of each DELETE.
 pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     let mut preflight = Preflight::default();
     if state.impact.verdict == ReportedVerdict::Deny {
         return preflight;
-    }
-    if let Some(denial) = state.plan.first_denial(&state.inspection).await {
-        let refusal = |blocker: &Blocker| DeleteRefusal {
-            object: Object::of(&blocker.object, &state.inspection.graph.kinds),
-            message: sentence(&blocker.object, blocker),
-        };
-        preflight.refusals = denial.blockers.iter().map(refusal).collect();
-        preflight.approve = remedies(&denial).1;
     }
     let deletes = state.plan.waves.iter().enumerate().flat_map(|(wave, planned)| {
         let sent = planned.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
@@ -93,8 +85,9 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
             answer => answer.as_ref().and_then(ServerAnswer::refusal),
         };
         let Some(says) = says else { continue };
-        if !preflight.refusals.iter().any(|refusal| refusal.object == *object) {
-            preflight.refusals.push(DeleteRefusal { object: object.clone(), message: says });
+        preflight.refusals.push(DeleteRefusal { object: object.clone(), message: says });
+        if let Some(ServerAnswer::Denies(denial)) = &answer {
+            preflight.approve.extend(remedies(&denial.verdict).1);
         }
     }
     preflight

@@ -9,7 +9,7 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::{
     Cascade, DeletedBy, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments,
-    TargetQuery, assess, held_until, read_inspection,
+    TargetQuery, assess, held_until, plan_order, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::wait::{Awaited, awaited};
@@ -50,7 +50,7 @@ impl DeletionState {
     pub async fn read(selection: &Selection) -> Result<Self, CommandError> {
         let inspection = inspect(selection).await?;
         let (impact, verdict, _) = assess(&inspection, selection.cascade).await;
-        Self::new(inspection, impact, verdict.as_ref(), selection.cascade).await
+        Self::new(inspection, impact, verdict, selection.cascade).await
     }
 
     /// Reads the cluster before a later wave. The API server then decides about each DELETE.
@@ -71,14 +71,14 @@ impl DeletionState {
     async fn new(
         inspection: Inspection,
         mut impact: Impact,
-        verdict: Option<&Verdict>,
+        mut verdict: Option<Verdict>,
         cascade: Cascade,
     ) -> Result<Self, CommandError> {
-        let plan = DeletionPlan::new(&inspection, &impact, verdict, cascade).await;
+        let order = plan_order(&inspection, &mut impact, &mut verdict, cascade).await;
+        let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), order, cascade).await;
         let no_cluster = || CommandError::Usage("delete needs a cluster".to_owned());
         let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
         let plan = plan.ok_or_else(no_cluster)?;
-        impact.cycles = plan.cycle_objects();
         let is_foreground = cascade == Cascade::Foreground;
         Ok(Self { inspection, impact, plan, caller, me, is_foreground })
     }

@@ -207,7 +207,9 @@ impl DeleteAnswer {
 
     fn from_denial(target: &ObjectRef, denial: ServerDenial) -> Self {
         let ServerDenial { verdict, blocker_texts, next_step } = denial;
-        Self { blocker_texts, next_step, ..Self::from_verdict(target, Some(verdict)) }
+        // It is a denial also if belay denies the DELETE only because its own reads failed.
+        let reported = ReportedVerdict::Deny;
+        Self { reported, blocker_texts, next_step, ..Self::from_verdict(target, Some(verdict)) }
     }
 
     /// Whether the API server accepts the DELETE and no hold keeps the object.
@@ -355,6 +357,15 @@ mod tests {
             (deny(), true, Some(denies_for(Reason::Unknown)), Deny, Some(Reason::Unknown), false),
             (unknown(), true, Some(accepts(&[])), Allow, None, true),
             (unknown(), false, Some(denies()), Deny, Some(Reason::Protected), false),
+            (
+                unknown(),
+                false,
+                Some(denies_for(Reason::Unknown)),
+                Deny,
+                Some(Reason::Unknown),
+                false,
+            ),
+            (None, false, Some(denies_for(Reason::Unknown)), Deny, Some(Reason::Unknown), false),
             (unknown(), false, Some(unknown_answer()), Unknown, Some(Reason::Unknown), false),
             (warn(), false, Some(accepts(&[])), Warn, Some(Reason::InUse), true),
             (mixed(), false, Some(denies()), Deny, Some(Reason::Protected), false),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::command::session::UserSession;
 use crate::decide::approve_command_with;
-use crate::objects::{KindInfo, ObjectRef, full_name, shell_word};
+use crate::objects::{KindInfo, ObjectRef, full_name, shell_word, watch_also_value};
 
 /// Why belay does not release holds on objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,10 +87,7 @@ const UNNAMED: &str = "belay releases no hold on this kind, which neither a poli
 
 /// How an administrator grants belay the rights to release the holds on a kind.
 fn grant(group: &str, resource: &str) -> String {
-    let kind = match group {
-        "" => resource.to_owned(),
-        group => format!("{group}/{resource}"),
-    };
+    let kind = watch_also_value(group, resource);
     format!(
         "have an administrator add {kind} to the chart value rbac.watchAlso (rbac.watchAlso={{{kind}}}, \
          docs/guides/profiles.md) until belay has removed the holds"

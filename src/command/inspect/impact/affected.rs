@@ -13,11 +13,15 @@ use super::unread::{CONTENT, UnreadContent};
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
-use crate::graph::{Certainty, DeletionOutcome, NodeId};
+use crate::graph::{Certainty, DeletionOutcome, Node, NodeId};
 use crate::objects::{PROTECT_LABEL, and_more, label_warning};
 
 /// The note on an object that the garbage collector deletes after its last user.
 const ABANDONED: &str = "its owner no longer exists, so the garbage collector deletes it";
+
+/// The note on an object whose deletion in the foreground is not certain (R6 of docs/THEORY.md).
+const OWNER_CYCLE: &str = "it owns itself through its dependents, so the garbage collector may \
+                           keep it";
 
 /// Counts by kind.
 #[derive(Debug, Default, Serialize, JsonSchema)]
@@ -160,6 +164,8 @@ pub(super) fn affected_objects(
             false => "",
         };
         let terminating = terminating.to_owned();
+        let is_in_cycle = !certain && is_own_ancestor(node);
+        let owners = if is_in_cycle { OWNER_CYCLE } else { "" };
         let (count, outcome, mut notes) = match fate.outcome {
             DeletionOutcome::Deleted => {
                 let deleter = match parent {
@@ -167,7 +173,8 @@ pub(super) fn affected_objects(
                     _ => "",
                 };
                 let after = [outcomes.blocking_text(id), outcomes.rollbacks_text(id)];
-                let notes = [[deleter.to_owned(), terminating], after].concat();
+                let notes = [deleter, owners, &terminating].map(str::to_owned);
+                let notes = [&notes[..], &after].concat();
                 (&mut summary.deleted, "Deleted", notes)
             }
             DeletionOutcome::Terminating => {
@@ -319,6 +326,23 @@ pub(super) fn stranded(
         objects.push(AffectedObject::remaining(object, "Stranded", certain, via, node, note));
     }
     objects
+}
+
+/// Whether the object owns itself, through other objects.
+fn is_own_ancestor(node: Node<'_>) -> bool {
+    let (mut seen, mut next) = (vec![node], 0);
+    while let Some(owner) = seen.get(next).copied() {
+        next += 1;
+        for owner in owner.existing_owners() {
+            if owner.id() == node.id() {
+                return true;
+            }
+            if !seen.iter().any(|other| other.id() == owner.id()) {
+                seen.push(owner);
+            }
+        }
+    }
+    false
 }
 
 /// The parent of an object in the tree, and the edge between them: a deleted owner, Node,

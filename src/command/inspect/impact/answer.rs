@@ -71,24 +71,37 @@ pub async fn ask_server(
     let losses = (nodes.len() > 1).then(|| Losses::new(inspection, targets, cascade.into()));
     if let Some(losses) = &losses {
         let passes = verdict.is_some_and(|verdict| verdict.decision.passes());
-        let users = TargetUsers::new(&inspection.graph, losses);
+        let target_users = TargetUsers::new(&inspection.graph, losses);
+        let mut denied = Vec::new();
         for (id, _, answer) in &mut answers {
             let ServerAnswer::Denies(denial) = answer else {
                 accepted.extend(matches!(answer, ServerAnswer::Accepts(_)).then_some(*id));
                 continue;
             };
-            let users = users.of_denial(denial, *id, &accepted);
+            let users = target_users.of_denial(denial, *id, &accepted);
             if let Users::Targets(all) = &users {
                 match all.iter().all(|one| accepted.contains(one)) {
                     true => accepted.push(*id),
                     false => drop(denied_now.insert(*id, all.clone())),
                 }
             }
+            denied.push((*id, users, answer));
+        }
+        // The verdict of the command finds them, if it is known.
+        let circular = match complete && verdict.is_some() {
+            true => Vec::new(),
+            false => {
+                let order: Vec<NodeId> = denied.iter().map(|(id, ..)| *id).collect();
+                circular(&order, &accepted, denied_now.clone())
+            }
+        };
+        for (id, users, answer) in denied {
             match users {
+                Users::Targets(_) if circular.contains(&id) => {}
                 // The verdict of the command judges all targets together.
                 Users::Targets(_) | Users::Unknown if complete && !passes => {}
                 Users::Targets(earlier) => {
-                    predecessors.insert(*id, earlier);
+                    predecessors.insert(id, earlier);
                     *answer = ServerAnswer::Accepts(Vec::new());
                 }
                 Users::Unknown if complete => *answer = ServerAnswer::Accepts(Vec::new()),
@@ -156,6 +169,40 @@ fn accepted_later(accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId>
         denied.remove(&id);
         later.push(id);
     }
+}
+
+/// The denied targets that need an approval, because they use each other: the first of each cycle in
+/// the order of `targets`. With their approvals, no cycle remains.
+fn circular(targets: &[NodeId], accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId> {
+    let (mut ended, mut circular) = (accepted.to_vec(), Vec::new());
+    loop {
+        let later = accepted_later(&ended, denied.clone());
+        denied.retain(|id, _| !later.contains(id));
+        ended.extend(later);
+        let Some(id) = targets.iter().copied().find(|id| waits_for_itself(&denied, *id)) else {
+            return circular;
+        };
+        denied.remove(&id);
+        circular.push(id);
+        ended.push(id);
+    }
+}
+
+/// Whether a target is among those that must be deleted before it, also before these.
+fn waits_for_itself(predecessors: &RequiredOrder, target: NodeId) -> bool {
+    let (mut seen, mut next) = (vec![target], 0);
+    while let Some(id) = seen.get(next).copied() {
+        next += 1;
+        for earlier in predecessors.get(&id).into_iter().flatten() {
+            if *earlier == target {
+                return true;
+            }
+            if !seen.contains(earlier) {
+                seen.push(*earlier);
+            }
+        }
+    }
+    false
 }
 
 /// Whether the deletion of this object ends the protection: belay's Namespace owns its webhook

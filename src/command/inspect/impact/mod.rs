@@ -29,7 +29,9 @@ pub use self::answer::held_until;
 use self::answer::{TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::{FoundOrder, RequiredOrder};
-pub use self::plan::{ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject};
+pub use self::plan::{
+    ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject, PlannedOrder,
+};
 pub use self::report::Impact;
 use super::change::Change;
 use super::inspection::{self, Inspection, PolicyState};
@@ -109,7 +111,7 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         Some(_) => Inspection::default(),
         None => inspection::read(&query, set.search, false).await?,
     };
-    let (mut impact, verdict, predecessors) = assess(&inspection, cascade).await;
+    let (mut impact, mut verdict, predecessors) = assess(&inspection, cascade).await;
     if query.change().is_none() && impact.message.is_some() {
         impact.message = Some("no objects are selected".to_owned());
     }
@@ -125,15 +127,39 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
             impact.order = Some(order);
         }
     }
+    let lacks_order = impact.order.as_ref().is_some_and(|order| order.targets.is_empty());
+    if out.is_none() && !lacks_order {
+        return Ok(impact);
+    }
+    let order = plan_order(&inspection, &mut impact, &mut verdict, cascade).await;
     if let Some(path) = out {
-        let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), cascade).await;
+        let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), order, cascade).await;
         let nothing =
             || CommandError::Refused("no plan was written: no objects are removed".to_owned());
         let plan = plan.ok_or_else(nothing)?;
         plan.write(&path)?;
-        impact.cycles = plan.cycle_objects();
     }
     Ok(impact)
+}
+
+/// The order of the DELETEs. If belay denies one of them, although it does not deny the deletion of
+/// all targets together, the denial replaces the verdict and is added to the impact.
+pub async fn plan_order(
+    inspection: &Inspection,
+    impact: &mut Impact,
+    verdict: &mut Option<Verdict>,
+    cascade: Cascade,
+) -> PlannedOrder {
+    let mut order = PlannedOrder::new(inspection, impact, verdict.as_ref(), cascade).await;
+    impact.cycles = order.cycles.iter().map(|cycle| cycle.objects.clone()).collect();
+    if verdict.is_some()
+        && let Some(denial) = order.denial.take()
+    {
+        impact.add_denial(inspection, &denial);
+        add_approvers(inspection, impact, &denial).await;
+        *verdict = Some(denial);
+    }
+    order
 }
 
 /// The impact of a deletion of the targets, with the verdict and the targets that must be deleted
@@ -175,18 +201,24 @@ pub async fn assess(
         predecessors = denied;
     }
     if let Some(verdict) = verdict.as_ref().filter(|_| !impact.is_belay_silent)
-        && is_denied(verdict)
+        && impact.verdict == ReportedVerdict::Deny
+        && verdict.decision == Decision::Deny
     {
-        impact.approved_by = approvers_so_far(inspection, verdict);
-        impact.has_approved =
-            inspection.caller.as_ref().is_some_and(|(_, me)| impact.approved_by.contains(&me.name));
-        impact.you_may = match impact.has_approved {
-            // A second approval by the same user does not count.
-            true => Some(false),
-            false => may_approve(inspection, verdict).await,
-        };
+        add_approvers(inspection, &mut impact, verdict).await;
     }
     (impact, verdict, predecessors)
+}
+
+/// Adds the users who have approved the denied deletion, and whether the caller may approve it.
+async fn add_approvers(inspection: &Inspection, impact: &mut Impact, denial: &Verdict) {
+    impact.approved_by = approvers_so_far(inspection, denial);
+    impact.has_approved =
+        inspection.caller.as_ref().is_some_and(|(_, me)| impact.approved_by.contains(&me.name));
+    impact.you_may = match impact.has_approved {
+        // A second approval by the same user does not count.
+        true => Some(false),
+        false => may_approve(inspection, denial).await,
+    };
 }
 
 /// Whether belay denies the DELETEs of protected objects by the controller that deletes the content

@@ -50,15 +50,19 @@ pub async fn find(
     for (target, earlier) in refused {
         predecessors.entry(*target).or_default().extend(earlier);
     }
-    let order = (refused, &predecessors);
-    let denied = denied(inspection, &targets, order, cascade).await;
-    if denied.is_empty() {
+    let is_accepted = async |earlier: &[NodeId], target: NodeId| {
+        let waits = |order: &RequiredOrder| waits(order, target, earlier);
+        // The API server denies it, or belay decides.
+        !waits(refused)
+            && (!waits(&predecessors) || accepts(inspection, earlier, target, cascade).await)
+    };
+    let accepted = accepted(&targets, &is_accepted).await;
+    let denied: Vec<NodeId> =
+        targets.iter().copied().filter(|target| !accepted.contains(target)).collect();
+    if denied.is_empty() || inspection.lacks_webhooks().await {
         return None;
     }
-    let mut sorted = sort(&targets, &predecessors);
-    if !self::denied(inspection, &sorted, order, cascade).await.is_empty() {
-        sorted.clear();
-    }
+    let sorted = sort(&targets, &predecessors, &is_accepted).await.unwrap_or_default();
     let objects = |ids: &[NodeId]| -> Vec<Object> {
         ids.iter().map(|id| Object::at(&inspection.graph, *id)).collect()
     };
@@ -78,7 +82,6 @@ pub async fn find(
         commands: steps.iter().enumerate().map(command).collect(),
         targets: objects(&sorted),
     };
-    let accepted = targets.into_iter().filter(|target| !denied.contains(target)).collect();
     Some(FoundOrder { order, accepted, denied })
 }
 
@@ -122,68 +125,68 @@ fn required_order(
     predecessors
 }
 
-/// The targets whose DELETE is accepted in the given order, if the deletion of all is denied.
+/// The targets whose DELETE belay accepts in the given order. Denied ones stay.
 pub async fn accepted_in_order(
     inspection: &Inspection,
     targets: &[NodeId],
     cascade: Propagation,
 ) -> Vec<NodeId> {
+    let is_accepted = async |earlier: &[NodeId], target: NodeId| {
+        accepts(inspection, earlier, target, cascade).await
+    };
+    accepted(targets, &is_accepted).await
+}
+
+/// Whether belay accepts the DELETE of a target after those of `earlier`, which it has accepted. So
+/// none of these is a reason for a denial of all together.
+async fn accepts(
+    inspection: &Inspection,
+    earlier: &[NodeId],
+    target: NodeId,
+    cascade: Propagation,
+) -> bool {
+    let verdict = verdict(inspection, &[earlier, &[target]].concat(), cascade).await;
+    verdict.is_none_or(|verdict| verdict.decision != Decision::Deny)
+}
+
+/// Whether one of the targets that must be deleted before this one is not among `earlier`.
+fn waits<T: Ord>(predecessors: &BTreeMap<T, BTreeSet<T>>, target: T, earlier: &[T]) -> bool {
+    let mut all = predecessors.get(&target).into_iter().flatten();
+    all.any(|id| *id != target && !earlier.contains(id))
+}
+
+/// The targets whose DELETE is accepted in the given order. `is_accepted`: that of a target after
+/// those of others.
+async fn accepted<T: Copy>(targets: &[T], is_accepted: &impl AsyncFn(&[T], T) -> bool) -> Vec<T> {
     let mut accepted = Vec::new();
     for target in targets {
-        accepted.push(*target);
-        let verdict = verdict(inspection, &accepted, cascade).await;
-        if verdict.is_some_and(|verdict| verdict.decision == Decision::Deny) {
-            accepted.pop();
+        if is_accepted(&accepted, *target).await {
+            accepted.push(*target);
         }
     }
     accepted
 }
 
-/// The targets whose DELETE is denied in this order. The deletion of all targets together is
-/// not denied, so belay can deny only a target that comes before one of its predecessors.
-async fn denied(
-    inspection: &Inspection,
-    order: &[NodeId],
-    (refused, predecessors): (&RequiredOrder, &RequiredOrder),
-    cascade: Propagation,
-) -> Vec<NodeId> {
-    let mut denied = Vec::new();
-    for (index, target) in order.iter().enumerate() {
-        let later = order.get(index + 1..).unwrap_or_default();
-        let is_before = |predecessors: &RequiredOrder| {
-            predecessors.get(target).is_some_and(|all| later.iter().any(|id| all.contains(id)))
-        };
-        if is_before(refused) {
-            denied.push(*target);
-            continue;
-        }
-        if !is_before(predecessors) {
-            continue;
-        }
-        // This target and the targets whose DELETE was accepted before.
-        let deleted: Vec<NodeId> =
-            order[..=index].iter().copied().filter(|id| !denied.contains(id)).collect();
-        let verdict = verdict(inspection, &deleted, cascade).await;
-        if verdict.is_some_and(|verdict| verdict.decision == Decision::Deny) {
-            denied.push(*target);
-        }
-    }
-    denied
-}
-
-/// Sorts predecessors before their targets. All other targets stay in the given order, also
-/// those that are predecessors of each other.
-fn sort<T: Copy + Ord>(targets: &[T], predecessors: &BTreeMap<T, BTreeSet<T>>) -> Vec<T> {
+/// Sorts predecessors before their targets. All other targets stay in the given order. Of targets
+/// that are predecessors of each other, an accepted one is next. `None` if all are denied.
+async fn sort<T: Copy + Ord>(
+    targets: &[T],
+    predecessors: &BTreeMap<T, BTreeSet<T>>,
+    is_accepted: &impl AsyncFn(&[T], T) -> bool,
+) -> Option<Vec<T>> {
     let mut remaining: Vec<T> = targets.to_vec();
     let mut sorted = Vec::with_capacity(remaining.len());
     while !remaining.is_empty() {
-        let is_free = |target: &T| {
-            !predecessors.get(target).is_some_and(|all| remaining.iter().any(|id| all.contains(id)))
-        };
-        let next = remaining.iter().position(is_free).unwrap_or_default();
-        sorted.push(remaining.remove(next));
+        let is_free = |target: &T| !waits(predecessors, *target, &sorted);
+        let mut next = remaining.iter().position(is_free);
+        for (index, target) in remaining.iter().enumerate() {
+            if next.is_none() && is_accepted(&sorted, *target).await {
+                next = Some(index);
+            }
+        }
+        sorted.push(remaining.remove(next?));
     }
-    sorted
+    Some(sorted)
 }
 
 /// The objects of each `kubectl delete`. One command deletes objects of one namespace. belay
@@ -233,19 +236,28 @@ fn command(graph: &Graph, step: &[NodeId], cascade: Propagation) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn users_come_first_and_the_rest_stays_in_the_given_order() {
-        let sorted = |pairs: &[(usize, usize)]| {
+    #[tokio::test]
+    async fn users_come_first_and_the_rest_stays_in_the_given_order() {
+        let sorted = async |pairs: &[(usize, usize)], approved: &[usize]| {
             let mut predecessors: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
             for (first, then) in pairs {
                 predecessors.entry(*then).or_default().insert(*first);
             }
-            sort(&[0, 1, 2, 3, 4], &predecessors)
+            let is_accepted = async |earlier: &[usize], target: usize| {
+                approved.contains(&target) || !waits(&predecessors, target, earlier)
+            };
+            let targets = [0, 1, 2, 3, 4];
+            let accepted = accepted(&targets, &is_accepted).await;
+            (accepted, sort(&targets, &predecessors, &is_accepted).await)
         };
-        assert_eq!(sorted(&[]), [0, 1, 2, 3, 4]);
-        assert_eq!(sorted(&[(3, 0)]), [1, 2, 3, 0, 4]);
-        assert_eq!(sorted(&[(3, 0), (4, 3)]), [1, 2, 4, 3, 0]);
-        // A cycle stays in the given order.
-        assert_eq!(sorted(&[(1, 0), (0, 1)]), [2, 3, 4, 0, 1]);
+        let all = || vec![0, 1, 2, 3, 4];
+        assert_eq!(sorted(&[], &[]).await, (all(), Some(all())));
+        assert_eq!(sorted(&[(3, 0)], &[]).await, (vec![1, 2, 3, 4], Some(vec![1, 2, 3, 0, 4])));
+        let chain = [(3, 0), (4, 3)];
+        assert_eq!(sorted(&chain, &[]).await, (vec![1, 2, 4], Some(vec![1, 2, 4, 3, 0])));
+        // Of a cycle, nothing is accepted, and nothing that it uses.
+        let cycle = [(1, 0), (0, 1), (1, 2)];
+        assert_eq!(sorted(&cycle, &[]).await, (vec![3, 4], None));
+        assert_eq!(sorted(&cycle, &[1]).await, (vec![1, 2, 3, 4], Some(vec![3, 4, 1, 0, 2])));
     }
 }

@@ -18,8 +18,8 @@ use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::report_verdict;
 use crate::command::why::needed_approvals;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence, step_of_each};
-use crate::graph::Propagation;
-use crate::objects::and_more;
+use crate::graph::{ObjectPhase, Propagation};
+use crate::objects::{and_more, more};
 
 /// The warning where no replica releases the holds that the deletion reaches.
 const NO_LEADER: &str = "belay has no leader, so it releases no hold until a replica runs; next: \
@@ -88,7 +88,7 @@ pub struct Impact {
     /// Whether some targets could not be read.
     #[serde(skip)]
     pub has_unread_targets: bool,
-    /// The objects that use each other, if there is a plan.
+    /// The objects that use each other, if there is a plan or no order that works.
     #[serde(skip)]
     pub cycles: Vec<Vec<Object>>,
     /// As in [`Admission`].
@@ -131,6 +131,7 @@ impl Impact {
         objects.extend(broken_users(inspection, outcomes.broken(), &mut summary));
         objects.extend(stranded(inspection, &outcomes, &mut summary));
         let ends = already_terminating(inspection);
+        let recreated = recreated(inspection, &outcomes);
         let pause = inspection.policies.pause(inspection.now());
         let paused =
             pause.map(|pause| format!("paused until {}: belay denies nothing", pause.until()));
@@ -143,20 +144,12 @@ impl Impact {
         let targets: Vec<Object> =
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
         let reported = report_verdict(inspection, verdict.map(ReportedVerdict::new));
-        let (next_step, approve) = match (verdict, reported) {
-            (Some(verdict), _) if verdict.decision == Decision::Deny => {
-                let (next_step, approve) = remedies(verdict);
-                (if targets.len() > 1 { step_of_each(verdict) } else { next_step }, approve)
-            }
+        let (next_step, approve) = match verdict {
+            Some(verdict) if verdict.decision == Decision::Deny => steps(verdict, &targets),
             _ => (None, Vec::new()),
         };
-        let blockers = verdict.into_iter().flat_map(|verdict| {
-            let report = |blocker| {
-                let says = blocker_text(verdict, blocker, &targets);
-                BlockerReport::new(verdict, blocker, says, &graph.kinds)
-            };
-            verdict.blockers.iter().map(report).collect::<Vec<_>>()
-        });
+        let blockers = verdict.into_iter();
+        let blockers = blockers.flat_map(|verdict| blocker_reports(inspection, verdict, &targets));
         let forbidden = inspection.forbidden_targets().into_iter();
         let forbidden = forbidden.map(|id| forbidden_namespace(Object::at(graph, id)));
         let blockers: Vec<BlockerReport> = forbidden.chain(blockers).collect();
@@ -170,7 +163,7 @@ impl Impact {
             cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
-            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends, paused]
+            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends, recreated, paused]
                 .into_iter()
                 .flatten()
                 .collect(),
@@ -227,6 +220,16 @@ impl Impact {
         self.not_read.extend(answer.unanswered);
     }
 
+    /// Adds the denial of DELETEs that are sent one after the other, if the deletion of all targets
+    /// together is not denied.
+    pub fn add_denial(&mut self, inspection: &Inspection, denial: &Verdict) {
+        self.verdict = ReportedVerdict::Deny;
+        self.blockers = blocker_reports(inspection, denial, &self.targets);
+        self.more = denial.more;
+        (self.next_step, self.approve) = steps(denial, &self.targets);
+        self.order = None;
+    }
+
     /// The blockers that decide the verdict on the DELETE: those with the strictest verdict, or
     /// those that keep an object Terminating.
     pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
@@ -267,6 +270,24 @@ impl Impact {
     }
 }
 
+/// The step instead of an approval, and the commands that approve the deletion of the targets.
+fn steps(denial: &Verdict, targets: &[Object]) -> (Option<String>, Vec<String>) {
+    let (next_step, approve) = remedies(denial);
+    (if targets.len() > 1 { step_of_each(denial) } else { next_step }, approve)
+}
+
+fn blocker_reports(
+    inspection: &Inspection,
+    verdict: &Verdict,
+    targets: &[Object],
+) -> Vec<BlockerReport> {
+    let report = |blocker| {
+        let says = blocker_text(verdict, blocker, targets);
+        BlockerReport::new(verdict, blocker, says, &inspection.graph.kinds)
+    };
+    verdict.blockers.iter().map(report).collect()
+}
+
 /// The value of kubectl's `--cascade`.
 fn cascade_value(cascade: Propagation) -> &'static str {
     match cascade {
@@ -285,6 +306,31 @@ fn already_terminating(inspection: &Inspection) -> Option<String> {
     let are = if terminating.len() == 1 { "is" } else { "are" };
     let (name, arguments) = (object.quoted(), object.arguments());
     Some(format!("{name}{others} {are} already Terminating; next: kubectl belay why {arguments}"))
+}
+
+/// The warning about targets whose controller stays and re-creates them.
+fn recreated(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Option<String> {
+    let graph = &inspection.graph;
+    let targets = inspection.targets.iter().filter_map(|id| graph.get(*id));
+    let controlled = targets.filter_map(|target| {
+        let controller = target.controller()?;
+        let stays = outcomes.get(controller.id()).is_none() && !controller.is_terminating();
+        // A CronJob creates other Jobs, and a ReplicaSet without Pods is not in use.
+        let is_needed = controller.info().creates(target.info())
+            && controller.info().group_resource() != ("batch", "cronjobs")
+            && target.phase() == ObjectPhase::Active
+            && (target.info().resource != "replicasets"
+                || graph.dependents(target).next().is_some());
+        (stays && is_needed).then_some((target, controller))
+    });
+    let controlled: Vec<_> = controlled.collect();
+    let (target, controller) = controlled.first()?;
+    let others = match controlled.len() - 1 {
+        0 => String::new(),
+        others => format!("; so do the controllers of {}", more(others, "target")),
+    };
+    let (target, controller) = (target.object_ref().quoted(), controller.object_ref().quoted());
+    Some(format!("{controller} controls {target}, and re-creates it{others}"))
 }
 
 /// The reason of a blocker if the API server itself refuses the deletion.

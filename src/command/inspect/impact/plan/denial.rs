@@ -1,56 +1,135 @@
-//! Whether belay denies a DELETE of a plan.
+//! The order of the DELETEs of a plan, and whether belay denies one of them.
 
-use super::{DeletedBy, DeletionPlan, PlannedObject};
+use super::{DeletedBy, DeletionPlan, PlannedCycle, PlannedObject, PlannedWave, planned_waves};
+use crate::command::document::{Object, ReportedVerdict};
+use crate::command::inspect::impact::{Cascade, Impact};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::verdict;
 use crate::decide::{Blocker, Decision, Verdict};
-use crate::graph::NodeId;
+use crate::graph::{NodeId, Propagation};
 
-impl DeletionPlan {
-    /// The first denial by belay of DELETEs that are sent together, after those before them. The
-    /// plan is of this inspection, and the API server does not deny the deletion of its targets.
-    pub async fn first_denial(&self, inspection: &Inspection) -> Option<Verdict> {
-        if inspection.lacks_webhooks().await {
-            return None;
+/// The maximum number of objects of a cycle among which belay looks for the next one.
+const MAX_TRIED: usize = 20;
+
+/// The order of the DELETEs.
+pub struct PlannedOrder {
+    pub waves: Vec<PlannedWave>,
+    pub cycles: Vec<PlannedCycle>,
+    /// The denial of DELETEs by belay, if the API server does not deny the deletion of the targets.
+    /// Each DELETE is sent after those before it; those of a wave are sent together.
+    pub denial: Option<Verdict>,
+}
+
+impl PlannedOrder {
+    /// The order of the deletion with this impact. `verdict`: on the targets; `None` if unknown.
+    pub async fn new(
+        inspection: &Inspection,
+        impact: &Impact,
+        verdict: Option<&Verdict>,
+        cascade: Cascade,
+    ) -> Self {
+        let (waves, cycles) = planned_waves(inspection, impact);
+        let mut order = Self { waves, cycles, denial: None };
+        let is_asked = verdict.is_some() || !order.cycles.is_empty();
+        if is_asked && impact.verdict != ReportedVerdict::Deny && !inspection.lacks_webhooks().await
+        {
+            order.find_denial(inspection, cascade).await;
         }
-        let cascade = self.cascade.into();
+        order
+    }
+
+    /// Finds the denial. Also sorts each cycle, so that an object whose DELETE is accepted is next.
+    async fn find_denial(&mut self, inspection: &Inspection, cascade: Cascade) {
+        let cascade = cascade.into();
         // The API server has accepted what the command alone would deny.
         let targets = verdict(inspection, &inspection.deletable_targets(), cascade).await;
-        let accepted = targets.map_or_else(Vec::new, |verdict| verdict.blockers);
-        let is_accepted = |blocker: &Blocker| {
-            let same = |one: &Blocker| one.reason == blocker.reason && one.object == blocker.object;
-            accepted.iter().any(same)
-        };
+        let mut known = targets.map_or_else(Vec::new, |verdict| verdict.blockers);
         let mut deleted: Vec<NodeId> = Vec::new();
+        let mut sorted: Vec<Object> = Vec::new();
         for wave in &self.waves {
             let sent = wave.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
-            for step in self.steps(sent.collect()) {
+            let mut steps = steps(&self.cycles, sent.collect());
+            while !steps.is_empty() {
+                let (next, denied) =
+                    self.next_step(inspection, cascade, (&deleted, &steps), &known).await;
+                let step = steps.remove(next);
                 deleted.extend(step.iter().filter_map(|one| one.id));
-                let verdict = verdict(inspection, &deleted, cascade).await?;
-                if verdict.decision != Decision::Deny || verdict.is_unknown() {
-                    continue;
-                }
-                let blockers = verdict.blockers.iter().filter(|blocker| !is_accepted(blocker));
-                let blockers: Vec<_> = blockers.cloned().collect();
-                if !blockers.is_empty() {
-                    return Some(Verdict { blockers, ..verdict });
+                sorted.extend(step.iter().map(|one| one.object.clone()));
+                let Some(denied) = denied else { continue };
+                known.extend(denied.blockers.iter().cloned());
+                match &mut self.denial {
+                    Some(denial) => denial.blockers.extend(denied.blockers),
+                    None => self.denial = Some(denied),
                 }
             }
         }
-        None
+        let place =
+            |object: &Object| sorted.iter().position(|other| other == object).unwrap_or(usize::MAX);
+        for cycle in &mut self.cycles {
+            cycle.objects.sort_by_key(place);
+        }
     }
 
+    /// The index of the next step: the first one of a cycle whose DELETE is accepted. If all are
+    /// denied, it is the first step, with its denial.
+    async fn next_step(
+        &self,
+        inspection: &Inspection,
+        cascade: Propagation,
+        (deleted, steps): (&[NodeId], &[Vec<&PlannedObject>]),
+        known: &[Blocker],
+    ) -> (usize, Option<Verdict>) {
+        let is_in_cycle = |step: &Vec<&PlannedObject>| {
+            let [one] = step.as_slice() else { return false };
+            self.cycles.iter().any(|cycle| cycle.objects.contains(&one.object))
+        };
+        let in_cycles = steps.iter().take_while(|step| is_in_cycle(step)).count();
+        let mut first = None;
+        for (index, step) in steps.iter().take(in_cycles.clamp(1, MAX_TRIED)).enumerate() {
+            let ids = step.iter().filter_map(|one| one.id);
+            let all: Vec<NodeId> = deleted.iter().copied().chain(ids).collect();
+            match new_denial(inspection, &all, cascade, known).await {
+                None => return (index, None),
+                denial => first = first.or(denial),
+            }
+        }
+        (0, first)
+    }
+}
+
+/// The denial of the DELETEs of these objects together, without known blockers.
+async fn new_denial(
+    inspection: &Inspection,
+    deleted: &[NodeId],
+    cascade: Propagation,
+    known: &[Blocker],
+) -> Option<Verdict> {
+    let verdict = verdict(inspection, deleted, cascade).await?;
+    if verdict.decision != Decision::Deny || verdict.is_unknown() {
+        return None;
+    }
+    let is_same = |a: &Blocker, b: &Blocker| a.reason == b.reason && a.object == b.object;
+    let is_new = |blocker: &&Blocker| !known.iter().any(|known| is_same(known, blocker));
+    let blockers: Vec<_> = verdict.deciding_blockers().filter(is_new).cloned().collect();
+    (!blockers.is_empty()).then_some(Verdict { blockers, ..verdict })
+}
+
+impl DeletionPlan {
     /// The objects of a wave whose DELETEs are sent together. Objects that use each other are deleted
     /// one by one.
     pub fn steps<'o>(&self, sent: Vec<&'o PlannedObject>) -> Vec<Vec<&'o PlannedObject>> {
-        let place = |one: &PlannedObject| {
-            let mut in_cycles = self.cycles.iter().flat_map(|cycle| &cycle.objects);
-            in_cycles.position(|object| *object == one.object)
-        };
-        let (mut one_by_one, together): (Vec<_>, Vec<_>) =
-            sent.into_iter().partition(|one| place(one).is_some());
-        one_by_one.sort_by_key(|one| place(one));
-        let steps = one_by_one.into_iter().map(|one| vec![one]).chain([together]);
-        steps.filter(|step| !step.is_empty()).collect()
+        steps(&self.cycles, sent)
     }
+}
+
+fn steps<'o>(cycles: &[PlannedCycle], sent: Vec<&'o PlannedObject>) -> Vec<Vec<&'o PlannedObject>> {
+    let place = |one: &PlannedObject| {
+        let mut in_cycles = cycles.iter().flat_map(|cycle| &cycle.objects);
+        in_cycles.position(|object| *object == one.object)
+    };
+    let (mut one_by_one, together): (Vec<_>, Vec<_>) =
+        sent.into_iter().partition(|one| place(one).is_some());
+    one_by_one.sort_by_key(|one| place(one));
+    let steps = one_by_one.into_iter().map(|one| vec![one]).chain([together]);
+    steps.filter(|step| !step.is_empty()).collect()
 }

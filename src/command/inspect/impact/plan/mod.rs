@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::approvals::{PlannedApproval, missing_approvals};
+pub use self::denial::PlannedOrder;
 pub use self::drift::PlanChange;
 use super::affected::AffectedObject;
 use super::cascade::Cascade;
@@ -157,9 +158,10 @@ impl DeletionPlan {
         inspection: &Inspection,
         impact: &Impact,
         verdict: Option<&Verdict>,
+        order: PlannedOrder,
         cascade: Cascade,
     ) -> Option<Self> {
-        let (waves, cycles) = planned_waves(inspection, impact);
+        let PlannedOrder { waves, cycles, .. } = order;
         let destroyed = impact.destroyed.iter().map(|lost| PlannedLoss {
             what: lost.what.to_owned(),
             name: lost.name.clone(),
@@ -172,7 +174,7 @@ impl DeletionPlan {
             let (object, loses) = (broken.object.clone(), via.of.clone());
             Some(PlannedBreak { object, loses, field_path: via.field_path.clone() })
         });
-        let mut plan = Self {
+        Some(Self {
             cluster: ClusterIdentity::read(inspection).await?,
             cascade,
             targets: impact.targets.iter().map(|target| with_uid(inspection, target)).collect(),
@@ -183,18 +185,7 @@ impl DeletionPlan {
             destroyed: destroyed.collect(),
             broken: broken.collect(),
             not_read: impact.not_read.clone(),
-        };
-        // belay decides about objects that use each other one by one.
-        if plan.approvals.is_empty() && !plan.cycles.is_empty() && verdict.is_some() {
-            let denial = plan.first_denial(inspection).await;
-            plan.approvals = missing_approvals(inspection, denial.as_ref()).await;
-        }
-        Some(plan)
-    }
-
-    /// The objects of each cycle.
-    pub fn cycle_objects(&self) -> Vec<Vec<Object>> {
-        self.cycles.iter().map(|cycle| cycle.objects.clone()).collect()
+        })
     }
 
     /// All objects, in the order of their deletion.
