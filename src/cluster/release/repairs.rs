@@ -6,14 +6,14 @@
 //! object (H131), so the patch has to write the time again.
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{PatchOperation, ReplaceOperation, TestOperation};
+use json_patch::{PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cluster::api::MANAGER;
 use crate::cluster::list::is_too_deep;
-use crate::objects::{HOLD, operations};
+use crate::objects::{HOLD, operations, read_without_managed_fields};
 
 /// About how many operations a repair has at most. Real objects need few: only
 /// `managedFields` has many times, and each such list takes one operation.
@@ -54,11 +54,28 @@ struct DeepMetadata<'a> {
 pub fn reset_deep_fields(json: &str, api_version: &str) -> Option<Value> {
     let DeepFields { metadata } = serde_json::from_str(json).ok()?;
     metadata.managed_fields.filter(|fields| is_too_deep(fields.get(), 2))?;
-    Some(json!({"metadata": {
+    let mut patch = json!({"metadata": {
         "uid": metadata.uid, "resourceVersion": metadata.resource_version,
         "managedFields": managed_fields(api_version),
-    }}))
+    }});
+    let object = read_without_managed_fields(json).unwrap_or_default();
+    for template in TEMPLATES {
+        let time = object.pointer(&format!("{template}/metadata/creationTimestamp"));
+        let time = time.and_then(Value::as_str);
+        if time.is_some_and(|time| is_unreadable_creation("creationTimestamp", time)) {
+            let mut place = &mut patch;
+            for field in template.split('/').skip(1).chain(["metadata"]) {
+                place = &mut place[field];
+            }
+            place["creationTimestamp"] = Value::Null;
+        }
+    }
+    Some(patch)
 }
+
+/// The templates in objects of Kubernetes. Those of StatefulSets' claims have no unusual times.
+const TEMPLATES: [&str; 4] =
+    ["/spec/template", "/spec/jobTemplate", "/spec/jobTemplate/spec/template", "/template"];
 
 /// The operations that make an object readable for the API server. `object` has all fields
 /// but its own managedFields, which the operations replace. All other times keep their value,
@@ -104,14 +121,28 @@ fn collect_field(
         // Their values are texts.
         ("annotations" | "data", _) => {}
         (_, Value::String(text)) if is_time => {
-            let Some(readable) = readable_time(text) else { return };
             let (path, value) = (path.clone(), value.clone());
-            operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value }));
-            let value = json!(readable);
-            operations.push(PatchOperation::Replace(ReplaceOperation { path, value }));
+            let test = PatchOperation::Test(TestOperation { path: path.clone(), value });
+            match readable_time(text) {
+                Some(readable) => {
+                    let value = json!(readable);
+                    let replace = PatchOperation::Replace(ReplaceOperation { path, value });
+                    operations.extend([test, replace]);
+                }
+                None if is_unreadable_creation(key, text) => {
+                    operations.extend([test, PatchOperation::Remove(RemoveOperation { path })]);
+                }
+                None => {}
+            }
         }
         _ => collect(value, path, operations),
     }
+}
+
+/// Whether a time of a template can't be written in JSON: protobuf has more years. It means nothing
+/// there.
+fn is_unreadable_creation(key: &str, text: &str) -> bool {
+    key == "creationTimestamp" && text.parse::<jiff::Timestamp>().is_err()
 }
 
 /// The same time with an offset, so that its year has four digits; `None` if it has them.

@@ -55,24 +55,31 @@ enum SendFailure {
     Failed(kube::Error),
 }
 
-/// Why the API server can't carry out a well-formed patch: the stored object is the reason.
+/// Why the API server can't carry out a well-formed patch of the JSON of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InvalidObject {
+enum ObjectProblem {
     /// It can't read the patched object, which has an unusual time (H131).
     Undecodable,
-    /// It rejects a field of the patched object, for example an immutable one with bytes that
-    /// JSON can't have (H164).
-    Rejected,
+    /// It rejects the patched object, because JSON changes bytes that are no UTF-8 text: a field
+    /// is immutable, or the object becomes too large (H164).
+    Changed,
 }
 
 impl SendFailure {
-    fn invalid_object(&self) -> Option<InvalidObject> {
+    fn object_problem(&self) -> Option<ObjectProblem> {
         let Self::Failed(kube::Error::Api(status)) = self else { return None };
+        let message = &status.message;
+        if status.code >= 500 {
+            let is_too_large = ["request is too large", "ResourceExhausted"]
+                .iter()
+                .any(|reason| message.contains(reason));
+            return is_too_large.then_some(ObjectProblem::Changed);
+        }
         // At the beginning: belay reads only this part of a long answer.
-        let (_, reason) = status.message.split_once(" is invalid: ")?;
+        let (_, reason) = message.split_once(" is invalid: ")?;
         (status.code == 422).then(|| match reason.starts_with("patch: Invalid value: ") {
-            true => InvalidObject::Undecodable,
-            false => InvalidObject::Rejected,
+            true => ObjectProblem::Undecodable,
+            false => ObjectProblem::Changed,
         })
     }
 }
@@ -112,24 +119,26 @@ impl TargetClient {
     pub async fn patch(&self, client: &kube::Client, patch: &json_patch::Patch) -> Response {
         self.await_response(async {
             let sent = self.send(client, self.patch_request(Patch::Json(patch.clone()))).await;
-            let invalid = sent.as_ref().err().and_then(SendFailure::invalid_object);
-            let Some(invalid) = invalid else { return sent };
-            // A Secret has times only in its metadata.
-            let all = invalid == InvalidObject::Undecodable && !self.info.is_secret();
-            let detail = if all { Detail::Whole } else { Detail::Metadata };
+            let problem = sent.as_ref().err().and_then(SendFailure::object_problem);
+            let Some(problem) = problem else { return sent };
+            let is_undecodable = problem == ObjectProblem::Undecodable;
+            let detail = if is_undecodable { self.detail_with_times() } else { Detail::Metadata };
             let request = api::get_request(&self.info, self.place(), detail);
             let Some(object) = self.send(client, request).await? else { return sent };
-            let patch = match invalid {
-                InvalidObject::Undecodable => {
-                    let operations = repairs::repair(&object, &self.info.api_version());
-                    Patch::Json(json_patch::Patch([patch.0.clone(), operations].concat()))
+            let version = self.info.api_version();
+            if is_undecodable {
+                let operations = [patch.0.clone(), repairs::repair(&object, &version)].concat();
+                let repair = Patch::Json(json_patch::Patch(operations));
+                let sent = self.send(client, self.patch_request(repair)).await;
+                if !sent.as_ref().is_err_and(|failure| failure.object_problem().is_some()) {
+                    return sent;
                 }
-                InvalidObject::Rejected => match strategic_patch(&object, patch) {
-                    Some(patch) => Patch::Strategic(patch),
-                    None => return sent,
-                },
-            };
-            self.send(client, self.patch_request(patch)).await
+            }
+            let Some(mut patch) = strategic_patch(&object, patch) else { return sent };
+            if is_undecodable {
+                patch["metadata"]["managedFields"] = repairs::managed_fields(&version);
+            }
+            self.send(client, self.patch_request(Patch::Strategic(patch))).await
         })
         .await
     }
@@ -138,7 +147,8 @@ impl TargetClient {
     /// they were. For a strategic merge patch, the API server need not read them as JSON.
     pub async fn reset_deep_fields(&self, client: &kube::Client) -> Result<bool, ApiError> {
         let (namespace, name) = self.place();
-        let reading = api::object(client, &self.info, namespace, name, self.detail);
+        let detail = self.detail_with_times();
+        let reading = api::object(client, &self.info, namespace, name, detail);
         let Some(json) = within(reading).await? else { return Ok(false) };
         let Some(patch) = repairs::reset_deep_fields(&json, &self.info.api_version()) else {
             return Ok(false);
@@ -147,6 +157,11 @@ impl TargetClient {
         let request = api::patch_request(&self.info, self.place(), &patch, Detail::Metadata)?;
         within(api::send(client, request)).await?;
         Ok(true)
+    }
+
+    /// What contains all times of the target. A Secret has them only in its metadata.
+    fn detail_with_times(&self) -> Detail {
+        if self.info.is_secret() { Detail::Metadata } else { Detail::Whole }
     }
 
     fn patch_request(&self, patch: Patch<Value>) -> Result<Request<Vec<u8>>, ApiError> {

@@ -7,6 +7,8 @@ use crate::harness::{Api, eventually};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
+const HOLD: &str = "belay.dev/hold";
+
 fn varint(mut number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number > 127 {
@@ -34,6 +36,20 @@ fn managed_fields(json: &str) -> Vec<u8> {
     let entry = [(1, "m"), (2, "Update"), (3, "v1"), (6, "FieldsV1")];
     let entry = entry.map(|(number, text)| field(number, text)).concat();
     field(17, [entry, field(7, field(1, json))].concat())
+}
+
+/// A time in a year that JSON can't have, as a field.
+fn late_time(number: usize, seconds: usize) -> Vec<u8> {
+    field(number, [vec![8], varint(seconds)].concat())
+}
+
+/// The spec of a Deployment without replicas, whose template has this metadata.
+fn deployment_spec(metadata: Vec<u8>) -> Vec<u8> {
+    let pair = |key: &str, value: &str| [field(1, key), field(2, value)].concat();
+    let metadata = [field(11, pair("app", "deep")), metadata].concat();
+    let template = [field(1, metadata), field(2, field(2, pair("web", "web")))].concat();
+    let selector = field(1, pair("app", "deep"));
+    field(2, [vec![8, 0], field(2, selector), field(3, template)].concat())
 }
 
 /// An object of the name `deep` with this further metadata and this spec.
@@ -88,7 +104,7 @@ fn h164_bytes_that_json_cannot_have_neither_keep_nor_prevent_a_hold() {
     policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": protect}));
     team.wait_for_hold("secret/deep");
     // With a hold, no webhook changes the new object.
-    let hold = field(14, "belay.dev/hold");
+    let hold = field(14, HOLD);
     let data = field(2, [field(1, "key"), field(2, BYTES)].concat());
     create("configmaps", "ConfigMap", &hold, [data, vec![4 << 3, 1]].concat());
     let size = [field(1, "storage"), field(2, field(1, "1Gi"))].concat();
@@ -98,6 +114,48 @@ fn h164_bytes_that_json_cannot_have_neither_keep_nor_prevent_a_hold() {
     team.deleted(&objects);
     for object in objects {
         team.wait_until_deleted(object);
+    }
+
+    // With a time that the API server can't read back either.
+    let data = |bytes| field(2, [field(1, "key"), field(2, bytes)].concat());
+    let immutable = [data(BYTES.to_vec()), vec![4 << 3, 1]].concat();
+    create("configmaps", "ConfigMap", &hold, immutable);
+    let managers = json!([{"manager": "m", "operation": "Update", "apiVersion": "v1",
+        "time": "9999-12-31T23:59:59-23:59", "fieldsType": "FieldsV1", "fieldsV1": {}}]);
+    let patch = json!({"metadata": {"managedFields": managers}}).to_string();
+    team.kubectl(&["patch", "configmap/deep", "--type=strategic", "-p", &patch]).success().unwrap();
+    team.deleted(&["configmap/deep"]);
+    team.wait_until_deleted("configmap/deep");
+    // In JSON, each of these bytes becomes three, and the object too large.
+    create("configmaps", "ConfigMap", &hold, data(vec![0xff; 700_000]));
+    team.deleted(&["configmap/deep"]);
+    team.wait_until_deleted("configmap/deep");
+}
+
+/// Protobuf has more years than JSON, and no client needs the time of a template.
+#[test]
+fn h165_times_of_templates_that_json_cannot_have_neither_keep_a_hold_nor_deep_fields() {
+    let team = Team::new(&world().plane, "h165");
+    let api = Api::of(&team.kubeconfig).unwrap();
+    let targets = [policy::target("apps", "deployments", &team.ns)];
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": protect}));
+    let path = format!("/apis/apps/v1/namespaces/{}/deployments", team.ns);
+    const YEAR_20000: usize = 568_971_820_800;
+    for fields in [Vec::new(), deep_fields()] {
+        let metadata = [field(14, HOLD), fields].concat();
+        let spec = deployment_spec(late_time(8, YEAR_20000));
+        let deployment = object("apps/v1", "Deployment", metadata, spec);
+        api.write_protobuf(Method::POST, &path, deployment).unwrap();
+        eventually("readable managedFields", SOON, || {
+            match team.plane.api().get("deployment/deep", &team.ns)? {
+                Some(object) if object.is_object() => Ok(()),
+                found => Err(format!("{found:?}").into()),
+            }
+        })
+        .unwrap();
+        team.deleted(&["deployment/deep"]);
+        team.wait_until_deleted("deployment/deep");
     }
 }
 
@@ -116,11 +174,7 @@ fn h163_no_template_has_managed_fields() {
     // Without entries, the API server does not read the new ones.
     let reset = json!({"metadata": {"managedFields": [{}]}});
     api.patch("deployment/deep", &team.ns, &reset).unwrap().success().unwrap();
-    let pair = |key: &str, value: &str| [field(1, key), field(2, value)].concat();
-    let metadata = [field(11, pair("app", "deep")), managed_fields("}")].concat();
-    let template_bytes = [field(1, metadata), field(2, field(2, pair("web", "web")))].concat();
-    let selector = field(1, pair("app", "deep"));
-    let spec = field(2, [vec![8, 0], field(2, selector), field(3, template_bytes)].concat());
+    let spec = deployment_spec(managed_fields("}"));
     let path = format!("/apis/apps/v1/namespaces/{}/deployments/deep", team.ns);
     let changed = object("apps/v1", "Deployment", Vec::new(), spec);
     let refusal = api.write_protobuf(Method::PUT, &path, changed).unwrap_err().to_string();
