@@ -336,7 +336,7 @@ impl<'a> Judgement<'a> {
         let deleted_target = targets.first().filter(|target| deletes && !target.is_terminating());
         let is_exempt = self.leads_to_deletion && !self.exempted.is_empty();
         let needs_exemption_record =
-            is_exempt && deleted_target.is_some_and(|target| self.target_exists(target));
+            is_exempt && deleted_target.is_some_and(|target| self.target_can_be_deleted(target));
         let exemption = needs_exemption_record.then(|| Exemption {
             uid: targets.first().map(JudgedObject::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),

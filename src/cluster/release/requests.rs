@@ -61,7 +61,7 @@ enum ObjectProblem {
     /// It can't read the patched object, which has an unusual time (H131).
     Undecodable,
     /// It rejects the patched object, because JSON changes bytes that are no UTF-8 text: a field
-    /// is immutable, or the object becomes too large (H164).
+    /// is immutable, or the object becomes too large (H166).
     Changed,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The API server applies a JSON patch to the JSON of an object. JSON has only UTF-8, so other
 //! bytes, which clients can store by protobuf, change. If their field is immutable, the API server
-//! rejects every JSON patch of the object (H164). It applies a strategic merge patch to the object
+//! rejects every JSON patch of the object (H166). It applies a strategic merge patch to the object
 //! itself, where the bytes stay as they are.
 
 use serde_json::{Map, Value, json};

@@ -288,7 +288,9 @@ mod tests {
             (
                 settings,
                 "an object in another namespace no longer uses it",
-                Some("first remove the references from its users in other namespaces"),
+                Some(
+                    "first remove the references from the objects in other namespaces that use it",
+                ),
             ),
             // The field can't be changed.
             (

@@ -8,13 +8,23 @@ use crate::decide::approved::{
 use crate::decide::existence::Existence;
 use crate::decide::item::JudgedObject;
 use crate::decide::{Decision, Operation, Overrides, Reason, RevokedRecord, Situation};
+use crate::graph::Node;
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
-use crate::policy::Policy;
+use crate::policy::{ObjectFacts, Policy};
 
 impl<'a> Judgement<'a> {
-    /// Whether a live read finds the target. belay records no exemption for an object
-    /// that doesn't exist, because only a caller with a made-up review would gain from it.
-    pub(super) fn target_exists(&mut self, target: &JudgedObject<'a>) -> bool {
+    /// Whether a live read finds the target, and not Terminating. belay records no exemption for
+    /// another object, because only a caller with a made-up review would gain from it: an object
+    /// that doesn't exist, or one whose deletion another subject has begun (H168).
+    pub(super) fn target_can_be_deleted(&mut self, target: &JudgedObject<'a>) -> bool {
+        let ObjectFacts { namespace, name, .. } = target.facts;
+        let is_terminating = |kind| {
+            let stored = self.situation.read_object(kind, namespace, name).flatten();
+            stored.or(target.node).is_some_and(Node::is_terminating)
+        };
+        if target.kind.is_some_and(is_terminating) {
+            return false;
+        }
         match Existence::of_item(&self.situation, target) {
             Existence::Exists => true,
             Existence::Absent => false,

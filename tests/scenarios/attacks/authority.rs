@@ -213,9 +213,11 @@ fn exempt() -> Value {
 }
 
 /// Posts to each replica that an exempt subject deletes this object, as any Pod that knows
-/// the path can.
+/// the path can. As if it was not deleted before.
 fn forge(team: &Team<'_>, resource: &str, name: &str) {
-    let object = team.plane.api().get(&format!("{resource}/{name}"), &team.ns).unwrap().unwrap();
+    let stored = team.plane.api().get(&format!("{resource}/{name}"), &team.ns).unwrap();
+    let mut object = stored.unwrap();
+    object["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
     let user = format!("jane-{}", team.ns);
     let review = direct::delete_review(("", resource), &user, &["sre-on-call"], &object);
     let path = direct::registered_path(team.plane, "validatingwebhookconfiguration").unwrap();
@@ -296,6 +298,9 @@ fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
     assert!(said.contains("stays Terminating until Pod"), "{said}");
     assert_eq!(records(&team), Vec::<String>::new());
     team.was_kept("configmap/used");
+    // H168: nor does a review that pretends that its deletion has not begun.
+    forge(&team, "configmaps", "used");
+    assert_eq!(records(&team), Vec::<String>::new());
     team.deleted(&["pod/reader"]);
     team.wait_until_deleted("configmap/used");
 }

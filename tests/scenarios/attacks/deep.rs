@@ -88,8 +88,8 @@ fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
 /// The API server applies a JSON patch to the JSON of an object, which has U+FFFD in place of other
 /// bytes, and these fields are immutable.
 #[test]
-fn h164_bytes_that_json_cannot_have_neither_keep_nor_prevent_a_hold() {
-    let team = Team::new(&world().plane, "h164");
+fn h166_bytes_that_json_cannot_have_neither_keep_nor_prevent_a_hold() {
+    let team = Team::new(&world().plane, "h166");
     let api = Api::of(&team.kubeconfig).unwrap();
     let create = |resource: &str, kind: &str, metadata: &[u8], spec: Vec<u8>| {
         let path = format!("/api/v1/namespaces/{}/{resource}", team.ns);
@@ -134,8 +134,8 @@ fn h164_bytes_that_json_cannot_have_neither_keep_nor_prevent_a_hold() {
 
 /// Protobuf has more years than JSON, and no client needs the time of a template.
 #[test]
-fn h165_times_of_templates_that_json_cannot_have_neither_keep_a_hold_nor_deep_fields() {
-    let team = Team::new(&world().plane, "h165");
+fn h167_times_of_templates_that_json_cannot_have_neither_keep_a_hold_nor_deep_fields() {
+    let team = Team::new(&world().plane, "h167");
     let api = Api::of(&team.kubeconfig).unwrap();
     let targets = [policy::target("apps", "deployments", &team.ns)];
     let protect = json!({"whileUsed": {"onDelete": "Hold"}});
