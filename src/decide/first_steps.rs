@@ -4,9 +4,9 @@
 use super::affected::lost_volume;
 use super::cascade::explain_hold;
 use super::causes::is_in_other_namespace;
+use super::change::describe_change;
 use super::delete::decide_with_propagation;
 use super::item::JudgedObject;
-use super::update::describe_change;
 use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
 };

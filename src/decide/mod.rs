@@ -20,6 +20,7 @@ mod approved;
 mod blocker;
 mod cascade;
 mod causes;
+mod change;
 mod content;
 mod create;
 mod delete;

@@ -62,7 +62,7 @@ pub fn reset_deep_fields(json: &str, api_version: &str) -> Option<Value> {
     for template in TEMPLATES {
         let time = object.pointer(&format!("{template}/metadata/creationTimestamp"));
         let time = time.and_then(Value::as_str);
-        if time.is_some_and(|time| is_unreadable_creation("creationTimestamp", time)) {
+        if time.is_some_and(is_unreadable) {
             let mut place = &mut patch;
             for field in template.split('/').skip(1).chain(["metadata"]) {
                 place = &mut place[field];
@@ -73,7 +73,7 @@ pub fn reset_deep_fields(json: &str, api_version: &str) -> Option<Value> {
     Some(patch)
 }
 
-/// The templates in objects of Kubernetes. Those of StatefulSets' claims have no unusual times.
+/// The templates in objects of Kubernetes, except those in lists, which a merge would replace.
 const TEMPLATES: [&str; 4] =
     ["/spec/template", "/spec/jobTemplate", "/spec/jobTemplate/spec/template", "/template"];
 
@@ -129,7 +129,7 @@ fn collect_field(
                     let replace = PatchOperation::Replace(ReplaceOperation { path, value });
                     operations.extend([test, replace]);
                 }
-                None if is_unreadable_creation(key, text) => {
+                None if key == "creationTimestamp" && is_unreadable(text) => {
                     operations.extend([test, PatchOperation::Remove(RemoveOperation { path })]);
                 }
                 None => {}
@@ -139,10 +139,10 @@ fn collect_field(
     }
 }
 
-/// Whether a time of a template can't be written in JSON: protobuf has more years. It means nothing
-/// there.
-fn is_unreadable_creation(key: &str, text: &str) -> bool {
-    key == "creationTimestamp" && text.parse::<jiff::Timestamp>().is_err()
+/// Whether no client can write this time in JSON: protobuf has more years. A `creationTimestamp`
+/// means nothing in a template, so a repair may remove it.
+fn is_unreadable(time: &str) -> bool {
+    time.parse::<jiff::Timestamp>().is_err()
 }
 
 /// The same time with an offset, so that its year has four digits; `None` if it has them.

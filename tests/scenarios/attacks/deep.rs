@@ -59,6 +59,15 @@ fn object(version: &str, kind: &str, metadata: Vec<u8>, spec: Vec<u8>) -> Vec<u8
     [b"k8s\0".to_vec(), field(1, types), field(2, object)].concat()
 }
 
+/// Waits until the managedFields of an object are reset. Before, this client can't read it either.
+fn wait_until_readable(team: &Team<'_>, name: &str) {
+    eventually("readable managedFields", SOON, || match team.plane.api().get(name, &team.ns)? {
+        Some(object) if object.is_object() => Ok(()),
+        found => Err(format!("{name}: {found:?}").into()),
+    })
+    .unwrap();
+}
+
 /// The API server ends each watch of the kind of such an object, and can't ask a webhook about it.
 #[test]
 fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
@@ -73,16 +82,8 @@ fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
     };
     create("configmaps", object("v1", "ConfigMap", deep_fields(), Vec::new()));
     create("secrets", object("v1", "Secret", deep_fields(), Vec::new()));
-    for name in ["configmap/deep", "secret/deep"] {
-        // This client can't read such an object either.
-        eventually("readable managedFields", SOON, || {
-            match team.plane.api().get(name, &team.ns)? {
-                Some(object) if object.is_object() => Ok(()),
-                found => Err(format!("{name}: {found:?}").into()),
-            }
-        })
-        .unwrap();
-    }
+    wait_until_readable(&team, "configmap/deep");
+    wait_until_readable(&team, "secret/deep");
 }
 
 /// The API server applies a JSON patch to the JSON of an object, which has U+FFFD in place of other
@@ -147,13 +148,7 @@ fn h167_times_of_templates_that_json_cannot_have_neither_keep_a_hold_nor_deep_fi
         let spec = deployment_spec(late_time(8, YEAR_20000));
         let deployment = object("apps/v1", "Deployment", metadata, spec);
         api.write_protobuf(Method::POST, &path, deployment).unwrap();
-        eventually("readable managedFields", SOON, || {
-            match team.plane.api().get("deployment/deep", &team.ns)? {
-                Some(object) if object.is_object() => Ok(()),
-                found => Err(format!("{found:?}").into()),
-            }
-        })
-        .unwrap();
+        wait_until_readable(&team, "deployment/deep");
         team.deleted(&["deployment/deep"]);
         team.wait_until_deleted("deployment/deep");
     }
