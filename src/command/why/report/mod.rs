@@ -1,5 +1,6 @@
 //! The report of `belay why`.
 
+mod blockers;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -8,6 +9,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::blockers::{Approval, ExplainedBlocker, explained_blockers, policies_of};
 use super::approvers::{Approvers, NeededApproval, needed_approvals};
 use super::content::NamespaceStay;
 use super::manager::{last_writer, managers};
@@ -16,21 +18,20 @@ use super::resolves::automatic_changes;
 use super::terminating::{Terminating, finalizers_to_remove};
 use crate::cluster::terminating::deleted_at;
 use crate::cluster::{Snapshot, World};
-use crate::command::delete_answer::{DeleteAnswer, DeniedBlocker};
+use crate::command::delete_answer::DeleteAnswer;
 use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
-    Collection, Unreleased, cause_text, consent_to, holding_policies, is_orphaning,
-    right_to_approve, unread_approvals,
+    Collection, Unreleased, consent_to, holding_policies, is_orphaning, right_to_approve,
+    unread_approvals,
 };
-use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict, policy_name};
+use crate::command::document::{FailedRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{ObjectReport, Report, View};
 use crate::command::session::UserSession;
 use crate::command::status::{Leader, LeaderState, effects};
 use crate::command::target::{TargetObject, situation};
 use crate::command::webhooks::Webhooks;
 use crate::decide::{
-    Blocker, Cause, Decision, JudgedObject, Verdict, approve_command, ineffective_approvals,
-    remedies, sentence,
+    Blocker, Decision, JudgedObject, Verdict, approve_command, ineffective_approvals, remedies,
 };
 use crate::objects::{PROTECT_LABEL, label_warning};
 use crate::policy::api::Action;
@@ -154,58 +155,6 @@ struct ProtectingPolicy {
     /// The effects on a DELETE, as in `status`.
     #[serde(skip)]
     effects: String,
-}
-
-/// One reason.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct ExplainedBlocker {
-    #[serde(flatten)]
-    blocker: BlockerReport,
-    /// The causes.
-    causes: Vec<CauseReport>,
-    /// The number of omitted causes.
-    more: usize,
-    /// The required approval.
-    approval: Approval,
-}
-
-/// A cause of a blocker.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct CauseReport {
-    /// The message.
-    #[serde(rename = "says")]
-    message: String,
-    /// The object that uses the object, or an owner above it: the one that the policy selects, or
-    /// the topmost one. Absent if the cause is not a use, or if the API server reports it (`says`
-    /// names it).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<Object>,
-    /// The dependent of that owner that uses the object. Absent if the owner itself uses it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    through: Option<Object>,
-    /// The field in the manifest of the object that uses it. Absent if the cause is not a use.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field_path: Option<String>,
-}
-
-/// The approval that a blocker requires.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct Approval {
-    /// The number of required approvers. Absent if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    required: Option<usize>,
-    /// The approvers so far.
-    given: Vec<String>,
-    /// The permission that an approver needs.
-    right: String,
-    /// The command that approves.
-    command: String,
-    /// Whether the approvals could be read.
-    #[serde(skip)]
-    known: bool,
 }
 
 impl Report for WhyReport {
@@ -397,94 +346,6 @@ impl WhyReport {
             no_leader_text: webhooks.no_leader_text(),
         }
     }
-}
-
-/// The selected blockers of an answer. `known`: the approvals could be read.
-fn explained_blockers(
-    world: &World,
-    answer: &DeleteAnswer,
-    selects: impl Fn(&Blocker) -> bool,
-    known: bool,
-) -> Vec<ExplainedBlocker> {
-    let DeleteAnswer { verdict, blocker_texts, .. } = answer;
-    let all = verdict.blockers.iter().enumerate().filter(|(_, blocker)| selects(blocker));
-    let explained = all.map(|(index, blocker)| {
-        let explained = ExplainedBlocker::new(world, verdict, blocker, known);
-        match blocker_texts.get(index) {
-            Some(texts) => explained.with_texts(texts),
-            None => explained,
-        }
-    });
-    explained.collect()
-}
-
-impl ExplainedBlocker {
-    fn new(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
-        let covered = blocker.object_to_approve(&verdict.target);
-        // One approval of the target has to cover all of its blockers.
-        let deciding = verdict.deciding_blockers();
-        let same: Vec<&Blocker> =
-            deciding.filter(|one| one.object_to_approve(&verdict.target) == covered).collect();
-        let content = same.iter().any(|one| one.covered_by_content_approval)
-            || blocker.covered_by_content_approval;
-        let required = same.iter().map(|one| one.required_approvals);
-        Self {
-            blocker: BlockerReport::new(
-                verdict,
-                blocker,
-                sentence(&verdict.target, blocker),
-                &world.graph.kinds,
-            ),
-            causes: blocker.causes.iter().map(CauseReport::new).collect(),
-            more: blocker.more,
-            approval: Approval {
-                required: Some(required.fold(blocker.required_approvals, usize::max)),
-                given: given_approvals(world, blocker),
-                right: right_to_approve(covered, content),
-                command: approve_command(covered, content),
-                known,
-            },
-        }
-    }
-
-    /// Replaces the texts of this program by the texts of the API server.
-    fn with_texts(mut self, texts: &DeniedBlocker) -> Self {
-        self.blocker.message.clone_from(&texts.message);
-        let report = |(message, field): &(String, String)| CauseReport {
-            message: message.clone(),
-            user: None,
-            through: None,
-            field_path: Some(field.clone()).filter(|field| !field.is_empty()),
-        };
-        self.causes = texts.causes.iter().map(report).collect();
-        self
-    }
-}
-
-impl CauseReport {
-    fn new(cause: &Cause) -> Self {
-        let (user, through, field_path) = match cause {
-            Cause::User { owner, user, path } => (
-                Some(Object::named(owner)),
-                user.as_ref().map(Object::named),
-                Some(path.clone()).filter(|path| !path.is_empty()),
-            ),
-            _ => (None, None, None),
-        };
-        Self { message: cause_text(cause), user, through, field_path }
-    }
-}
-
-/// The users who have approved the deletion of the object of a blocker so far.
-fn given_approvals(world: &World, blocker: &Blocker) -> Vec<String> {
-    consent_to(world, &blocker.object, &policies_of(world, blocker))
-        .map_or_else(Vec::new, |consent| consent.people)
-}
-
-/// The policies that a blocker names.
-fn policies_of<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
-    let policies = world.policies.iter();
-    policies.filter(|policy| blocker.policies.contains(&policy.source)).collect()
 }
 
 /// How to delete the object without an approval, as a denial describes it.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::command::document::BlockerReport;
 use crate::command::screen::Screen;
 use crate::command::webhooks::Webhooks;
 
