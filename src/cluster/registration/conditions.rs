@@ -25,6 +25,10 @@ pub(super) enum Condition {
     HoldRemoved,
     /// On DELETE: the request is not a repetition without effect.
     NoRepeat,
+    /// On DELETE: the garbage collector may remove the owner references of the dependents.
+    Orphaning,
+    /// On DELETE: the opposite.
+    NotOrphaning,
     /// A finalizer is added to or removed from the spec of a Namespace.
     SpecFinalizersChange,
     /// The client is not belay.
@@ -80,6 +84,14 @@ request.?options.?propagationPolicy.orValue('') != 'Foreground' : \
 request.?options.?propagationPolicy.orValue('') != 'Background' && \
 request.?options.?orphanDependents.orValue(true) != false)";
 
+// The finalizer orphan of the object has the same effect as the option, unless the request has
+// another option.
+const ORPHANING: &str = "request.operation == 'DELETE' && ( \
+request.?options.?propagationPolicy.orValue('') == 'Orphan' || \
+request.?options.?orphanDependents.orValue(false) == true || \
+oldObject != null && has(oldObject.metadata) && \
+'orphan' in oldObject.metadata.?finalizers.orValue([]))";
+
 const SPEC_FINALIZERS_CHANGE: &str = "request.operation != 'UPDATE' || \
 oldObject.?spec.?finalizers.orValue([]) != object.?spec.?finalizers.orValue([])";
 
@@ -91,6 +103,8 @@ impl Condition {
             Self::AnnotationsChange => ("annotations-change", ANNOTATIONS_CHANGE.to_owned()),
             Self::HoldRemoved => ("hold-removed", hold_removed(former_holds())),
             Self::NoRepeat => ("no-repeat", NO_REPEAT.to_owned()),
+            Self::Orphaning => ("orphaning", ORPHANING.to_owned()),
+            Self::NotOrphaning => ("not-orphaning", format!("!({ORPHANING})")),
             Self::SpecFinalizersChange => {
                 ("spec-finalizers-change", SPEC_FINALIZERS_CHANGE.to_owned())
             }

@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 
 use super::conditions::Condition::{
-    self, AnnotationsChange, Changes, HoldRemoved, NoRepeat, NotOurs, SpecFinalizersChange,
+    self, AnnotationsChange, Changes, HoldRemoved, NoRepeat, NotOrphaning, NotOurs, Orphaning,
+    SpecFinalizersChange,
 };
 use super::kind_set::KindSet;
 use crate::decide::AdmissionPhase;
@@ -67,8 +68,14 @@ pub(crate) const WEBHOOKS: &[WebhookTemplate] = &[
         .labelled()
         .with_conditions(&[HoldRemoved, NotOurs]),
     webhook("delete.belay.dev", AdmissionPhase::Validate, true).with_conditions(&[NoRepeat]),
-    webhook("cascade.belay.dev", AdmissionPhase::Validate, false)
-        .with_conditions(&[NoRepeat, Changes]),
+    webhook("cascade.belay.dev", AdmissionPhase::Validate, false).with_conditions(&[
+        NoRepeat,
+        NotOrphaning,
+        Changes,
+    ]),
+    // belay is not asked about the dependents again when the collector removes their references.
+    webhook("orphan.belay.dev", AdmissionPhase::Validate, true)
+        .with_conditions(&[NoRepeat, Orphaning]),
     webhook("update.belay.dev", AdmissionPhase::Validate, true)
         .with_conditions(&[Changes, NotOurs]),
     // The condition of the webhook above compares only belay's own annotations.
@@ -259,7 +266,7 @@ mod tests {
         let account = "system:serviceaccount:belay:belay";
         let WebhookConfigurations { validating, mutating } = skeleton("belay", &service(), account);
         let (validating, mutating) = (validating.webhooks.unwrap(), mutating.webhooks.unwrap());
-        assert_eq!((validating.len(), mutating.len()), (8, 2));
+        assert_eq!((validating.len(), mutating.len()), (9, 2));
         for webhook in &validating {
             assert_eq!((&webhook.rules, &webhook.client_config.ca_bundle), (&None, &None));
             assert_eq!(webhook.client_config.service.as_ref().unwrap().path, None);

@@ -64,7 +64,9 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     rules.add("delete.belay.dev", "DELETE", &protected, "");
     let owners = owner_kinds(world);
     let mut ancestors = ancestor_kinds(world, &owners, &protected, labelled);
-    rules.add("cascade.belay.dev", "DELETE", &ancestors, "");
+    for webhook in ["cascade.belay.dev", "orphan.belay.dev"] {
+        rules.add(webhook, "DELETE", &ancestors, "");
+    }
     // A request that gives an ancestor new owners can put it between a protected object
     // and an approved one.
     ancestors.0.retain(|(group, resource)| {
@@ -147,7 +149,10 @@ fn add_conditions(
     let objects = objects.without(guarded.iter().map(|(kind, _)| *kind));
     let limits = limits.with_guarded(&guarded);
     limit("update.belay.dev", [limits.expression(), objects.expression()]);
-    limit("cascade.belay.dev", [NamespaceLimits::of_owners(owner_namespaces).expression(), None]);
+    let of_owners = NamespaceLimits::of_owners(owner_namespaces).expression();
+    for webhook in ["cascade.belay.dev", "orphan.belay.dev"] {
+        limit(webhook, [of_owners.clone(), None]);
+    }
 }
 
 /// The kinds whose owners `fromOrphaning` protects, each with the namespaces of the policy; `None`:

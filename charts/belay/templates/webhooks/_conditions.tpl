@@ -64,6 +64,28 @@ repeated DELETEs that remove the finalizers orphan and foregroundDeletion, becau
     request.?options.?orphanDependents.orValue(true) != false)
 {{- end }}
 
+{{/* DELETE: the garbage collector may remove the owner references of the dependents. */}}
+{{- define "belay.condition.orphaning" -}}
+- name: orphaning
+  expression: >-
+    {{- include "belay.orphaning" . | nindent 4 }}
+{{- end }}
+
+{{/* DELETE: the opposite. */}}
+{{- define "belay.condition.not-orphaning" -}}
+- name: not-orphaning
+  expression: >-
+    !({{- include "belay.orphaning" . | nindent 4 | trim }})
+{{- end }}
+
+{{- define "belay.orphaning" -}}
+request.operation == 'DELETE' && (
+request.?options.?propagationPolicy.orValue('') == 'Orphan' ||
+request.?options.?orphanDependents.orValue(false) == true ||
+oldObject != null && has(oldObject.metadata) &&
+'orphan' in oldObject.metadata.?finalizers.orValue([]))
+{{- end }}
+
 {{/* UPDATE: the finalizers in the spec of a Namespace change. */}}
 {{- define "belay.condition.spec-finalizers-change" -}}
 - name: spec-finalizers-change

@@ -101,7 +101,7 @@ fn each_entry_is_tested_to_be_where_it_was() {
 fn without_a_bundle_the_authorities_are_left_alone() {
     let mut live = patched(&installed(), Some("theirs"));
     assert_eq!(compared(&live, None).patch, None);
-    live["webhooks"][6]["rules"] = json!([]);
+    live["webhooks"][7]["rules"] = json!([]);
     let after = patched(&live, None);
     assert_eq!(
         bundle(&parse_webhooks(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
@@ -114,13 +114,13 @@ fn without_a_bundle_the_authorities_are_left_alone() {
 fn what_was_taken_out_or_added_is_put_right() {
     let whole = patched(&installed(), Some("pem"));
     for (field, value) in [
-        ("/webhooks/6/rules", Value::Null),
-        ("/webhooks/6/rules", json!([])),
-        ("/webhooks/6/rules/0/resources", json!(["pods"])),
-        ("/webhooks/6/rules/0/operations", json!(["UPDATE"])),
-        ("/webhooks/6/rules/0/scope", json!("Namespaced")),
-        ("/webhooks/6/clientConfig/caBundle", Value::Null),
-        ("/webhooks/6/clientConfig/service/path", Value::Null),
+        ("/webhooks/7/rules", Value::Null),
+        ("/webhooks/7/rules", json!([])),
+        ("/webhooks/7/rules/0/resources", json!(["pods"])),
+        ("/webhooks/7/rules/0/operations", json!(["UPDATE"])),
+        ("/webhooks/7/rules/0/scope", json!("Namespaced")),
+        ("/webhooks/7/clientConfig/caBundle", Value::Null),
+        ("/webhooks/7/clientConfig/service/path", Value::Null),
         ("/webhooks/0/clientConfig/service/path", json!("/validate")),
     ] {
         let mut live = whole.clone();
@@ -131,14 +131,14 @@ fn what_was_taken_out_or_added_is_put_right() {
     }
     // A webhook that should have no rules has some.
     let mut live = whole.clone();
-    live["webhooks"][0]["rules"] = whole["webhooks"][6]["rules"].clone();
+    live["webhooks"][0]["rules"] = whole["webhooks"][7]["rules"].clone();
     assert_eq!(patched(&live, Some("pem")), whole);
 }
 
 #[test]
 fn what_the_api_server_writes_out_and_the_order_are_no_difference() {
     let mut live = patched(&installed(), None);
-    let rule = live["webhooks"][6]["rules"][0].as_object_mut().unwrap();
+    let rule = live["webhooks"][7]["rules"][0].as_object_mut().unwrap();
     rule.remove("scope");
     assert_eq!(compared(&live, None).patch, None);
     let parse = |value: Value| serde_json::from_value::<Vec<RuleWithOperations>>(value).unwrap();
@@ -157,13 +157,13 @@ fn what_the_api_server_writes_out_and_the_order_are_no_difference() {
 #[test]
 fn unknown_webhooks_are_left_alone_and_missing_ones_are_reported() {
     let mut live = installed();
-    live["webhooks"][7]["name"] = json!("renamed.belay.dev");
+    live["webhooks"][8]["name"] = json!("renamed.belay.dev");
     live["webhooks"][0]["name"] = json!("foreign.example.com");
     let difference = compared(&live, Some("pem"));
     assert_eq!(difference.missing, ["label-update.belay.dev"]);
     assert!(!difference.calls_belay);
     let after = patched(&live, Some("pem"));
-    for index in [0, 7] {
+    for index in [0, 8] {
         assert_eq!(after["webhooks"][index], live["webhooks"][index]);
     }
     // belay does not repeat a patch for a field that it can't write.
@@ -223,7 +223,7 @@ fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
     // One webhook with another token, or with another path below it.
     for path in ["/validate", "/labelled/validate"] {
         let mut mixed = new.clone();
-        mixed["webhooks"][6]["clientConfig"]["service"]["path"] =
+        mixed["webhooks"][7]["clientConfig"]["service"]["path"] =
             json!(format!("/{}{path}", "2".repeat(64)));
         assert_eq!(of(&mixed), None);
     }

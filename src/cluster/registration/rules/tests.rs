@@ -53,7 +53,7 @@ fn without_policies_the_label_alone_is_asked_about() {
     assert_eq!(shown(&rules, "label-update.belay.dev"), ["UPDATE [*] */*"]);
     assert_eq!(shown(&rules, "finalize.belay.dev"), ["UPDATE [] namespaces/finalize"]);
     assert_eq!(shown(&rules, "evict.belay.dev"), ["CREATE [] pods/eviction"]);
-    assert_eq!(rules.rules.len(), 6, "{rules:?}");
+    assert_eq!(rules.rules.len(), 7, "{rules:?}");
 }
 
 #[test]
@@ -109,16 +109,26 @@ fn owners_are_asked_about_unless_they_are_protected_themselves() {
     world.protected_owner_kinds.insert((secret, kinds.mention("nowhere.example.com", "Nothing")));
     check(
         &world,
-        &[(
-            "cascade.belay.dev",
-            &[
-                "DELETE [apiextensions.k8s.io] customresourcedefinitions",
-                "DELETE [apps] deployments",
-                "DELETE [] namespaces,pods",
-                "UPDATE [apps] deployments/*",
-                "UPDATE [] pods/*",
-            ],
-        )],
+        &[
+            (
+                "cascade.belay.dev",
+                &[
+                    "DELETE [apiextensions.k8s.io] customresourcedefinitions",
+                    "DELETE [apps] deployments",
+                    "DELETE [] namespaces,pods",
+                    "UPDATE [apps] deployments/*",
+                    "UPDATE [] pods/*",
+                ],
+            ),
+            (
+                "orphan.belay.dev",
+                &[
+                    "DELETE [apiextensions.k8s.io] customresourcedefinitions",
+                    "DELETE [apps] deployments",
+                    "DELETE [] namespaces,pods",
+                ],
+            ),
+        ],
     );
 }
 
