@@ -20,6 +20,11 @@ use crate::writer::{Writer, config_map, core, pod};
 const ROUNDS: usize = 10;
 const EACH: usize = 60;
 
+/// The number of requests in a round that follow a pause, and the pause: longer than the API
+/// server's interval of 100 ms for progress of its caches.
+const SPACED: usize = 10;
+const PAUSE: Duration = Duration::from_millis(350);
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// One kind of request, with and without belay's rules.
@@ -55,6 +60,7 @@ struct Run {
     ns: String,
     policies: String,
     unused: Pair,
+    spaced: Pair,
     used: Pair,
     update: Pair,
     list: Samples,
@@ -82,6 +88,7 @@ pub fn run() -> Result<()> {
         ns,
         policies,
         unused: Pair::default(),
+        spaced: Pair::default(),
         used: Pair::default(),
         update: Pair::default(),
         list: Samples::default(),
@@ -93,6 +100,7 @@ pub fn run() -> Result<()> {
     }
     println!("2 replicas, one request at a time");
     run.unused.print("DELETE of a ConfigMap that nothing needs, protected while used");
+    run.spaced.print("the same, after a pause of 350 ms");
     run.used.print("DELETE of a ConfigMap that a Pod needs: denied with, done without");
     run.update.print("UPDATE of the data of a ConfigMap that is protected and has the hold");
     println!(
@@ -130,8 +138,19 @@ impl Run {
         self.create(&config_map(&probe, 500), "configmaps")?;
         let all: Vec<String> = used.iter().chain([&probe]).cloned().collect();
         self.create(&pod(&format!("user-{mode}-{round}"), &all, "tls"), "pods")?;
+        for number in 0..SPACED {
+            self.create(&config_map(&name("spaced", number), 500), "configmaps")?;
+        }
         self.settle(with, &probe)?;
 
+        for number in 0..SPACED {
+            std::thread::sleep(PAUSE);
+            let (took, done) = self.delete(&name("spaced", number))?;
+            if !done {
+                return Err(format!("in a round {mode} belay: a DELETE was refused").into());
+            }
+            self.spaced.of(with).push(took);
+        }
         for (number, used) in used.iter().enumerate() {
             let (took, done) = self.delete(&name("unused", number))?;
             self.unused.of(with).push(took);
