@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::LocalBoxFuture;
 use jiff::Timestamp;
 
-use super::exemption::{approval_of, unrecorded, unrevoked};
+use super::exemption::{approval_of, predict, unrecorded};
 use super::journal::Journal;
-use super::live::{
-    CollectedReads, Confirm, ExemptionWrite, LiveApi, ReadGroup, Unconfirmed, confirm,
-};
+use super::live::{CollectedReads, Confirm, LiveApi, ReadGroup, Unconfirmed, confirm};
 use super::world::{SharedWorld, World};
 use crate::decide::{
     Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Resource,
@@ -18,7 +16,7 @@ use crate::decide::{
     target_existence,
 };
 use crate::graph::StepBudget;
-use crate::objects::ApiError;
+use crate::objects::{ApiError, Uid};
 use crate::webhook::Decider;
 use crate::webhook::fair::FairSemaphore;
 use effort::Effort;
@@ -160,9 +158,9 @@ impl PendingReview<'_> {
                 decide_unknown(self.review, "the served kinds change all the time".into())
             }
         };
-        // A record that may be forged is also deleted during a Pause, or the request fails.
+        // A record that may be forged is also barred during a Pause, or the request fails.
         let is_paused = !verdict.decision.passes() && self.decider.is_paused();
-        self.write_records(if is_paused { decide_paused(verdict) } else { verdict }).await
+        self.write_record(if is_paused { decide_paused(verdict) } else { verdict }).await
     }
 
     /// Gives the collected reads the current numbers of the world.
@@ -206,43 +204,36 @@ impl PendingReview<'_> {
 
     /// Writes the record of an exemption before the request is admitted. An exempt subject may
     /// start a cascade, and without a record belay would deny the requests of the garbage
-    /// collector. Any other record of the same object is deleted, because the request that caused
-    /// it may have been forged.
-    async fn write_records(&self, verdict: Verdict) -> Verdict {
-        let Self { decider, review, deadline, .. } = *self;
-        if review.dry_run || !verdict.decision.passes() {
+    /// collector. If another subject deletes an object with a record, a bar replaces the record,
+    /// because the request that caused it may have been forged.
+    async fn write_record(&self, verdict: Verdict) -> Verdict {
+        let Some(exemption) = &verdict.exemption else { return verdict };
+        if self.review.dry_run || !verdict.decision.passes() {
             return verdict;
         }
-        let mut written = None;
-        if let Some(exemption) = &verdict.exemption {
-            match self.record(&verdict, exemption).await {
-                Ok(name) => written = name,
-                Err(why) => return decide_unknown(review, unrecorded(exemption, &why)),
-            }
+        match self.record(&verdict, exemption).await {
+            Ok(()) => verdict,
+            Err(why) => decide_unknown(self.review, unrecorded(exemption, &why)),
         }
-        for record in verdict.revoked.iter().filter(|r| written.as_ref() != Some(&r.name)) {
-            let change = ExemptionWrite::Revoke(record.clone());
-            if let Err(why) = decider.cluster.write(change, deadline).await {
-                return decide_unknown(review, unrevoked(record, &why));
-            }
-        }
-        verdict
     }
 
-    /// Writes the record of an exemption; returns its name.
-    async fn record(
-        &self,
-        verdict: &Verdict,
-        exemption: &Exemption,
-    ) -> Result<Option<String>, ApiError> {
-        let own = self.decider.world.read().policies.identities.own.clone();
-        let own = own.ok_or_else(|| {
-            ApiError::Other("belay does not know the name of its own account".to_owned())
-        })?;
-        let approval = approval_of(&verdict.target, exemption, &own, Timestamp::now());
-        let name = approval.metadata.name.clone();
-        let change = ExemptionWrite::Record(Box::new(approval));
-        self.decider.cluster.write(change, self.deadline).await.map(|()| name)
+    async fn record(&self, verdict: &Verdict, exemption: &Exemption) -> Result<(), ApiError> {
+        let ClusterDecider { world, cluster, .. } = self.decider;
+        let (approval, predicted) = {
+            let policies = &world.read().policies;
+            let own = policies.identities.own.as_deref().ok_or_else(|| {
+                ApiError::Other("belay does not know the name of its own account".to_owned())
+            })?;
+            let now = Timestamp::now();
+            let approval = approval_of(&verdict.target, exemption, own, now);
+            let known = policies.approvals.of_uid(Uid::new(&exemption.uid));
+            let predicted = predict(known, &approval, now);
+            (approval, predicted)
+        };
+        match predicted {
+            Some(result) => result,
+            None => cluster.write(&self.decider.group(self.review), approval, self.deadline).await,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Records an exemption as a DeletionApproval. belay then admits the requests that the garbage
-//! collector sends after the exempt request.
+//! collector sends after the exempt request. When a subject that is not exempt deletes the object,
+//! belay replaces the record by an exemption bar.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -7,12 +8,13 @@ use kube::api::Api;
 use serde::Deserialize as _;
 
 use super::api::{self, Detail, delete_exactly, post_params};
-use crate::decide::{Exemption, RevokedRecord};
-use crate::objects::{ApiError, ObjectRef, read_shallow, short_digest};
-use crate::policy::PolicySource;
+use crate::decide::Exemption;
+use crate::objects::{ApiError, ObjectRef, Uid, read_shallow, short_digest};
 use crate::policy::api::{
-    DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef, kind_info,
+    DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, RECORD_PREFIX, Scope, TargetRef,
+    kind_info,
 };
+use crate::policy::{Approval, PolicySource};
 
 /// The margin below the maximum lifetime. The API server computes the lifetime with its own clock,
 /// which may differ a little.
@@ -21,10 +23,12 @@ const SKEW_SECONDS: i64 = 300;
 /// The maximum length of the stored reason.
 const REASON: usize = 1024;
 
-/// How often belay tries to replace an old approval.
-const ATTEMPTS: usize = 3;
+/// How often belay tries to replace an old approval. Other replicas may replace it at the same
+/// time.
+const ATTEMPTS: usize = 10;
 
-/// The approval that records an exemption. Repeated reviews of a request give the same name.
+/// The approval that records an exemption, or bars exemptions. An object has at most one, so that
+/// many exempt subjects do not fill its list of approvals (H170).
 pub fn approval_of(
     target: &ObjectRef,
     exemption: &Exemption,
@@ -34,7 +38,13 @@ pub fn approval_of(
     let Exemption { uid, user, policies, seconds } = exemption;
     let seconds = (*seconds).clamp(1, MAX_APPROVAL_SECONDS - SKEW_SECONDS);
     let until = Timestamp::from_second(now.as_second().saturating_add(seconds)).unwrap_or(now);
-    let reason = format!("{user} is exempt by {}", sources(policies));
+    let (scope, reason) = match exemption.is_bar() {
+        true => {
+            let why = "deletes this object and is not exempt, so no exemption of it counts until";
+            (Scope::Object, format!("{user} {why} {until}"))
+        }
+        false => (Scope::Content, format!("{user} is exempt by {}", sources(policies))),
+    };
     let exempts = policies.iter().filter_map(|source| match source {
         PolicySource::Policy(name) => Some(name.clone()),
         PolicySource::Label(_) => None,
@@ -44,103 +54,116 @@ pub fn approval_of(
         approver: own.to_owned(),
         reason: reason.chars().take(REASON).collect(),
         expiration_time: Time(until),
-        scope: Scope::Content,
+        scope,
         exempts: exempts.collect(),
     };
-    DeletionApproval::new(&name(exemption), spec)
-}
-
-/// The message about an approval that could not be deleted.
-pub fn unrevoked(record: &RevokedRecord, error: &ApiError) -> String {
-    format!("the record of an exemption, {}, could not be deleted: {error}", record.name)
+    DeletionApproval::new(&format!("{RECORD_PREFIX}{}", short_digest(uid)), spec)
 }
 
 /// The message about an approval that could not be written.
 pub fn unrecorded(exemption: &Exemption, error: &ApiError) -> String {
     let Exemption { user, policies, .. } = exemption;
-    format!("the exemption of {user} by {} could not be recorded: {error}", sources(policies))
+    match exemption.is_bar() {
+        true => format!("the recorded exemption of this object could not be barred: {error}"),
+        false => {
+            format!(
+                "the exemption of {user} by {} could not be recorded: {error}",
+                sources(policies)
+            )
+        }
+    }
 }
 
 fn sources(policies: &[PolicySource]) -> String {
     policies.iter().map(PolicySource::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The prefix of the names of these approvals.
-const PREFIX: &str = "belay-exempts-";
-
-/// Whether the name of an approval is that of an exemption record.
-pub fn is_recorded(name: &str) -> bool {
-    name.starts_with(PREFIX)
+/// Compares the wanted approval with the existing one of its name. `None`: belay has to replace
+/// the existing one.
+fn compare(
+    existing: &Approval,
+    wanted: &DeletionApproval,
+    now: Timestamp,
+) -> Option<Result<(), ApiError>> {
+    let spec = &wanted.spec;
+    if existing.approver != spec.approver {
+        return Some(Err(name_is_taken(&existing.name)));
+    }
+    let seconds_left = existing.expires.saturating_sub(now.as_second());
+    let exempts = existing.exempts.iter().map(|source| match source {
+        PolicySource::Policy(name) => name.as_str(),
+        PolicySource::Label(value) => value,
+    });
+    let is_equal = existing.target == spec.target_ref.object_ref()
+        && existing.target_uid == Uid::new(&spec.target_ref.uid)
+        && exempts.eq(spec.exempts.iter().map(String::as_str));
+    let wanted_time = spec.expiration_time.0.duration_since(now);
+    if is_equal && seconds_left > 0 && SignedDuration::from_secs(seconds_left) >= wanted_time / 2 {
+        return Some(Ok(()));
+    }
+    // The other subject's request is stored while the bar exists, or never (H169).
+    let is_barred = existing.exempts.is_empty() && !spec.exempts.is_empty() && seconds_left > 0;
+    is_barred.then(|| {
+        let why = "another subject deletes this object at the same time; try again in two minutes";
+        Err(ApiError::Other(why.to_owned()))
+    })
 }
 
-/// Two exemptions with the same name can only replace each other, because an approval covers only
-/// the object that it contains.
-fn name(exemption: &Exemption) -> String {
-    let digest = short_digest(&(&exemption.uid, &exemption.user, &exemption.policies));
-    format!("{PREFIX}{digest}")
+/// The result of the write that the known approvals of the object allow to predict, so that belay
+/// sends nothing.
+pub fn predict(
+    known: &[Approval],
+    wanted: &DeletionApproval,
+    now: Timestamp,
+) -> Option<Result<(), ApiError>> {
+    let mut same = known.iter().filter(|known| wanted.metadata.name.as_ref() == Some(&known.name));
+    same.find_map(|known| compare(known, wanted, now))
 }
 
-/// Whether an existing approval equals the wanted one and stays valid for at least half
-/// of the time.
-fn is_sufficient(existing: &DeletionApproval, wanted: &DeletionApproval, now: Timestamp) -> bool {
-    let (there, spec) = (&existing.spec, &wanted.spec);
-    let left = |spec: &DeletionApprovalSpec| spec.expiration_time.0.duration_since(now);
-    let same = there.target_ref == spec.target_ref
-        && there.approver == spec.approver
-        && there.scope == spec.scope
-        && there.exempts == spec.exempts;
-    let left_of_it = left(there);
-    same && existing.metadata.deletion_timestamp.is_none()
-        && left_of_it > SignedDuration::ZERO
-        && left_of_it >= left(spec) / 2
+fn name_is_taken(name: &str) -> ApiError {
+    ApiError::Other(format!(
+        "DeletionApproval {name} has the name of belay's record and can't be replaced: delete it"
+    ))
 }
 
 /// Creates the approval. An existing equal approval that stays valid for a while is kept, and any
-/// other one with this name is replaced.
+/// other one of belay with this name is replaced, except for a bar.
 pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
-    let name = approval.metadata.name.clone().unwrap_or_default();
-    let parameters = post_params(false);
-    let mut approval = approval.clone();
-    for attempt in 1..=ATTEMPTS {
-        // An approver may have created an approval with this name, and may do so again.
-        if attempt == ATTEMPTS {
-            approval.metadata.generate_name = Some(format!("{name}-"));
-            approval.metadata.name = None;
-        }
-        match api.create(&parameters, &approval).await.map_err(ApiError::from) {
+    let name = approval.metadata.name.as_deref().unwrap_or_default();
+    for _ in 0..ATTEMPTS {
+        match api.create(&post_params(false), approval).await.map_err(ApiError::from) {
             Ok(_) => return Ok(()),
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(error),
         }
-        // The creator may have made it unreadable (H140).
-        let Some(existing) = read_existing(client, &name).await else { continue };
-        if is_sufficient(&existing, &approval, Timestamp::now()) {
-            return Ok(());
+        let Some(existing) = read_existing(client, name).await? else { continue };
+        // An approval that is being deleted can't be compared.
+        let compared = Approval::compile(&existing)
+            .and_then(|existing| compare(&existing, approval, Timestamp::now()));
+        if let Some(result) = compared {
+            return result;
         }
-        // If the existing approval can't be replaced, the last attempt uses another name.
-        let _ = delete_exactly(&api, &name, existing.metadata.uid).await;
+        match delete_exactly(&api, name, existing.metadata.uid).await {
+            Err(error) if !error.is_conflict() => return Err(error),
+            _ => {}
+        }
     }
-    let why = format!("DeletionApproval {name} is there, expires soon, and cannot be replaced");
-    Err(ApiError::Other(why))
+    Err(name_is_taken(name))
 }
 
-/// The approval with this name, without its managedFields; `None` if it can't be read.
-async fn read_existing(client: &kube::Client, name: &str) -> Option<DeletionApproval> {
+/// The approval with this name, without its managedFields, which others may have made unreadable
+/// (H140).
+async fn read_existing(
+    client: &kube::Client,
+    name: &str,
+) -> Result<Option<DeletionApproval>, ApiError> {
     let info = kind_info::<DeletionApproval>();
-    let json = api::object(client, &info, "", name, Detail::Whole).await.ok()??;
-    read_shallow(&json).and_then(DeletionApproval::deserialize).ok()
-}
-
-/// Deletes a record, because a subject that is not exempt deletes the same object. The record must
-/// not permit the cascade of that deletion.
-pub async fn revoke(client: &kube::Client, record: &RevokedRecord) -> Result<(), ApiError> {
-    let api: Api<DeletionApproval> = Api::all(client.clone());
-    match delete_exactly(&api, &record.name, Some(record.uid.clone())).await {
-        Err(error) if !error.is_conflict() => Err(error),
-        // It was deleted, or a newer one has its name.
-        _ => Ok(()),
-    }
+    let Some(json) = api::object(client, &info, "", name, Detail::Whole).await? else {
+        return Ok(None);
+    };
+    let existing = read_shallow(&json).and_then(DeletionApproval::deserialize);
+    existing.map(Some).map_err(|_| name_is_taken(name))
 }
 
 #[cfg(test)]
@@ -195,40 +218,96 @@ mod tests {
         assert_eq!(until, at(MAX_APPROVAL_SECONDS - SKEW_SECONDS));
     }
 
-    #[test]
-    fn a_request_that_is_asked_about_twice_has_one_name() {
-        let name = |exemption: &Exemption, seconds| approval(exemption, seconds).metadata.name;
-        assert_eq!(name(&exemption(), 0), name(&exemption(), 100));
-        let others = [
-            Exemption { user: "bob".to_owned(), ..exemption() },
-            Exemption { uid: "2".to_owned(), ..exemption() },
-            Exemption { policies: Vec::new(), ..exemption() },
-        ];
-        for other in others {
-            assert_ne!(name(&exemption(), 0), name(&other, 0));
-        }
+    fn bar() -> Exemption {
+        Exemption { user: "bob".to_owned(), policies: Vec::new(), seconds: 120, ..exemption() }
     }
 
-    /// Writes a record whose name an object has that is read as this answer. Returns the prefix of
-    /// the name of each creation, if it has one.
-    async fn write_beside(code: u16, existing: String) -> Vec<Option<String>> {
-        let created = Arc::<Mutex<Vec<Option<String>>>>::default();
-        let heard = created.clone();
+    /// The stored form of an approval.
+    fn stored(approval: &DeletionApproval) -> DeletionApproval {
+        let mut stored = approval.clone();
+        stored.metadata.creation_timestamp = Some(Time(at(0)));
+        stored
+    }
+
+    fn compared(
+        existing: &DeletionApproval,
+        wanted: &DeletionApproval,
+        seconds: i64,
+    ) -> Option<Result<(), String>> {
+        let existing = Approval::compile(&stored(existing)).unwrap();
+        let result = compare(&existing, wanted, at(seconds))?;
+        Some(result.map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn h170_an_object_has_one_record_of_all_its_exemptions() {
+        let name = |exemption: &Exemption| approval(exemption, 0).metadata.name;
+        let alice = Some(name(&exemption()));
+        let bob = Exemption { user: "bob".to_owned(), ..exemption() };
+        assert_eq!(alice, Some(name(&bob)));
+        assert_eq!(alice, Some(name(&bar())));
+        assert_ne!(alice, Some(name(&Exemption { uid: "2".to_owned(), ..exemption() })));
+        // A record of other policies replaces it.
+        let web = vec![PolicySource::Policy("web".to_owned())];
+        let web = approval(&Exemption { policies: web, ..exemption() }, 0);
+        let record = approval(&exemption(), 0);
+        assert_eq!(compared(&record, &approval(&bob, 0), 0), Some(Ok(())));
+        assert_eq!(compared(&record, &web, 0), None);
+    }
+
+    #[test]
+    fn h169_a_bar_replaces_a_record_and_no_record_replaces_a_bar_that_has_not_expired() {
+        let record = |seconds| approval(&exemption(), seconds);
+        let bar = |seconds| approval(&bar(), seconds);
+        let DeletionApprovalSpec { reason, expiration_time, scope, .. } = bar(0).spec;
+        assert_eq!((scope, expiration_time.0), (Scope::Object, at(120)));
+        let why = "bob deletes this object and is not exempt, so no exemption of it counts until";
+        assert_eq!(reason, format!("{why} {}", at(120)));
+        assert_eq!(compared(&record(0), &bar(0), 0), None);
+        let barred = |seconds| compared(&bar(0), &record(seconds), seconds);
+        for seconds in [0, 119] {
+            let why = barred(seconds).unwrap().unwrap_err();
+            assert!(why.contains("another subject deletes this object"), "{why}");
+        }
+        assert_eq!(barred(120), None);
+        let kept = |seconds| compared(&bar(0), &bar(seconds), seconds);
+        assert_eq!((kept(60), kept(61)), (Some(Ok(())), None));
+        // Of an approval that is known, nothing is sent.
+        let known = [Approval::compile(&stored(&bar(0))).unwrap()];
+        assert!(predict(&known, &record(0), at(0)).is_some_and(|result| result.is_err()));
+        let other = approval(&Exemption { uid: "2".to_owned(), ..exemption() }, 0);
+        assert_eq!(predict(&known, &other, at(0)), None);
+    }
+
+    /// Writes an approval whose name an object has that is read as this answer. Returns the result,
+    /// and the number of creations and of deletions.
+    async fn write_beside(
+        wanted: &Exemption,
+        (code, existing): (u16, String),
+    ) -> (Result<(), ApiError>, usize, usize) {
+        let sent = Arc::<Mutex<Vec<http::Method>>>::default();
+        let heard = sent.clone();
         let client = local_client(move |request| {
-            if request.method() != http::Method::POST {
-                return Some((code, existing.clone()));
-            }
-            let sent: DeletionApproval = serde_json::from_value(request.body().clone()).unwrap();
-            heard.lock().push(sent.metadata.generate_name.clone());
-            let (code, answer) = match sent.metadata.name {
-                Some(name) => failure(409, "it exists", ("deletionapprovals", &name)),
-                None => (201, request.into_body()),
-            };
-            Some((code, answer.to_string()))
+            let method = request.method().clone();
+            heard.lock().push(method.clone());
+            let was_deleted = heard.lock().contains(&http::Method::DELETE);
+            Some(match method {
+                http::Method::POST if was_deleted => (201, request.into_body().to_string()),
+                http::Method::POST => failure_of(409),
+                http::Method::DELETE => failure_of(404),
+                _ => (code, existing.clone()),
+            })
         });
-        write(&client, &approval(&exemption(), 0)).await.unwrap();
-        let created = created.lock();
-        created.clone()
+        let now = Timestamp::now().as_second() - NOW;
+        let result = write(&client, &approval(wanted, now)).await;
+        let sent = sent.lock();
+        let count = |method| sent.iter().filter(|sent| **sent == method).count();
+        (result, count(http::Method::POST), count(http::Method::DELETE))
+    }
+
+    fn failure_of(code: u16) -> (u16, String) {
+        let (code, answer) = failure(code, "no", ("deletionapprovals", "one"));
+        (code, answer.to_string())
     }
 
     /// What managedFields of an approval may contain that no typed read accepts.
@@ -237,53 +316,43 @@ mod tests {
         [json!([{"fieldsV1": deep}]), json!([{"time": "9999-12-31T23:59:59-23:59"}])]
     }
 
-    /// An object has the name, and a finalizer keeps it.
     #[tokio::test]
-    async fn h57_a_record_whose_name_is_taken_gets_another_one() {
-        let wanted = approval(&exemption(), 0);
-        let mut taken = wanted.clone();
+    async fn h57_an_object_of_others_with_the_name_of_a_record_is_named() {
+        let mut taken = stored(&approval(&exemption(), 0));
         taken.spec.approver = "mallory".to_owned();
-        taken.metadata.deletion_timestamp = Some(Time(at(0)));
-        let name = wanted.metadata.name.unwrap();
-        assert!(is_recorded(&name));
-        let last = Some(Some(format!("{name}-")));
-        let taken = serde_json::to_value(&taken).unwrap();
-        assert_eq!(write_beside(200, taken.to_string()).await.pop(), last);
-        // H140: the name is taken by an object that belay can't read as a whole, or not at all.
-        for managed_fields in unreadable_managed_fields() {
-            let mut taken = taken.clone();
-            taken["metadata"]["managedFields"] = managed_fields;
-            assert_eq!(write_beside(200, taken.to_string()).await.pop(), last);
+        let taken = serde_json::to_string(&taken).unwrap();
+        for existing in [(200, taken), (200, r#"{"spec":1}"#.to_owned())] {
+            let (result, _, deletions) = write_beside(&exemption(), existing).await;
+            let why = result.unwrap_err().to_string();
+            assert!(why.contains("has the name of belay's record"), "{why}");
+            assert_eq!(deletions, 0);
         }
-        for (code, answer) in [(200, r#"{"spec":1}"#), (500, "json: exceeded max depth")] {
-            assert_eq!(write_beside(code, answer.to_owned()).await.pop(), last);
-        }
+        let (result, ..) = write_beside(&exemption(), (500, "json: exceeded".to_owned())).await;
+        result.unwrap_err();
     }
 
     #[tokio::test]
-    async fn h140_a_record_with_unreadable_managed_fields_is_kept() {
-        let mut existing = approval(&exemption(), 0);
+    async fn h140_a_record_with_unreadable_managed_fields_is_kept_or_replaced() {
+        let mut existing = stored(&approval(&exemption(), 0));
         existing.spec.expiration_time =
             Time(Timestamp::now() + SignedDuration::from_hours(100_000));
         let mut existing = serde_json::to_value(&existing).unwrap();
         for managed_fields in unreadable_managed_fields() {
             existing["metadata"]["managedFields"] = managed_fields;
-            assert_eq!(write_beside(200, existing.to_string()).await, [None]);
+            let beside = |wanted: Exemption| {
+                let existing = (200, existing.to_string());
+                async move { write_beside(&wanted, existing).await }
+            };
+            assert_eq!(beside(exemption()).await, (Ok(()), 1, 0));
+            assert_eq!(beside(bar()).await, (Ok(()), 2, 1));
         }
     }
 
     #[test]
-    fn what_is_there_is_good_for_half_of_the_time() {
+    fn an_existing_record_is_sufficient_for_half_of_the_time() {
         let existing = approval(&exemption(), 0);
-        let good =
-            |seconds| is_sufficient(&existing, &approval(&exemption(), seconds), at(seconds));
-        assert!(good(0) && good(300));
-        assert!(!good(301) && !good(601));
-        let mut other = existing.clone();
-        other.spec.approver = "mallory".to_owned();
-        assert!(!is_sufficient(&other, &existing, at(0)));
-        let mut ending = existing.clone();
-        ending.metadata.deletion_timestamp = Some(Time(at(0)));
-        assert!(!is_sufficient(&ending, &existing, at(0)));
+        let good = |seconds| compared(&existing, &approval(&exemption(), seconds), seconds);
+        assert_eq!((good(0), good(300)), (Some(Ok(())), Some(Ok(()))));
+        assert_eq!((good(301), good(601)), (None, None));
     }
 }

@@ -61,9 +61,7 @@ pub(crate) use feed::{AwaitedObject, KindsInFiles, Removals, SearchScope, Snapsh
 pub use holding::HoldProgress;
 pub(crate) use holds::kinds_with_holds;
 pub(crate) use list::{Buffers, ListQuery, ListReader, Listed, Next, list_all, read_list};
-pub use live::{
-    CollectedReads, ExemptionWrite, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge,
-};
+pub use live::{CollectedReads, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge};
 pub(crate) use live::{Confirm, confirm};
 pub(crate) use local_api::{failure, local_client};
 pub use start::{Cluster, Options, StartError, instance, replica};

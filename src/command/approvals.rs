@@ -63,7 +63,7 @@ async fn check_objects(
     items: &mut [ApprovalReport],
     compiled: &[Approval],
 ) -> Vec<FailedRead> {
-    let in_force = items.iter_mut().filter(|item| item.in_force);
+    let in_force = items.iter_mut().filter(|item| item.in_force && item.uncounted.is_none());
     let checks = in_force.filter_map(|item| {
         let approval = compiled.iter().find(|approval| approval.name == item.name)?;
         Some(async move {
@@ -157,6 +157,7 @@ pub struct ApprovalReport {
 
 impl ApprovalReport {
     fn new(approval: DeletionApproval, kinds: &Kinds, now: Timestamp) -> Self {
+        let is_bar = approval.has_record_name() && approval.spec.exempts.is_empty();
         let DeletionApproval { metadata, spec } = approval;
         let target = spec.target_ref.object_ref();
         let expires = spec.expiration_time.0;
@@ -169,7 +170,10 @@ impl ApprovalReport {
             since: metadata.creation_timestamp.map(|time| time.0.to_string()),
             until: expires.to_string(),
             in_force: now < expires,
-            uncounted: metadata.deletion_timestamp.map(|_| "is being deleted".to_owned()),
+            uncounted: match metadata.deletion_timestamp {
+                Some(_) => Some("is being deleted".to_owned()),
+                None => is_bar.then(|| "only bars exemptions of the object".to_owned()),
+            },
             exempts: spec.exempts,
             is_read: true,
             expires,
@@ -322,6 +326,15 @@ mod tests {
         all[0].uncounted = Some("lasts longer than policy p allows (10m)".to_owned());
         let text = rendered(all, Format::Table, false);
         assert!(text.contains(" no: it lasts longer than policy p allows (10m) "), "{text}");
+    }
+
+    #[test]
+    fn h169_an_exemption_bar_is_no_approval_in_force() {
+        let now = Timestamp::from_second(1000).unwrap();
+        let bar =
+            select_approvals(vec![approval("belay-exempts-1", "shop", 1100)], None, false, now);
+        let text = rendered(bar, Format::Table, false);
+        assert!(text.contains(" no: it only bars exemptions of the object "), "{text}");
     }
 
     #[test]

@@ -68,7 +68,10 @@ pub(super) fn is_approval_counted(
         DeletionState::Exists => false,
         DeletionState::IsDeleted(deleted) => {
             let follows = |deleted| approval.was_created_before(deleted) && created <= deleted;
-            records != ExemptionRecords::Ignored && deleted.is_none_or(follows)
+            // An exemption bar permits nothing.
+            records != ExemptionRecords::Ignored
+                && !approval.exempts.is_empty()
+                && deleted.is_none_or(follows)
         }
     }
 }

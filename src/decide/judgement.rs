@@ -4,7 +4,6 @@
 mod approval;
 mod finding;
 
-use self::approval::exemption_records;
 use self::finding::{Finding, merge_findings};
 use super::ancestors::ExemptionRecords;
 use super::approved::sufficient_approvals;
@@ -20,6 +19,10 @@ use crate::policy::{AppliedPolicy, ApprovalTerms, ObjectFacts, Policy, PolicySou
 
 /// Why a policy with action Warn or Audit has no finding before its reads are answered.
 const UNCONFIRMED: &str = "there was no time left to read all objects that may need it";
+
+/// How long an exemption bar lasts. belay keeps an existing bar for at least half of this time. The
+/// API server stores a DELETE at most 34 s after the verdict, or never.
+const BAR_SECONDS: i64 = 120;
 
 /// The findings for one request.
 pub(super) struct Judgement<'a> {
@@ -335,14 +338,16 @@ impl<'a> Judgement<'a> {
         let deletes = self.is_deletion() && passes && !self.review.dry_run;
         let deleted_target = targets.first().filter(|target| deletes && !target.is_terminating());
         let is_exempt = self.leads_to_deletion && !self.exempted.is_empty();
-        let needs_exemption_record =
-            is_exempt && deleted_target.is_some_and(|target| self.target_can_be_deleted(target));
-        let exemption = needs_exemption_record.then(|| Exemption {
-            uid: targets.first().map(JudgedObject::uid_text).unwrap_or_default(),
+        let deleted_target = deleted_target
+            .filter(|target| is_exempt || self.has_exemption_record(target))
+            .filter(|target| self.target_can_be_deleted(target, !is_exempt));
+        let exemption = deleted_target.map(|target| Exemption {
+            uid: target.uid_text(),
             user: self.review.user.name.to_string(),
-            policies: overrides.exempted.clone(),
+            policies: if is_exempt { overrides.exempted.clone() } else { Vec::new() },
             seconds: ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval))
-                .map_or(0, |terms| terms.longest_seconds),
+                .filter(|_| is_exempt)
+                .map_or(BAR_SECONDS, |terms| terms.longest_seconds),
         });
         for reads in [&mut self.needed_reads, &mut self.advisory_reads] {
             reads.sort_unstable();
@@ -354,8 +359,6 @@ impl<'a> Judgement<'a> {
         let retry_seconds = retry_seconds.and_then(|seconds| seconds.into_iter().max());
         let (blockers, more) = merge_findings(&self.situation, self.findings, targets);
         let target = targets.first().map(JudgedObject::object_ref).unwrap_or_default();
-        let revoked = deleted_target
-            .map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
         let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
         // A user who may delete a cluster-scoped object has rights in the whole cluster.
         // Namespaces are an exception: a RoleBinding in a Namespace can grant the right
@@ -369,7 +372,6 @@ impl<'a> Judgement<'a> {
             more,
             overrides,
             exemption,
-            revoked,
             ineffective_approvals,
             retry_seconds,
             ..verdict

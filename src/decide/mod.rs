@@ -75,7 +75,7 @@ pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_u
 pub(crate) use users::{example_rank, relevant_users};
 pub use verdict::{
     DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval, LostVolume, Overrides,
-    Recordable, RefusedStep, RevokedRecord, Verdict, decide_paused,
+    Recordable, RefusedStep, Verdict, decide_paused,
 };
 
 use crate::graph::{Node, StepBudget, StepCounter};

@@ -214,7 +214,7 @@ impl Review<'_> {
         let objects = self.object.iter().chain(&self.old_object);
         let listed: usize = objects.map(|object| object.metadata.list_bytes()).sum();
         let owned: usize = self.user.groups.iter().map(Text::owned_bytes).sum();
-        listed + owned + self.user.groups.len() * size_of::<Text<'_>>()
+        listed + owned + self.user.groups.capacity() * size_of::<Text<'_>>()
     }
 
     /// An owned copy, which another thread can decide.

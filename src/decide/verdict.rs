@@ -16,12 +16,14 @@ pub struct Overrides {
 }
 
 /// An exemption that belay records as its own approval. The record allows the DELETEs of the
-/// garbage collector that follow from this request.
+/// garbage collector that follow from this request. Without policies it is an exemption bar: a
+/// subject that is not exempt deletes the object, and no exemption of the object may count
+/// meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exemption {
     /// The uid of the target.
     pub uid: String,
-    /// The exempt user.
+    /// The user of the request.
     pub user: String,
     /// The policies that exempt the user.
     pub policies: Vec<PolicySource>,
@@ -29,14 +31,11 @@ pub struct Exemption {
     pub seconds: i64,
 }
 
-/// An exemption record that belay deletes before the answer, because another subject
-/// deletes the object that it names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RevokedRecord {
-    /// The name of the approval.
-    pub name: String,
-    /// The uid of the approval.
-    pub uid: String,
+impl Exemption {
+    /// Whether it bars exemptions of the object.
+    pub fn is_bar(&self) -> bool {
+        self.policies.is_empty()
+    }
 }
 
 /// An approval that is in force and does not count.
@@ -121,10 +120,8 @@ pub struct Verdict {
     pub more: usize,
     /// Why the request passes although a policy denies it.
     pub overrides: Overrides,
-    /// The exemption to record; `None` for a dry run.
+    /// The exemption to record, or the exemption bar; `None` for a dry run.
     pub exemption: Option<Exemption>,
-    /// The exemption records to delete; empty for a dry run.
-    pub revoked: Vec<RevokedRecord>,
     /// Approvals in force that don't count for the denying policies.
     pub ineffective_approvals: Vec<IneffectiveApproval>,
     /// The change of the hold in the mutating phase.
@@ -200,7 +197,6 @@ impl Verdict {
             more: 0,
             overrides: Overrides::default(),
             exemption: None,
-            revoked: Vec::new(),
             ineffective_approvals: Vec::new(),
             hold: None,
             needed_reads: Vec::new(),

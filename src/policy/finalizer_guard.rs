@@ -88,7 +88,7 @@ mod tests {
         let guard = FinalizerGuard { finalizers: vec![Glob::new("*")], removers: Vec::new() };
         let identities = Identities::default();
         let may = |name: &str, finalizer| {
-            let user = Requester { name: name.into(), groups: Vec::new() };
+            let user = Requester { name: name.into(), groups: Default::default() };
             guard.may_remove(&user, finalizer, &identities)
         };
         for finalizer in ["scheduling.k8s.io/podgroup-protection", "kubernetes.io/pv-protection"] {

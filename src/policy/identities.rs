@@ -1,7 +1,7 @@
 //! The users of requests, and the subjects in policies.
 
 use super::api::{Subject, SubjectKind};
-use crate::objects::Text;
+use crate::objects::{KeyedSet, Text};
 
 /// The prefix of the user names of service accounts.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -17,8 +17,8 @@ const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 pub struct Requester<'a> {
     /// The name.
     pub name: Text<'a>,
-    /// The groups.
-    pub groups: Vec<Text<'a>>,
+    /// The groups. A set, because a decision looks for them in each policy of each object.
+    pub groups: KeyedSet<Text<'a>>,
 }
 
 impl Requester<'_> {
@@ -43,7 +43,7 @@ impl Requester<'_> {
 pub fn includes(subjects: &[Subject], user: &Requester<'_>) -> bool {
     subjects.iter().any(|subject| match subject.kind {
         SubjectKind::User => user.name == subject.name.as_str(),
-        SubjectKind::Group => user.groups.iter().any(|g| *g == subject.name.as_str()),
+        SubjectKind::Group => user.groups.contains(&Text::from(subject.name.as_str())),
         SubjectKind::ServiceAccount => account(&user.name).is_some_and(|(ns, name)| {
             subject.namespace.as_deref() == Some(ns) && subject.name == name
         }),

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::objects::Text;
+use crate::objects::{KeyedSet, Text};
 
 /// The longest accepted name. Kubernetes allows names of 253 bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 10;
@@ -75,30 +75,30 @@ where
 }
 
 /// Reads `userInfo.groups`, up to the limit.
-pub fn groups<'de: 'a, 'a, D>(deserializer: D) -> Result<Vec<Text<'a>>, D::Error>
+pub fn groups<'de: 'a, 'a, D>(deserializer: D) -> Result<KeyedSet<Text<'a>>, D::Error>
 where
     D: Deserializer<'de>,
 {
     struct GroupsVisitor<'a>(PhantomData<Text<'a>>);
 
     impl<'de: 'a, 'a> Visitor<'de> for GroupsVisitor<'a> {
-        type Value = Vec<Text<'a>>;
+        type Value = KeyedSet<Text<'a>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a list of groups")
         }
 
         fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(Vec::new())
+            Ok(KeyedSet::default())
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-            let mut groups = Vec::new();
+            let mut groups = KeyedSet::default();
             while let Some(group) = entries.next_element()? {
                 if groups.len() == MAX_GROUPS {
                     return Err(too_many(format_args!("{MAX_GROUPS} groups in userInfo")));
                 }
-                groups.push(group);
+                groups.insert(group);
             }
             Ok(groups)
         }

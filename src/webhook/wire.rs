@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::body::HttpRejection;
 use super::list_limits::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};
-use crate::objects::{Metadata, Object, ObjectRef, Text, one_line};
+use crate::objects::{KeyedSet, Metadata, Object, ObjectRef, Text, one_line};
 use crate::policy::Requester;
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -143,7 +143,7 @@ struct WireKind<'a> {
 struct UserInfo<'a> {
     username: Text<'a>,
     #[serde(deserialize_with = "list_limits::groups")]
-    groups: Vec<Text<'a>>,
+    groups: KeyedSet<Text<'a>>,
 }
 
 impl<'a> From<UserInfo<'a>> for Requester<'a> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belay::cluster::{
-    CollectedReads, Context, ExemptionWrite, LiveApi as _, ReadAnswer, ReadGroup, Reader, Settings,
-    Signals, World, approval_of,
+    CollectedReads, Context, LiveApi as _, ReadAnswer, ReadGroup, Reader, Settings, Signals, World,
+    approval_of,
 };
 use belay::decide::{Exemption, LiveRead};
 use belay::objects::{Kinds, ObjectRef};
@@ -225,12 +225,11 @@ fn an_exemption_is_recorded_once_and_again_when_it_is_old() {
     let record = |own: &str, at: Timestamp| {
         let approval = approval_of(&target, &exemption, own, at);
         let name = approval.metadata.name.clone().unwrap();
-        Side::wait(side.reader.write(ExemptionWrite::Record(Box::new(approval)), in_time())).map(
-            |()| {
-                let api = Api::<DeletionApproval>::all(side.context.client.clone());
-                side.runtime.block_on(api.get(&name)).unwrap()
-            },
-        )
+        let group = ReadGroup::Namespace(ns.clone());
+        Side::wait(side.reader.write(&group, approval, in_time())).map(|()| {
+            let api = Api::<DeletionApproval>::all(side.context.client.clone());
+            side.runtime.block_on(api.get(&name)).unwrap()
+        })
     };
     let now = Timestamp::now();
     let first = record("admin", now).unwrap();

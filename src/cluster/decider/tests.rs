@@ -26,7 +26,6 @@ struct Script {
     record: Result<(), ApiError>,
     read: Mutex<Vec<(Vec<LiveRead>, Instant)>>,
     recorded: Mutex<Vec<DeletionApproval>>,
-    revoked: Mutex<Vec<String>>,
 }
 
 impl Script {
@@ -34,8 +33,8 @@ impl Script {
         answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
         record: Result<(), ApiError>,
     ) -> Self {
-        let (read, recorded, revoked) = Default::default();
-        Self { answers: Box::new(answers), record, read, recorded, revoked }
+        let (read, recorded) = Default::default();
+        Self { answers: Box::new(answers), record, read, recorded }
     }
 }
 
@@ -58,15 +57,13 @@ impl LiveApi for Script {
         Box::pin(async { answers })
     }
 
-    fn write(
-        &self,
-        change: ExemptionWrite,
+    fn write<'a>(
+        &'a self,
+        _: &'a ReadGroup,
+        approval: DeletionApproval,
         _: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        match change {
-            ExemptionWrite::Record(approval) => self.recorded.lock().push(*approval),
-            ExemptionWrite::Revoke(record) => self.revoked.lock().push(record.name),
-        }
+    ) -> LocalBoxFuture<'a, Result<(), ApiError>> {
+        self.recorded.lock().push(approval);
         Box::pin(async { self.record.clone() })
     }
 }

@@ -160,7 +160,7 @@ pub(super) mod tests {
             resource: Resource { resource: "configmaps".into(), ..Resource::default() },
             name: "settings".into(),
             namespace: "shop".into(),
-            user: Requester { name: "alice".into(), groups: Vec::new() },
+            user: Requester { name: "alice".into(), groups: Default::default() },
             dry_run,
             options: DeleteOptions::default(),
             object: None,

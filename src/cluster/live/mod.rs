@@ -46,10 +46,10 @@ use super::context::Context;
 use super::exemption;
 use super::list::Buffers;
 use super::world::SharedWorld;
-use crate::decide::{LiveRead, RevokedRecord};
+use crate::decide::LiveRead;
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
-use crate::webhook::fair::GroupLimits;
+use crate::webhook::fair::{FairSemaphore, GroupLimits};
 
 const LIMITS: QueueLimits = QueueLimits {
     running: GroupLimits { total: 32, per_group: 16 },
@@ -77,12 +77,13 @@ pub trait LiveApi: Send + Sync {
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
 
-    /// Writes the record of an exemption before the deadline.
-    fn write(
-        &self,
-        change: ExemptionWrite,
+    /// Writes the record of an exemption before the deadline. Groups take turns.
+    fn write<'a>(
+        &'a self,
+        group: &'a ReadGroup,
+        approval: DeletionApproval,
         deadline: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
+    ) -> LocalBoxFuture<'a, Result<(), ApiError>>;
 }
 
 /// The handle of the task that sends live reads. Cheap to clone. Threads with runtimes of
@@ -96,25 +97,7 @@ pub struct Reader {
 
 enum ReaderCommand {
     Read(ReadGroup, LiveRead, ReadWaiter),
-    Write(ExemptionWrite, Instant, oneshot::Sender<Result<(), ApiError>>),
-}
-
-/// A write of the record of an exemption.
-#[derive(Debug)]
-pub enum ExemptionWrite {
-    /// Creates the record.
-    Record(Box<DeletionApproval>),
-    /// Deletes the record.
-    Revoke(RevokedRecord),
-}
-
-impl ExemptionWrite {
-    async fn carry_out(&self, client: &kube::Client) -> Result<(), ApiError> {
-        match self {
-            Self::Record(approval) => exemption::write(client, approval).await,
-            Self::Revoke(record) => exemption::revoke(client, record).await,
-        }
-    }
+    Write(ReadGroup, Box<DeletionApproval>, Instant, oneshot::Sender<Result<(), ApiError>>),
 }
 
 /// A caller that waits for a read.
@@ -238,15 +221,18 @@ impl LiveApi for Reader {
         Box::pin(self.read_all(group, reads, deadline))
     }
 
-    fn write(
-        &self,
-        change: ExemptionWrite,
+    fn write<'a>(
+        &'a self,
+        group: &'a ReadGroup,
+        approval: DeletionApproval,
         deadline: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
+    ) -> LocalBoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
             let limit = deadline.saturating_duration_since(Instant::now());
             let (answer, written) = oneshot::channel();
-            self.send(ReaderCommand::Write(change, deadline, answer), deadline).await?;
+            let (group, approval) = (group.clone(), Box::new(approval));
+            let command = ReaderCommand::Write(group, approval, deadline, answer);
+            self.send(command, deadline).await?;
             match time::timeout_at(deadline.into(), written).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err(shutting_down()),
@@ -266,6 +252,7 @@ async fn serve(
     let mut queue: ReadQueue<ReadWaiter> = ReadQueue::new(LIMITS);
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
+    let write_slots = FairSemaphore::<ReadGroup>::new(LIMITS.running);
     let mut writes = JoinSet::new();
     let mut received = Vec::new();
     loop {
@@ -311,16 +298,15 @@ async fn serve(
                         let _ = waiter.answer.send(Err(too_many()));
                     }
                 }
-                ReaderCommand::Write(_, _, answer) if writes.len() >= LIMITS.running.total => {
-                    let _ = answer.send(Err(too_many()));
-                }
-                ReaderCommand::Write(change, deadline, answer) => {
-                    let client = client.clone();
+                ReaderCommand::Write(group, approval, deadline, answer) => {
+                    let (client, slots) = (client.clone(), write_slots.clone());
                     writes.spawn(async move {
-                        let writing = time::timeout_at(deadline.into(), change.carry_out(&client));
-                        if let Ok(result) = writing.await {
-                            let _ = answer.send(result);
-                        }
+                        let writing = async {
+                            let _slot = slots.acquire(group).await;
+                            exemption::write(&client, &approval).await
+                        };
+                        let limit = deadline.saturating_duration_since(Instant::now());
+                        let _ = answer.send(within_limit(limit, writing).await);
                     });
                 }
             }

@@ -407,21 +407,49 @@ async fn threads_with_runtimes_of_their_own_get_answers() {
     assert!(answers.iter().all(|(_, answer)| answer.as_ref().unwrap().objects().len() == 1));
 }
 
+fn approval(name: &str) -> DeletionApproval {
+    let spec = json!({"targetRef": {"resource": "pods", "name": "p", "uid": "1"},
+        "approver": "belay", "reason": "because", "expirationTime": "2026-01-01T00:00:00Z"});
+    DeletionApproval::new(name, serde_json::from_value(spec).unwrap())
+}
+
 #[tokio::test]
 async fn what_is_to_be_recorded_goes_the_same_way() {
-    let approval = |name: &str| {
-        let spec = json!({"targetRef": {"resource": "pods", "name": "p", "uid": "1"},
-            "approver": "belay", "reason": "because", "expirationTime": "2026-01-01T00:00:00Z"});
-        DeletionApproval::new(name, serde_json::from_value(spec).unwrap())
-    };
     let path = "/apis/belay.dev/v1alpha1/deletionapprovals?fieldManager=belay";
     let created = (201, serde_json::to_string(&approval("good")).unwrap());
     let reader = reader(&Script::of([(path, created), (path, failed(507))]));
-    let record = |name| ExemptionWrite::Record(Box::new(approval(name)));
     let deadline = Instant::now() + Duration::from_secs(30);
-    assert_eq!(reader.write(record("good"), deadline).await, Ok(()));
+    assert_eq!(reader.write(&of("a"), approval("good"), deadline).await, Ok(()));
     let full = ApiError::Status { code: 507, message: "no".to_owned() };
-    assert_eq!(reader.write(record("bad"), deadline).await, Err(full));
+    assert_eq!(reader.write(&of("a"), approval("bad"), deadline).await, Err(full));
+}
+
+/// Writes of namespace a get no answer. They have timed out at their deadline, and those of other
+/// namespaces do not wait for them.
+#[tokio::test]
+async fn h170_writes_of_a_namespace_delay_no_writes_of_others() {
+    let client = concurrent_client(|request| async move {
+        if request.body()["metadata"]["name"] == "hangs" {
+            std::future::pending::<()>().await;
+        }
+        (201, request.into_body().to_string())
+    });
+    let context = Context::of_test(client, World::default(), &[]);
+    let reader = Reader::new(context);
+    let (late, deadline) = (after(300), after(30_000));
+    let (busy, quiet) = (of("a"), of("b"));
+    let hanging = (0..100).map(|_| reader.write(&busy, approval("hangs"), late));
+    let hanging = futures_util::future::join_all(hanging);
+    let other = async {
+        let result = reader.write(&quiet, approval("good"), deadline).await;
+        (result, Instant::now() < late)
+    };
+    let (hanging, (other, was_early)) = futures_util::future::join(hanging, other).await;
+    assert_eq!(other, Ok(()));
+    assert!(was_early);
+    for result in hanging {
+        assert!(matches!(result, Err(ApiError::TimedOut(_))), "{result:?}");
+    }
 }
 
 fn found(objects: &[serde_json::Value]) -> Result<ReadObjects, ApiError> {

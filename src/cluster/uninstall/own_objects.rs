@@ -18,7 +18,6 @@ use crate::cluster::api::delete_exactly;
 use crate::cluster::certificates::{is_running, replica_label};
 use crate::cluster::context::Settings;
 use crate::cluster::election::Election;
-use crate::cluster::exemption;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::list::list_all;
 use crate::cluster::pace::within;
@@ -165,7 +164,7 @@ impl OwnObjects<'_> {
         let all = all.map(|list| list.objects);
         for approval in self.listed("DeletionApprovals", all) {
             let name = approval.name_any();
-            if exemption::is_recorded(&name) && approval.spec.approver == self.own_user {
+            if approval.has_record_name() && approval.spec.approver == self.own_user {
                 self.delete(&approvals, "DeletionApproval", &name, approval.uid()).await;
             }
         }

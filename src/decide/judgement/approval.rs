@@ -7,7 +7,7 @@ use crate::decide::approved::{
 };
 use crate::decide::existence::Existence;
 use crate::decide::item::JudgedObject;
-use crate::decide::{Decision, Operation, Overrides, Reason, RevokedRecord, Situation};
+use crate::decide::{Decision, Operation, Overrides, Reason, Situation};
 use crate::graph::Node;
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::{ObjectFacts, Policy};
@@ -15,8 +15,13 @@ use crate::policy::{ObjectFacts, Policy};
 impl<'a> Judgement<'a> {
     /// Whether a live read finds the target, and not Terminating. belay records no exemption for
     /// another object, because only a caller with a made-up review would gain from it: an object
-    /// that doesn't exist, or one whose deletion another subject has begun (H168).
-    pub(super) fn target_can_be_deleted(&mut self, target: &JudgedObject<'a>) -> bool {
+    /// that doesn't exist, or one whose deletion another subject has begun (H168). `if_unknown`:
+    /// the answer for an object that neither a live read nor the graph contains.
+    pub(super) fn target_can_be_deleted(
+        &mut self,
+        target: &JudgedObject<'a>,
+        if_unknown: bool,
+    ) -> bool {
         let ObjectFacts { namespace, name, .. } = target.facts;
         let is_terminating = |kind| {
             let stored = self.situation.read_object(kind, namespace, name).flatten();
@@ -32,8 +37,17 @@ impl<'a> Judgement<'a> {
                 self.needed_reads.push(read);
                 true
             }
-            Existence::Unknown(..) => target.node.is_some(),
+            Existence::Unknown(..) => if_unknown || target.node.is_some(),
         }
+    }
+
+    /// Whether belay has recorded an exemption of the target, or has barred exemptions of it.
+    pub(super) fn has_exemption_record(&self, target: &JudgedObject<'a>) -> bool {
+        let policies = self.situation.policies;
+        let identity = target.identity();
+        policies.approvals.of_uid(identity.uid).iter().any(|approval| {
+            approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
+        })
     }
 
     /// Reads the owners live before a denial, if an exemption record exists for one of
@@ -139,22 +153,4 @@ pub fn is_held_for<'a>(
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
     policies.iter().any(|keeping| keeping.source == policy.source)
         && sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_none()
-}
-
-/// The exemption records that name an object.
-pub(super) fn exemption_records(
-    situation: &Situation<'_>,
-    target: &JudgedObject<'_>,
-) -> Vec<RevokedRecord> {
-    let policies = situation.policies;
-    let identity = target.identity();
-    let approvals = policies.approvals.of_uid(identity.uid).iter();
-    let records = approvals.filter(|approval| {
-        approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
-    });
-    let revoked = records.map(|approval| {
-        let (name, uid) = (approval.name.clone(), approval.uid.clone());
-        RevokedRecord { name, uid }
-    });
-    revoked.collect()
 }

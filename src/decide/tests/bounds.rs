@@ -60,7 +60,7 @@ fn review(
         resource: Resource { resource: "configmaps".into(), ..Resource::default() },
         name: "x".into(),
         namespace: "shop".into(),
-        user: Requester { name: Text::from("eve"), groups: Vec::new() },
+        user: Requester { name: Text::from("eve"), groups: Default::default() },
         dry_run: false,
         options: DeleteOptions::default(),
         object: new,

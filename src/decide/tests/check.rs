@@ -159,7 +159,11 @@ pub(super) fn compare(
     same("approved by", &row.expect.approved, &verdict.overrides.approvals);
     let exempted: Vec<_> = verdict.overrides.exempted.iter().map(ToString::to_string).collect();
     same("exempted by", &row.expect.exempted, &exempted);
-    same("records", &row.expect.records, &verdict.exemption.is_some());
+    same(
+        "records",
+        &row.expect.records,
+        &verdict.exemption.as_ref().is_some_and(|recorded| !recorded.is_bar()),
+    );
     let confirm: Vec<_> =
         verdict.needed_reads.iter().chain(&verdict.advisory_reads).map(read_text).collect();
     same("confirm", &row.expect.confirm, &confirm);

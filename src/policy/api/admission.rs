@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, LabelSelectorRequirement, ObjectMeta,
 };
 
-use super::GROUP;
+use super::{GROUP, RECORD_PREFIX};
 use crate::objects::{EVENT_REPORTER, LABEL_VALUES, PROTECT_LABEL};
 
 /// The longest duration of an approval or a pause. Policies may set a shorter one.
@@ -139,6 +139,12 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
         ),
         variable("content", "has(object.spec.scope) && object.spec.scope == 'Content'"),
     ];
+    let has_no_prefix = ["name", "generateName"]
+        .map(|field| {
+            let field = format!("object.metadata.{field}");
+            format!("(!has({field}) || !{field}.startsWith('{RECORD_PREFIX}'))")
+        })
+        .join(" && ");
     let validations = vec![
         forbidden(
             &on_create("object.spec.approver == request.userInfo.username"),
@@ -171,6 +177,13 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
                 "!has(object.spec.exempts) || size(object.spec.exempts) == 0",
             )),
             "'only belay may set spec.exempts: omit it'",
+        ),
+        forbidden(
+            &on_create(&or_from_belay(&has_no_prefix)),
+            &format!(
+                "'only belay may create an approval whose name begins with {RECORD_PREFIX}: use \
+                 another name'"
+            ),
         ),
         forbidden(
             "(!has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0 || \

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::objects::ObjectRef;
 
+/// The prefix of the names of belay's own approvals: exemption records and exemption bars. The
+/// API server accepts it only from belay.
+pub const RECORD_PREFIX: &str = "belay-exempts-";
+
 /// The approval of one user to delete one object, with a reason and an expiry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -47,6 +51,13 @@ pub struct DeletionApprovalSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 253)))]
     pub exempts: Vec<String>,
+}
+
+impl DeletionApproval {
+    /// Whether it has the name of an exemption record or exemption bar.
+    pub fn has_record_name(&self) -> bool {
+        self.metadata.name.as_ref().is_some_and(|name| name.starts_with(RECORD_PREFIX))
+    }
 }
 
 /// The identity of an object. A re-created object has another identity.

@@ -24,7 +24,9 @@ use kube::core::CustomResourceExt as _;
 use crate::objects::{KindInfo, Kinds};
 
 pub use admission::{MAX_APPROVAL_SECONDS, admission_policies};
-pub use approval::{DeletionApproval, DeletionApprovalSpec, Pause, PauseSpec, Scope, TargetRef};
+pub use approval::{
+    DeletionApproval, DeletionApprovalSpec, Pause, PauseSpec, RECORD_PREFIX, Scope, TargetRef,
+};
 pub use check::{Check, Problem};
 pub use deletion_policy::{
     Action, ActionOverride, Always, Approval, Counting, DeletionPolicy, DeletionPolicySpec,

@@ -56,6 +56,15 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
     // H73: belay caches the content of its own approvals for exemptions in memory.
     let said = create(&json!({}), &["some-policy"]).failure().unwrap();
     assert!(said.contains("only belay may set spec.exempts"), "{said}");
+    // H57: the names of these approvals are reserved as well.
+    for field in ["name", "generateName"] {
+        let mut approval = json!({"apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval",
+            "metadata": {}, "spec": spec});
+        approval["metadata"][field] = "belay-exempts-0123456789abcdef".into();
+        let args = ["create", "-f", "-"];
+        let said = plane.kubectl_with(Some(&carol), &args, &approval).unwrap().failure().unwrap();
+        assert!(said.contains("only belay may create an approval whose name begins"), "{said}");
+    }
     let good = json!({"labels": {"a": "b"}, "annotations": {"a": "b".repeat(4_000)}});
     let name = create(&good, &[]).success().unwrap();
     for more in &refused {

@@ -215,11 +215,15 @@ fn exempt() -> Value {
 /// Posts to each replica that an exempt subject deletes this object, as any Pod that knows
 /// the path can. As if it was not deleted before.
 fn forge(team: &Team<'_>, resource: &str, name: &str) {
+    post_delete(team, resource, name, (&format!("jane-{}", team.ns), "sre-on-call"));
+}
+
+/// Posts to each replica that this user, in this group, deletes an object.
+fn post_delete(team: &Team<'_>, resource: &str, name: &str, (user, group): (&str, &str)) {
     let stored = team.plane.api().get(&format!("{resource}/{name}"), &team.ns).unwrap();
     let mut object = stored.unwrap();
     object["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
-    let user = format!("jane-{}", team.ns);
-    let review = direct::delete_review(("", resource), &user, &["sre-on-call"], &object);
+    let review = direct::delete_review(("", resource), user, &[group], &object);
     let path = direct::registered_path(team.plane, "validatingwebhookconfiguration").unwrap();
     for address in world().belay.addresses() {
         direct::client(team.plane, address).unwrap().post(&path, &review);
@@ -303,6 +307,75 @@ fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
     assert_eq!(records(&team), Vec::<String>::new());
     team.deleted(&["pod/reader"]);
     team.wait_until_deleted("configmap/used");
+}
+
+/// The caller repeats the forged DELETE until another user deletes the owner. The DELETEs of this
+/// user that the test posts are those between the verdict and the storage.
+#[test]
+fn h169_a_forged_delete_that_is_repeated_deletes_no_dependent_of_an_owner_that_another_deletes() {
+    let user = |name: &str| json!({"kind": "User", "name": name});
+    let subjects = json!({"subjects": [
+        user("system:serviceaccount:kube-system:generic-garbage-collector"),
+        user("system:kube-controller-manager"),
+        {"kind": "Group", "name": "sre-on-call"},
+    ]});
+    let team = vault("h169", exempt().with(subjects));
+    team.apply(&config_map("above"));
+    let above = team.owner("ConfigMap", "above");
+    team.apply(&locked("below").with_owner(above.clone()));
+    team.apply(&config_map("free").with_owner(above));
+    eventually("a record", SOON, || {
+        forge(&team, "configmaps", "above");
+        let written = records(&team);
+        if written == ["above"] { Ok(()) } else { Err(format!("{written:?}").into()) }
+    })
+    .unwrap();
+    team.approvals_are_known();
+
+    post_delete(&team, "configmaps", "above", ("jane", "workers"));
+    for _ in 0..5 {
+        forge(&team, "configmaps", "above");
+        assert_eq!(records(&team), Vec::<String>::new());
+    }
+    let bot = format!("bot-{}", team.ns);
+    let account = format!("--user={bot}");
+    let edit = ["create", "rolebinding", "bot", "-n", &team.ns, "--clusterrole=edit", &account];
+    team.plane.kubectl(&edit).unwrap().success().unwrap();
+    let groups = ["--as", &bot, "--as-group", "sre-on-call", "--as-group", "system:authenticated"];
+    let delete = ["delete", "configmap/above", "-n", &team.ns, "--wait=false"];
+    let said = team.plane.kubectl(&[&delete[..], &groups].concat()).unwrap().failure().unwrap();
+    let why = "another subject deletes this object at the same time; try again in two minutes";
+    assert!(said.contains(why), "{said}");
+
+    std::thread::scope(|scope| {
+        let deleting = scope.spawn(|| team.deleted(&["configmap/above"]));
+        while !deleting.is_finished() {
+            if team.plane.api().get("configmap/above", &team.ns).unwrap().is_some() {
+                forge(&team, "configmaps", "above");
+            }
+        }
+    });
+    // The garbage collector has seen the deletion.
+    team.wait_until_deleted("configmap/free");
+    team.assert_exists("configmap/below");
+    assert_eq!(records(&team), Vec::<String>::new());
+}
+
+#[test]
+fn h170_forged_deletes_by_many_users_leave_one_record_of_an_object() {
+    let team = vault("h170", exempt());
+    team.apply(&locked("precious"));
+    team.refused(&["configmap/precious"]);
+    for n in 0..20 {
+        let user = format!("user-{n}-{}", team.ns);
+        post_delete(&team, "configmaps", "precious", (&user, "sre-on-call"));
+    }
+    assert_eq!(records(&team), ["precious"]);
+    // An approval counts as before.
+    team.approve(Approver::Carol, team.of("configmaps", "precious"), "Object");
+    eventually("an approval that counts", SOON, || team.delete(&["configmap/precious"]).success())
+        .unwrap();
+    team.wait_until_deleted("configmap/precious");
 }
 
 /// A record allows the later deletes of the garbage collector.

@@ -1,6 +1,11 @@
 //! The records of exemptions and of refusals.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::*;
+use crate::cluster::exemption::approval_of;
+use crate::objects::ObjectRef;
+use crate::policy::PolicySource;
 
 #[tokio::test]
 async fn an_exemption_is_written_down_before_it_counts() {
@@ -36,45 +41,73 @@ async fn an_exemption_is_written_down_before_it_counts() {
 /// A record permits only the deletion for which it was written, and a forged review must not leave
 /// a record behind.
 #[tokio::test]
-async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_not_there() {
-    let recorded = |approver: &str| {
-        let approval = json!({
-            "metadata": {"name": "belay-exempts-1", "uid": "r",
-                "creationTimestamp": "2020-01-01T00:00:00Z"},
-            "spec": {"targetRef": {"resource": "configmaps", "namespace": "a", "name": "data",
-                "uid": "11111111-1111-4111-8111-111111111111"}, "approver": approver,
-                "reason": "x", "expirationTime": "2100-01-01T00:00:00Z", "scope": "Content",
-                "exempts": ["used"]},
-        });
-        let approval = Approval::compile(&serde_json::from_value(approval).unwrap()).unwrap();
+async fn h169_a_delete_by_another_bars_a_record_and_nothing_is_recorded_of_what_is_not_there() {
+    let recorded = |approver: &str, exempts: &[&str]| {
+        let target = ObjectRef::new(("", "configmaps"), "a", "data");
+        let exemption = Exemption {
+            uid: "11111111-1111-4111-8111-111111111111".to_owned(),
+            user: "carol".to_owned(),
+            policies: exempts.iter().map(|name| PolicySource::Policy((*name).to_owned())).collect(),
+            seconds: 3600,
+        };
+        let mut approval = approval_of(&target, &exemption, approver, Timestamp::now());
+        approval.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        let approval = Approval::compile(&approval).unwrap();
         let question = Question::default();
         question.world.write().policies.approvals = Approvals::new([approval]);
         question
     };
     // It has no users, so alice may delete it.
-    let asked = recorded("belay").ask(nothing).await;
+    let unused = |read: LiveRead| match read {
+        LiveRead::Object(_) => pods(read),
+        _ => nothing(read),
+    };
+    let asked = recorded("belay", &["used"]).ask(unused).await;
     assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
-    assert_eq!(*asked.script.revoked.lock(), ["belay-exempts-1"]);
-    let asked = recorded("bob").ask(nothing).await;
-    assert!(asked.script.revoked.lock().is_empty());
-    let asked = Question { dry_run: true, ..recorded("belay") }.ask(nothing).await;
-    assert!(asked.script.revoked.lock().is_empty());
-    // A denied DELETE does not change the record.
-    let asked = recorded("belay").ask(pods).await;
-    assert_eq!(asked.verdict.decision, Decision::Deny);
-    assert!(asked.script.revoked.lock().is_empty());
-    let failing =
-        Question { record: Err(ApiError::Other("no room".to_owned())), ..recorded("belay") };
-    let asked = failing.ask(nothing).await;
+    let bars = asked.script.recorded.lock().clone();
+    let [bar] = &bars[..] else { panic!("{bars:?}") };
+    assert!(bar.has_record_name() && bar.spec.exempts.is_empty(), "{bar:?}");
+    assert!(bar.spec.reason.starts_with("alice deletes this object"), "{bar:?}");
+    let is_silent = async |question: Question, answers: Scripted, decision| {
+        let asked = question.ask(answers).await;
+        assert_eq!(asked.verdict.decision, decision, "{}", asked.said());
+        assert!(asked.script.recorded.lock().is_empty());
+        asked.said()
+    };
+    let dry = Question { dry_run: true, ..recorded("belay", &["used"]) };
+    is_silent(dry, unused, Decision::Allow).await;
+    is_silent(recorded("bob", &["used"]), unused, Decision::Allow).await;
+    // A denied DELETE does not change the record, and a known bar is enough.
+    is_silent(recorded("belay", &["used"]), pods, Decision::Deny).await;
+    is_silent(recorded("belay", &[]), unused, Decision::Allow).await;
+    // Another subject has begun the deletion, which needs the record.
+    let terminating = |read: LiveRead| match read {
+        LiveRead::Object(_) => {
+            let mut data = data();
+            data["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            Some(Ok(vec![data]))
+        }
+        _ => nothing(read),
+    };
+    is_silent(recorded("belay", &["used"]), terminating, Decision::Allow).await;
+    let failing = Question {
+        record: Err(ApiError::Other("no room".to_owned())),
+        ..recorded("belay", &["used"])
+    };
+    let asked = failing.ask(unused).await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
 
-    // carol is exempt, but the object of the review does not exist.
+    // carol is exempt. An equal record is enough, and a bar refuses her request.
+    let carol = |question| Question { user: "carol", ..question };
+    is_silent(carol(recorded("belay", &["used"])), pods, Decision::Allow).await;
+    let said = is_silent(carol(recorded("belay", &[])), pods, Decision::Deny).await;
+    assert!(said.contains("another subject deletes this object at the same time"), "{said}");
+    // The object of the review does not exist.
     let absent = |read: LiveRead| {
         let object = matches!(read, LiveRead::Object { .. });
         if object { Some(Ok(Vec::new())) } else { pods(read) }
     };
-    let asked = Question { user: "carol", ..Question::default() }.ask(absent).await;
-    assert!(asked.script.recorded.lock().is_empty());
+    is_silent(carol(Question::default()), absent, Decision::Allow).await;
 }
 
 /// H35: a caller who knows the path sends reviews of objects that don't exist, so that belay
