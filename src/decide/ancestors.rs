@@ -27,25 +27,25 @@ pub(crate) enum ExemptionRecords {
 /// Whether an object that an approval names is being deleted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeletionState {
-    /// The object is not being deleted, or belay does not remember it.
-    Exists,
+    /// The object is not being deleted, or belay does not know whether it is.
+    NotKnownDeleted,
     /// The object is Terminating or was deleted, with the time if belay observed it.
-    IsDeleted(Option<i64>),
+    Deleted(Option<i64>),
 }
 
 impl DeletionState {
     pub(super) fn of_item(item: &JudgedObject<'_>) -> Self {
-        item.deletion_time().map_or(Self::Exists, |deleted| Self::IsDeleted(Some(deleted)))
+        item.deletion_time().map_or(Self::NotKnownDeleted, |deleted| Self::Deleted(Some(deleted)))
     }
 
     fn of_node(node: Node<'_>) -> Self {
-        node.deletion_time().map_or(Self::Exists, |deleted| Self::IsDeleted(Some(deleted)))
+        node.deletion_time().map_or(Self::NotKnownDeleted, |deleted| Self::Deleted(Some(deleted)))
     }
 
     fn deletion_time(self) -> Option<i64> {
         match self {
-            Self::Exists => None,
-            Self::IsDeleted(deleted) => deleted,
+            Self::NotKnownDeleted => None,
+            Self::Deleted(deleted) => deleted,
         }
     }
 }
@@ -65,8 +65,8 @@ pub(super) fn is_approval_counted(
         return true;
     }
     match state {
-        DeletionState::Exists => false,
-        DeletionState::IsDeleted(deleted) => {
+        DeletionState::NotKnownDeleted => false,
+        DeletionState::Deleted(deleted) => {
             let follows = |deleted| approval.was_created_before(deleted) && created <= deleted;
             records != ExemptionRecords::Ignored && deleted.is_none_or(follows)
         }
@@ -291,22 +291,22 @@ fn find_absent<'a>(
     owner_ref: &OwnerRef<'_>,
 ) -> (DeletionState, Owners<'a>) {
     if let Some(deleted) = situation.graph.deleted_object(owner_ref.uid) {
-        return (DeletionState::IsDeleted(deleted.deletion_time), Owners::of_deleted(deleted));
+        return (DeletionState::Deleted(deleted.deletion_time), Owners::of_deleted(deleted));
     }
     let Some(node) = node(situation, owner_ref) else {
-        return (DeletionState::Exists, Owners::default());
+        return (DeletionState::NotKnownDeleted, Owners::default());
     };
     if !is_absent(situation, owner_ref) {
         return (DeletionState::of_node(node), Owners::default());
     }
     // The graph still has the owner, but a live read shows that it was deleted.
-    (DeletionState::IsDeleted(node.deletion_time()), Owners::of_node(situation, node))
+    (DeletionState::Deleted(node.deletion_time()), Owners::of_node(situation, node))
 }
 
 /// The owner from a live read or from the graph.
 fn node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<'a>> {
     let kind = owner_ref.kind?;
-    let live = situation.read_object(kind, owner_ref.namespace, owner_ref.name).flatten();
+    let live = situation.live_object(kind, owner_ref.namespace, owner_ref.name).flatten();
     let live = live.filter(|node| node.uid() == owner_ref.uid);
     let cached = || situation.graph.object(kind, owner_ref.namespace, owner_ref.name);
     live.or_else(|| cached().filter(|node| node.uid() == owner_ref.uid))
@@ -316,7 +316,7 @@ fn node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<
 fn is_absent(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> bool {
     let read = owner_ref
         .kind
-        .and_then(|kind| situation.read_object(kind, owner_ref.namespace, owner_ref.name));
+        .and_then(|kind| situation.live_object(kind, owner_ref.namespace, owner_ref.name));
     read.is_some_and(|found| found.is_none_or(|node| node.uid() != owner_ref.uid))
 }
 
@@ -374,7 +374,7 @@ impl AncestorApprovalSummary {
 
     fn require_read(&mut self, situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) {
         let Some(kind) = owner_ref.kind else { return };
-        let read = situation.object_read(kind, owner_ref.namespace, owner_ref.name);
+        let read = situation.read_of_object(kind, owner_ref.namespace, owner_ref.name);
         if self.unread.len() < MAX_OWNERS_READ
             && situation.is_unread(&read)
             && !self.unread.contains(&read)

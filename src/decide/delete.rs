@@ -205,7 +205,8 @@ pub(super) fn judge_affected<'a>(
         |target: &DeletionTarget<'a>| Some((target.item, Container::from_item(&target.item)?));
     let containers: Vec<_> = targets.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
-    let needs_live_proof = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
+    let needs_live_proof =
+        containers.iter().any(|(_, c)| matches!(c, Container::ObjectsOfKind(..)));
     let foreground = targets.iter().any(|target| target.propagation == Propagation::Foreground);
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
     // The controller of a container deletes its content directly, whatever owns it.
@@ -260,7 +261,7 @@ pub(super) fn require_known_content<'a>(
     let blocking = require_content_lists(&judgement.situation, target);
     judgement.require_reads_for_any_action(blocking.needed_reads);
     let Some(unknown) = blocking.unknown else { return };
-    let (group, resource) = &blocking.unknown_kind;
+    let (group, resource) = &blocking.kind_of_unknown;
     judgement.add_unknown_objects(target, &unknown, |policy| {
         // belay watches all objects with the label, whatever their kind.
         let labelled = matches!(policy.source, PolicySource::Label(_));
@@ -306,8 +307,8 @@ fn judge_protection<'a>(
             if !findings.blocking.is_empty() {
                 let causes = (findings.blocking, findings.more);
                 let hold = release_waits && in_use.on_delete == OnDelete::Hold;
-                match item.seconds_until_held(&situation).filter(|_| hold) {
-                    _ if hold && item.may_be_held(&situation) => {
+                match item.seconds_until_it_can_wait(&situation).filter(|_| hold) {
+                    _ if hold && item.can_wait_for_release(&situation) => {
                         judgement.add_hold_or_finding(applied, item, causes)
                     }
                     Some(seconds) => {

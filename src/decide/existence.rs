@@ -39,11 +39,11 @@ impl Existence {
             return Self::Unknown(why, Some(NextStep::ServeKind));
         };
         let (namespace, name) = (item.facts.namespace, item.facts.name);
-        if let Some(found) = situation.read_object(kind, namespace, name) {
+        if let Some(found) = situation.live_object(kind, namespace, name) {
             let exists = found.is_some_and(|node| !has_uid || node.uid() == item.uid());
             return if exists { Self::Exists } else { Self::Absent };
         }
-        let read = situation.object_read(kind, namespace, name);
+        let read = situation.read_of_object(kind, namespace, name);
         if situation.is_unread(&read) {
             return Self::Unread(read);
         }

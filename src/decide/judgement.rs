@@ -18,7 +18,8 @@ use crate::objects::HoldAge;
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ApprovalTerms, ObjectFacts, Policy, PolicySource};
 
-/// Why a policy with action Warn or Audit has no finding before its reads are answered.
+/// The cause in the Unknown finding of a policy with action Warn or Audit whose reads are not
+/// answered yet.
 const UNCONFIRMED: &str = "there was no time left to read all objects that may need it";
 
 /// The findings for one request.

@@ -123,7 +123,7 @@ pub fn decide_together(
     verdict.with_advice(situation, review, remedy::MAX_DESCRIBED)
 }
 
-/// The verdict, if the object of the review exists.
+/// The verdict by phase and operation. It assumes that the object of the review exists.
 fn decide_operation(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let resource = &review.resource;
     let subresource = resource.subresource.as_str();

@@ -79,7 +79,7 @@ impl<'v> DenialFacts<'v> {
 pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts<'_>>) -> String {
     let text = match (facts, verdict.deciding_blockers().next()) {
         (Some(facts), _) => text_of_facts(verdict, facts),
-        (None, Some(first)) => unreadable(&verdict.target, first),
+        (None, Some(first)) => text_without_policy(&verdict.target, first),
         (None, None) => String::new(),
     };
     one_line(&text, MAX_MESSAGE).into_owned()
@@ -203,7 +203,7 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
 }
 
 /// The message of a denial for which no policy is the reason.
-fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
+fn text_without_policy(target: &ObjectRef, blocker: &Blocker) -> String {
     let approve = match blocker.required_approvals {
         0 => String::new(),
         people => {

@@ -381,7 +381,7 @@ fn owner_identity<'c>(owner_ref: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c
 
 /// The live read of an owner, if the verdict still needs it.
 fn unread_owner(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> Option<LiveRead> {
-    let read = situation.object_read(owner_ref.kind?, owner_ref.namespace, owner_ref.name);
+    let read = situation.read_of_object(owner_ref.kind?, owner_ref.namespace, owner_ref.name);
     situation.is_unread(&read).then_some(read)
 }
 

@@ -353,7 +353,7 @@ fn require_user_lists(
         let namespace = if in_any_namespace { "" } else { item.facts.namespace };
         match situation.prove_absence(
             user_kind,
-            situation.list_read(user_kind, namespace, false),
+            situation.read_of_list(user_kind, namespace, false),
             live,
         ) {
             Absence::Proved => {}

@@ -145,8 +145,8 @@ pub struct Verdict {
     /// The change by which an UPDATE leads to the deletion, as the beginning of a sentence: `the new
     /// owner reference (Deployment web) lets`. `None` if the request is no UPDATE.
     pub change: Option<String>,
-    /// The objects that keep the object of the first blocker and that can't be deleted
-    /// first.
+    /// The objects that keep the object of a blocker, and whose DELETE belay would deny or hold
+    /// as well.
     pub refused_steps: Vec<RefusedStep>,
     /// After how many seconds belay allows the same DELETE and holds the objects in use; `None`
     /// if waiting does not help.

@@ -9,9 +9,9 @@ use crate::objects::{ApiError, KeyedSet, NumberSet};
 /// The limit of reads in one round.
 pub(super) const MAX_READS_PER_ROUND: usize = 64;
 
-/// The live reads of a pass.
+/// The live reads of a pass, and the situation in which they are judged.
 #[derive(Clone, Copy)]
-pub(super) struct OwnerReader<'a> {
+pub(super) struct PassReads<'a> {
     pub(super) situation: &'a Situation<'a>,
     pub(super) reads: &'a LiveReads,
 }
@@ -39,7 +39,7 @@ pub(super) struct AllOwners {
     pub(super) has_unknown: bool,
 }
 
-impl<'a> OwnerReader<'a> {
+impl<'a> PassReads<'a> {
     pub(super) fn graph(&self) -> &'a Graph {
         &self.reads.graph
     }
@@ -66,7 +66,7 @@ impl<'a> OwnerReader<'a> {
         // The owner may have been created after its kind was listed and before the object
         // was listed, so its absence from the list is no proof.
         self.charge(8);
-        let read = self.situation.object_read(kind, namespace, name);
+        let read = self.situation.read_of_object(kind, namespace, name);
         match self.result_of(&read) {
             None => OwnerState::Unread(read),
             Some(Ok(())) => OwnerState::Absent,
@@ -164,7 +164,7 @@ mod tests {
             let (graph, policies) = (Graph::default(), PolicySet::default());
             let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
             let node = reads.graph.object(kind, "b", "a").unwrap();
-            OwnerReader { situation: &situation, reads: &reads }.find_owners(node).has_unknown
+            PassReads { situation: &situation, reads: &reads }.find_owners(node).has_unknown
         };
         assert!(!unknown(1_000));
         assert!(unknown(1_001));

@@ -74,8 +74,8 @@ impl Sweeps {
     }
 }
 
-/// The time at which a read was sent (`None` if no request was necessary), or why it
-/// failed.
+/// The time at which a read requested its last page (`None` if no request was necessary), or why
+/// the read failed.
 pub type ReadResult = Result<Option<Instant>, Arc<str>>;
 
 /// Reads for several targets. It ends when the last target drops it.
@@ -89,7 +89,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Carries out reads at the same time. Returns when the first of them was sent.
+    /// Carries out reads at the same time. Returns the earliest of the times at which they
+    /// requested their last page.
     pub async fn read_all(&self, reads: Vec<LiveRead>) -> ReadResult {
         let sent = try_join_all(reads.into_iter().map(|read| self.read(read))).await?;
         Ok(sent.into_iter().flatten().min())

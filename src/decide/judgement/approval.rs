@@ -19,7 +19,7 @@ impl<'a> Judgement<'a> {
     pub(super) fn target_can_be_deleted(&mut self, target: &JudgedObject<'a>) -> bool {
         let ObjectFacts { namespace, name, .. } = target.facts;
         let is_terminating = |kind| {
-            let stored = self.situation.read_object(kind, namespace, name).flatten();
+            let stored = self.situation.live_object(kind, namespace, name).flatten();
             stored.or(target.node).is_some_and(Node::is_terminating)
         };
         if target.kind.is_some_and(is_terminating) {
