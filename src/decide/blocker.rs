@@ -203,7 +203,7 @@ pub enum ContentReason {
     Held(PolicySource),
 }
 
-/// One reason for a denial or a hold, or for a warning or a record instead of a denial.
+/// One reason for a decision other than Allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
     /// Deny, Hold, Warn or Audit.

@@ -8,7 +8,7 @@ use super::content::{
 };
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::list_limits::judge_long_lists;
+use super::long_lists::judge_long_lists;
 use super::orphaning::judge_orphaning;
 use super::owners::follows_owner_or_namespace;
 use super::stripping::judge_lost_propagation;
@@ -90,7 +90,7 @@ fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict:
             node.namespace() == verdict.target.own_namespace() && !node.is_terminating()
         })
     };
-    situation.policies.identities.is_namespace_controller(&review.user.name)
+    situation.policies.identities.is_namespace_controller(&review.requester.name)
         && verdict.decision == Decision::Deny
         && causes().any(is_awaited)
 }

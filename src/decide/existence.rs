@@ -135,10 +135,13 @@ pub(super) fn decide_existing(
     match verdict.decision {
         Decision::Deny => {
             // A retry may pass without an approval.
-            let people = approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
+            let required_people =
+                approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
             let mut unproven = Verdict { needed_reads, ..decide_unproven(review, why, next) };
             let blockers = unproven.blockers.iter_mut();
-            blockers.for_each(|blocker| blocker.required_approvals = people.unwrap_or_default());
+            blockers.for_each(|blocker| {
+                blocker.required_approvals = required_people.unwrap_or_default()
+            });
             unproven
         }
         _ => Verdict {
@@ -162,8 +165,9 @@ fn approvals_of_target(verdict: &Verdict) -> Option<usize> {
             && !blocker.policies.is_empty()
     };
     let all = *more == 0 && verdict.deciding_blockers().all(|blocker| is_of_target(&blocker));
-    let people = verdict.deciding_blockers().map(|blocker| blocker.required_approvals).max();
-    people.filter(|_| all)
+    let required_people =
+        verdict.deciding_blockers().map(|blocker| blocker.required_approvals).max();
+    required_people.filter(|_| all)
 }
 
 /// Whether a verdict reports more than that its target is protected, or may do so after

@@ -144,13 +144,17 @@ fn capitalize(text: &str) -> String {
 #[derive(PartialEq)]
 pub(super) struct ApprovalCommand {
     pub(super) command: String,
-    pub(super) people: usize,
+    pub(super) required_people: usize,
 }
 
 impl fmt::Display for ApprovalCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.command)?;
-        if self.people > 1 { write!(f, " ({} people must approve)", self.people) } else { Ok(()) }
+        if self.required_people > 1 {
+            write!(f, " ({} people must approve)", self.required_people)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -162,8 +166,10 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCo
         |blocker: &&&Blocker| *blocker.object_to_approve(&verdict.target) == verdict.target;
     let mut commands = Vec::new();
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
-        let people = blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);
-        let command = ApprovalCommand { command: approve_command(object, content), people };
+        let required_people =
+            blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);
+        let command =
+            ApprovalCommand { command: approve_command(object, content), required_people };
         if !commands.contains(&command) {
             commands.push(command);
         }
@@ -206,9 +212,9 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
 fn text_without_policy(target: &ObjectRef, blocker: &Blocker) -> String {
     let approve = match blocker.required_approvals {
         0 => String::new(),
-        people => {
+        required_people => {
             let command = approve_command(target, false);
-            format!(" {TO_OVERRIDE}{}.", ApprovalCommand { command, people })
+            format!(" {TO_OVERRIDE}{}.", ApprovalCommand { command, required_people })
         }
     };
     let target = target.quoted();

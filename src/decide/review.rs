@@ -78,8 +78,8 @@ pub struct Review<'a> {
     pub name: Text<'a>,
     /// The object's namespace.
     pub namespace: Text<'a>,
-    /// The user of the request.
-    pub user: Requester<'a>,
+    /// Who sends the request.
+    pub requester: Requester<'a>,
     /// Whether the request is a dry run.
     pub dry_run: bool,
     /// Options of a DELETE, or of the deletion by an eviction.
@@ -106,7 +106,7 @@ impl<'a> Review<'a> {
             resource: Resource::default(),
             name: "".into(),
             namespace: "".into(),
-            user: Requester { name: user.into(), groups },
+            requester: Requester { name: user.into(), groups },
             dry_run: true,
             options: DeleteOptions::default(),
             object: None,
@@ -213,8 +213,8 @@ impl Review<'_> {
     pub fn list_bytes(&self) -> usize {
         let objects = self.object.iter().chain(&self.old_object);
         let listed: usize = objects.map(|object| object.metadata.list_bytes()).sum();
-        let owned: usize = self.user.groups.iter().map(Text::owned_bytes).sum();
-        listed + owned + self.user.groups.len() * size_of::<Text<'_>>()
+        let owned: usize = self.requester.groups.iter().map(Text::owned_bytes).sum();
+        listed + owned + self.requester.groups.len() * size_of::<Text<'_>>()
     }
 
     /// An owned copy, which another thread can decide.
@@ -229,9 +229,9 @@ impl Review<'_> {
             resource: Resource { group, resource, subresource },
             name: self.name.to_static(),
             namespace: self.namespace.to_static(),
-            user: Requester {
-                name: self.user.name.to_static(),
-                groups: self.user.groups.iter().map(Text::to_static).collect(),
+            requester: Requester {
+                name: self.requester.name.to_static(),
+                groups: self.requester.groups.iter().map(Text::to_static).collect(),
             },
             dry_run: self.dry_run,
             options: DeleteOptions {

@@ -114,7 +114,7 @@ mod tests {
             },
             name: "p".into(),
             namespace: "db".into(),
-            user: Requester::default(),
+            requester: Requester::default(),
             dry_run: false,
             options: DeleteOptions::default(),
             object: None,

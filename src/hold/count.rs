@@ -1,7 +1,7 @@
 //! The users of a held object that count, from live reads.
 
 mod blocking_user;
-mod group;
+mod effects;
 mod protection;
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ pub use self::protection::longest_settle_seconds;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
 
 use self::blocking_user::BlockingUser;
-use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};
+use super::exceptions::{HeldTarget, ReleaseEffects, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, PassReads};
 use crate::decide::{
     Cause, JudgedObject, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
@@ -34,7 +34,7 @@ static ALL_USES: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, opti
 /// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UseCheck {
-    /// These reads must be made first: the groups in this order, and the reads of a group at the
+    /// These reads must be made first: the batches in this order, and the reads of a batch at the
     /// same time.
     NeedsReads(Vec<Vec<LiveRead>>),
     /// These causes keep the target, up to the limit that messages list.
@@ -185,8 +185,8 @@ pub(super) fn check_use_with(
             UseCheck::InUse(search.blocking_users.iter().map(BlockingUser::cause).collect())
         }
         Ok(()) if !search.needed_reads.is_empty() => {
-            let groups = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
-            UseCheck::NeedsReads(groups.map(<[LiveRead]>::to_vec).collect())
+            let batches = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
+            UseCheck::NeedsReads(batches.map(<[LiveRead]>::to_vec).collect())
         }
         Ok(()) => UseCheck::Releasable(ReleaseReason::Unused),
     }
@@ -213,10 +213,10 @@ impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
         // Which objects are deleted with the members depends on all of them, and only the
         // search finds these. So repeat it until it finds no new member.
-        let mut group = self.find_effects(&[target.id()])?;
+        let mut effects = self.find_effects(&[target.id()])?;
         loop {
-            self.find_users(target, &group)?;
-            let has_new_members = self.members.iter().any(|member| !group.contains(*member));
+            self.find_users(target, &effects)?;
+            let has_new_members = self.members.iter().any(|member| !effects.contains(*member));
             if !has_new_members
                 || !self.needed_reads.is_empty()
                 || self.pass_reads.situation.work.is_used_up()
@@ -224,7 +224,7 @@ impl<'a> UseSearch<'a> {
                 break;
             }
             let members = self.members.clone();
-            group = self.find_effects(&members)?;
+            effects = self.find_effects(&members)?;
         }
         // Not in a cycle with the target: this member blocks the target.
         if self.needed_reads.is_empty() {
@@ -236,9 +236,9 @@ impl<'a> UseSearch<'a> {
         Ok(())
     }
 
-    /// Finds the users of all members that would remain after belay removes the holds of
-    /// `group`. Adds new members.
-    fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
+    /// Finds the users of all members that would remain after belay removes the holds whose removal
+    /// has these effects. Adds new members.
+    fn find_users(&mut self, target: Node<'a>, effects: &ReleaseEffects) -> Result<(), UnknownUse> {
         (self.waiting_members, self.blocking_users, self.blocking_user_count) =
             (NumberMap::default(), Vec::new(), 0);
         self.members = vec![target.id()];
@@ -250,7 +250,7 @@ impl<'a> UseSearch<'a> {
                 return Ok(());
             }
             match protection(self.pass_reads.situation, node) {
-                Protection::WhileUsed(while_used) => self.count_users(node, while_used, group)?,
+                Protection::WhileUsed(while_used) => self.count_users(node, while_used, effects)?,
                 // The release of this member does not wait for the target, so the target
                 // waits for the member.
                 Protection::None(_) | Protection::Uncertain | Protection::Always => {
@@ -266,7 +266,7 @@ impl<'a> UseSearch<'a> {
         &mut self,
         node: Node<'a>,
         while_used: WhileUsed<'a>,
-        group: &ReleaseGroup,
+        effects: &ReleaseEffects,
     ) -> Result<(), UnknownUse> {
         let lists = self.unread_lists(node)?;
         if !lists.is_empty() {
@@ -287,7 +287,7 @@ impl<'a> UseSearch<'a> {
                     return Ok(());
                 }
                 selected.insert(user.node.id());
-                self.read_owners_and_count(&held, group, user, true);
+                self.read_owners_and_count(&held, effects, user, true);
             }
             if in_use.by.is_empty() {
                 continue;
@@ -300,7 +300,7 @@ impl<'a> UseSearch<'a> {
                     return Ok(());
                 }
                 if !selected.contains(&user.node.id()) {
-                    self.read_owners_and_count(&held, group, user, false);
+                    self.read_owners_and_count(&held, effects, user, false);
                 }
             }
         }
@@ -312,7 +312,7 @@ impl<'a> UseSearch<'a> {
     fn read_owners_and_count(
         &mut self,
         held: &HeldTarget<'a>,
-        group: &ReleaseGroup,
+        effects: &ReleaseEffects,
         user: ObjectUser<'a>,
         is_selected: bool,
     ) {
@@ -325,7 +325,7 @@ impl<'a> UseSearch<'a> {
         let misses_reads = !owners.missing_reads.is_empty()
             || is_terminating && !held.owners.missing_reads.is_empty();
         if !misses_reads && (is_selected || owners.has_unknown) {
-            self.count_user(held, group, user, &owners);
+            self.count_user(held, effects, user, &owners);
         }
     }
 
@@ -333,7 +333,7 @@ impl<'a> UseSearch<'a> {
     fn count_user(
         &mut self,
         held: &HeldTarget<'a>,
-        group: &ReleaseGroup,
+        effects: &ReleaseEffects,
         user: ObjectUser<'a>,
         owners: &AllOwners,
     ) {
@@ -342,7 +342,7 @@ impl<'a> UseSearch<'a> {
         let is_enabled = |exception| self.exceptions.contains(&exception);
         if (is_enabled(UserException::DeletedTogether)
             && !owners.has_unknown
-            && group.certainly_gets_delete(node))
+            && effects.certainly_gets_delete(node))
             || (is_enabled(UserException::TerminatingOwner)
                 && held.has_terminating_owner(self.pass_reads, node))
             || (is_enabled(UserException::CreatedAfterDeletion) && held.is_newcomer(owners))
@@ -449,8 +449,8 @@ impl<'a> UseSearch<'a> {
     }
 }
 
-/// The order of the groups of reads. Controllers come before the objects that they create, and
-/// custom kinds before built-in kinds. Between kinds of one group, no such order is known.
+/// The batch of a read, by its place in the order. Controllers come before the objects that they
+/// create, and custom kinds before built-in kinds. Between kinds of one batch, no such order is known.
 fn read_order(read: &LiveRead) -> u8 {
     let LiveRead::List { group, resource, .. } = read else { return u8::MAX };
     match (&**group, &**resource) {

@@ -34,15 +34,15 @@ impl UserException {
         &[Self::DeletedTogether, Self::TerminatingOwner, Self::CreatedAfterDeletion, Self::Cycle];
 }
 
-/// Objects whose holds are removed together: the target, and the objects that may be in a
-/// cycle with it.
-pub(super) struct ReleaseGroup {
+/// What follows if belay removes the holds of these members together: the target, and the objects
+/// that may be in a cycle with it.
+pub(super) struct ReleaseEffects {
     members: NumberSet<NodeId>,
     /// The fates of other objects after belay removes the holds.
     fates: Fates,
 }
 
-impl ReleaseGroup {
+impl ReleaseEffects {
     /// Finds the effects of the release of these members. belay denies the DELETE of the
     /// objects in `denied`.
     pub(super) fn new(

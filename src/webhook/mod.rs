@@ -6,7 +6,7 @@
 //!                    size, time    borrowed       pure
 //! ```
 //!
-//! In a cluster, both paths start with a secret segment ([`PathToken`]). belay answers 404 to a
+//! In a cluster, both paths start with a secret segment ([`SecretPath`]). belay answers 404 to a
 //! caller without the secret.
 //!
 //! The handlers make no decisions. A [`Decider`] returns the verdicts.
@@ -16,9 +16,9 @@ mod body;
 mod callers;
 mod connection;
 mod draining;
+mod entry_limits;
 pub(crate) mod fair;
 mod handshakes;
-mod list_limits;
 mod path;
 mod probes;
 mod response;
@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{LocalBoxFuture, ready};
 
-pub use path::{AcceptedTokens, PathToken, random_hex, redact_tokens};
+pub use path::{AcceptedPaths, SecretPath, random_hex, redact_secret_paths};
 pub use response::review_response_json;
 pub use server::{BoundServer, Certificates, ServerSettings, bind};
 pub use slots::default_threads;
@@ -130,7 +130,7 @@ pub struct Shared {
     pub readiness: Readiness,
     /// The accepted secrets in the path; `None` if the paths have no secret, because belay
     /// serves without a cluster.
-    pub tokens: Option<Arc<AcceptedTokens>>,
+    pub secret_paths: Option<Arc<AcceptedPaths>>,
     /// Prints the graph, if the debug endpoint is enabled.
     pub print_graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }

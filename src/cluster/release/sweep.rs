@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_reads_of_a_group_are_sent_together_and_the_first_one_tells_their_age() {
+    async fn the_reads_of_a_batch_are_sent_together_and_the_first_one_tells_their_age() {
         // Each answer waits until both requests have arrived.
         let arrived = Arc::new(tokio::sync::Barrier::new(2));
         let (sweeps, kind) = sweeps_with(concurrent_client(move |_| {
@@ -171,10 +171,10 @@ mod tests {
             }
         }));
         let sweep = sweeps.join(kind, "shop").await;
-        let group = vec![pods(), list("apps", "deployments")];
-        let sent = sweep.read_all(group.clone()).await.unwrap();
+        let batch = vec![pods(), list("apps", "deployments")];
+        let sent = sweep.read_all(batch.clone()).await.unwrap();
         let mut times = Vec::new();
-        for read in group {
+        for read in batch {
             times.push(sweep.read(read).await.unwrap());
         }
         assert_eq!(sent, times.into_iter().min().unwrap());

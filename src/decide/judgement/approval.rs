@@ -76,7 +76,7 @@ impl<'a> Judgement<'a> {
         for decision in [Decision::Deny, Decision::Hold] {
             let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
             for (index, finding) in self.findings.iter().enumerate() {
-                // A Pause turns denials to records.
+                // A Pause turns Deny into Audit.
                 let is_paused = decision == Decision::Deny && finding.paused;
                 if finding.decision == decision || is_paused {
                     by_object.entry(finding.item.uid()).or_default().push(index);

@@ -44,8 +44,9 @@ impl Propagation {
     /// All values.
     pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
 
-    /// R8 for an object of the graph.
-    pub fn effective(node: Node<'_>, policy: Option<Self>) -> Self {
+    /// The propagation of a DELETE of this object: `policy`, else that of an existing finalizer, else
+    /// the default of the kind (R8).
+    pub fn of_delete_of(node: Node<'_>, policy: Option<Self>) -> Self {
         let default = node.info().default_propagation;
         Self::of_delete(default, node.finalizers().iter(), policy, None)
     }

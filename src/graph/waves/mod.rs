@@ -34,8 +34,8 @@ pub struct DeletionToOrder<'p> {
     pub targets: &'p NumberSet<NodeId>,
     /// Whether the dependents of the targets lose their owner and stay.
     pub orphans: bool,
-    /// The Pods that the pod garbage collector deletes, each with its Node.
-    pub on_nodes: &'p NumberMap<NodeId, NodeId>,
+    /// The Pods that the pod garbage collector deletes, each with its Kubernetes Node.
+    pub kube_node_of_pod: &'p NumberMap<NodeId, NodeId>,
 }
 
 /// Who deletes an object.

@@ -35,8 +35,8 @@ pub(super) struct Guards {
     pub(super) live: bool,
     /// A leader lists owners before their dependents.
     pub(super) owners_first: bool,
-    /// A leader waits for a group of lists before it sends the next one.
-    pub(super) groups: bool,
+    /// A leader waits for a batch of lists before it sends the next one.
+    pub(super) batches: bool,
     /// The `test` operations of the patches.
     pub(super) tests: PatchTests,
     /// A leader removes no hold after an old read.
@@ -73,7 +73,7 @@ impl RaceModel {
             settle: true,
             live: true,
             owners_first: true,
-            groups: true,
+            batches: true,
             tests: PatchTests { uid: true, token: true, deletion_timestamp: true },
             fresh: true,
         },

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::losses::Losses;
+use super::target_effects::TargetEffects;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::verdict;
@@ -96,7 +96,7 @@ fn required_order(
 ) -> RequiredOrder {
     let graph = &inspection.graph;
     let mut deleted_with: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
-    let Losses { mut alone, together } = Losses::new(inspection, targets, cascade);
+    let TargetEffects { mut alone, together } = TargetEffects::new(inspection, targets, cascade);
     for (target, all) in &mut alone {
         let shared = together.iter().filter(|(_, owners)| owners.contains(target));
         all.extend(shared.map(|(id, _)| *id));

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::collected::DeniedCollections;
 use super::content::content_behind_pods;
 use super::deletion::{BALANCER, Deletion, HoldUsers};
-use super::losses::lost_with;
 use super::nodes::pods_on_nodes;
+use super::target_effects::deleted_with;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::why::NeededApproval;
@@ -36,8 +36,8 @@ pub struct ImpactOutcomes<'s> {
     forecasts: HashMap<NodeId, HoldForecast>,
     /// The objects without a hold whose own DELETE belay denies, also if a controller deletes them.
     denied: BTreeSet<NodeId>,
-    /// The Pods on deleted Nodes, each with its Node.
-    on_nodes: NumberMap<NodeId, NodeId>,
+    /// The Pods on deleted Kubernetes Nodes, each with its Node.
+    kube_node_of_pod: NumberMap<NodeId, NodeId>,
     /// The objects that are Terminating, or whose owners no longer exist, and that this deletion
     /// unblocks by deleting their last user.
     freed: BTreeSet<NodeId>,
@@ -90,10 +90,11 @@ impl<'s> ImpactOutcomes<'s> {
         let Admission { approvals, held, denies_content_deletes } = *admission;
         let graph = &inspection.graph;
         let targets = targets.iter().filter_map(|id| graph.get(*id));
-        let targets = targets.map(|node| (node.id(), Propagation::effective(node, Some(cascade))));
+        let targets =
+            targets.map(|node| (node.id(), Propagation::of_delete_of(node, Some(cascade))));
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
-        let on_nodes = pods_on_nodes(inspection);
-        targets.extend(on_nodes.keys().map(|pod| (*pod, Propagation::Background)));
+        let kube_node_of_pod = pods_on_nodes(inspection);
+        targets.extend(kube_node_of_pod.keys().map(|pod| (*pod, Propagation::Background)));
         let collections = DeniedCollections::new(inspection, &targets);
         let abandoned = collections.abandoned.iter().filter_map(|id| graph.get(*id));
         let mut terminating = terminating(graph);
@@ -174,7 +175,7 @@ impl<'s> ImpactOutcomes<'s> {
             certain,
             forecasts,
             denied,
-            on_nodes,
+            kube_node_of_pod,
             freed: BTreeSet::new(),
             deleted_anyway: BTreeSet::new(),
             abandoned: collections.abandoned,
@@ -261,7 +262,7 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// The deleted Node of a Pod.
     pub fn node_of(&self, pod: NodeId) -> Option<NodeId> {
-        self.on_nodes.get(&pod).copied()
+        self.kube_node_of_pod.get(&pod).copied()
     }
 
     /// All objects with a fate, in a stable order.
@@ -542,7 +543,7 @@ fn approved(
         let Some(node) = inspection.graph.object_by_ref(object) else { continue };
         approved.push(node.id());
         if *content {
-            approved.extend(lost_with(&inspection.graph, node, cascade));
+            approved.extend(deleted_with(&inspection.graph, node, cascade));
         }
     }
     approved

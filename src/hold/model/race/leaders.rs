@@ -68,12 +68,12 @@ impl RaceModel {
                     }
                     Output::CheckUse => {
                         let mut check = check_use(&leader.listed, leader.other_reads);
-                        if let UseCheck::NeedsReads(groups) = &mut check {
+                        if let UseCheck::NeedsReads(batches) = &mut check {
                             if !self.guards.owners_first {
-                                groups.reverse();
+                                batches.reverse();
                             }
-                            if !self.guards.groups {
-                                *groups = vec![groups.concat()];
+                            if !self.guards.batches {
+                                *batches = vec![batches.concat()];
                             }
                         }
                         next.push(Input::UseChecked(check));
@@ -210,7 +210,7 @@ impl RaceModel {
         Some(())
     }
 
-    /// The API server executes one list. The leader gets the answers of a group together.
+    /// The API server executes one list. The leader gets the answers of a batch together.
     pub(super) fn execute_list(&self, next: &mut State, l: usize, kind: usize) -> Option<()> {
         let users = *self.visible_users(next, l);
         let leader = &mut next.leaders[l];
