@@ -48,7 +48,7 @@ impl AffectedObjects {
             limit: MAX_FOLLOWED,
             work: situation.work,
             released: &released,
-            same_scope: true,
+            only_dependents_in_same_scope: true,
             ..DeletionRequest::new(&roots)
         };
         let fates = fates(situation.graph, &request);
@@ -96,8 +96,9 @@ impl AffectedObjects {
 }
 
 /// Whether the DELETE of this object has passed, and belay can't keep the object any more: it waits
-/// for its dependents without a hold, and the API server adds none to a Terminating object.
-/// If it counted, its dependents that use each other would never be deleted (H151).
+/// for its dependents without a hold, and the API server adds none to a Terminating object. belay
+/// does not judge such an object again. Otherwise, dependents of it that use each other would never
+/// be deleted (H151).
 fn waits_without_hold(node: Node<'_>) -> bool {
     node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
 }

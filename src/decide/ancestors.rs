@@ -19,9 +19,9 @@ pub(crate) enum ExemptionRecords {
     Ignored,
     /// A record of the object or of one of its owners counts if the named object is being
     /// deleted, because the request follows from that deletion.
-    Cascade,
+    OfObjectAndOwners,
     /// Records of the object count, because the garbage collector completes its deletion.
-    Itself,
+    OfObject,
 }
 
 /// Whether an object that an approval names is being deleted.
@@ -50,14 +50,27 @@ impl DeletionState {
     }
 }
 
-/// Whether an approval of an object in this state counts for the object itself, or for its
-/// content that was created at this time.
+/// What an approval would allow to delete.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Covered {
+    /// The object that it names.
+    Object,
+    /// An object in the content of the named object, with its creation time.
+    Content { created: i64 },
+}
+
+/// Whether an approval of an object in this state counts for what it would cover.
 pub(super) fn is_approval_counted(
     situation: &Situation<'_>,
     records: ExemptionRecords,
     approval: &Approval,
-    (state, created): (DeletionState, i64),
+    state: DeletionState,
+    covered: Covered,
 ) -> bool {
+    let created = match covered {
+        Covered::Object => i64::MIN,
+        Covered::Content { created } => created,
+    };
     if !approval.is_in_force(state.deletion_time(), created, situation.now) {
         return false;
     }
@@ -120,20 +133,20 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
     }
 
     /// Whether all paths of owners of an object in this namespace have sufficient
-    /// approvals, together with the approvals found below. Approvals that are older than
-    /// `version` don't count.
+    /// approvals, together with `on_path`: the approvals found on the path to these owners.
+    /// Approvals that are older than `version` don't count.
     pub(super) fn check_owners(
         &mut self,
         namespace: &str,
         owners: &Owners<'_>,
-        below: &ApprovalsByName<'a>,
+        on_path: &ApprovalsByName<'a>,
         (mut version, depth): (u64, usize),
     ) -> bool {
         version = version.max(owners.version);
         for (past, removed_at) in &owners.past {
             if *removed_at > version {
                 let sufficient = self.sufficient.clone();
-                if !self.check_owner(namespace, past, below, (version, depth)) {
+                if !self.check_owner(namespace, past, on_path, (version, depth)) {
                     // Until its removal, this owner kept the object.
                     (self.sufficient, version) = (sufficient, *removed_at);
                 }
@@ -143,20 +156,20 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         let has_owners = owners.peek().is_some();
         has_owners
             && owners
-                .all(|owner_ref| self.check_owner(namespace, owner_ref, below, (version, depth)))
+                .all(|owner_ref| self.check_owner(namespace, owner_ref, on_path, (version, depth)))
     }
 
     fn check_owner(
         &mut self,
         namespace: &str,
         owner_ref: &OwnerRef<'_>,
-        below: &ApprovalsByName<'a>,
+        on_path: &ApprovalsByName<'a>,
         (version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
         let (state, owners) = match owner_state(situation, namespace, owner_ref) {
             OwnerState::Unresolved => {
-                self.insufficient = below.clone();
+                self.insufficient = on_path.clone();
                 return false;
             }
             OwnerState::Absent => find_absent(situation, owner_ref),
@@ -164,7 +177,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
                 (DeletionState::of_node(node), Owners::of_node(situation, node))
             }
         };
-        let mut approvals = Cow::Borrowed(below);
+        let mut approvals = Cow::Borrowed(on_path);
         self.find_approvals((owner_ref, version), state, &mut approvals);
         if matches!(approvals, Cow::Owned(_)) && (self.are_sufficient)(&approvals) {
             self.sufficient.extend(approvals.iter());
@@ -190,9 +203,10 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         approvals: &mut Cow<'_, ApprovalsByName<'a>>,
     ) {
         let Self { situation, records, namespace, created, .. } = *self;
+        let covered = Covered::Content { created };
         let counting = content_approvals(situation, owner_ref).filter(|approval| {
             approval.covers_namespace(namespace)
-                && is_approval_counted(situation, records, approval, (state, created))
+                && is_approval_counted(situation, records, approval, state, covered)
         });
         for approval in counting {
             let covers = version <= approval.version;
@@ -293,7 +307,7 @@ fn find_absent<'a>(
     if let Some(deleted) = situation.graph.deleted_object(owner_ref.uid) {
         return (DeletionState::Deleted(deleted.deletion_time), Owners::of_deleted(deleted));
     }
-    let Some(node) = node(situation, owner_ref) else {
+    let Some(node) = owner_node(situation, owner_ref) else {
         return (DeletionState::NotKnownDeleted, Owners::default());
     };
     if !is_absent(situation, owner_ref) {
@@ -304,7 +318,7 @@ fn find_absent<'a>(
 }
 
 /// The owner from a live read or from the graph.
-fn node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<'a>> {
+fn owner_node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<'a>> {
     let kind = owner_ref.kind?;
     let live = situation.live_object(kind, owner_ref.namespace, owner_ref.name).flatten();
     let live = live.filter(|node| node.uid() == owner_ref.uid);
@@ -351,12 +365,12 @@ impl AncestorApprovalSummary {
                 situation.policies.approvals.of_uid(owner_ref.uid).len() > MAX_OWNERS;
             for approval in content_approvals(situation, &owner_ref) {
                 let is_record = situation.policies.identities.is_own(&approval.approver);
-                let deleted = node(situation, &owner_ref).and_then(Node::deletion_time);
+                let deleted = owner_node(situation, &owner_ref).and_then(Node::deletion_time);
                 summary.recorded |= is_record;
                 summary.approved |=
                     !is_record && approval.is_in_force(deleted, i64::MIN, situation.now);
             }
-            match node(situation, &owner_ref) {
+            match owner_node(situation, &owner_ref) {
                 Some(node) => {
                     summary.require_read(situation, &owner_ref);
                     summary.incomplete |= node.has_too_many_owners();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::ancestors::{
-    ApprovalSearch, ApprovalsByName, DeletionState, ExemptionRecords, Owners, approvals_of,
-    is_approval_counted,
+    ApprovalSearch, ApprovalsByName, Covered, DeletionState, ExemptionRecords, Owners,
+    approvals_of, is_approval_counted,
 };
 use super::item::JudgedObject;
 use super::owners::follows_owner_or_namespace;
@@ -28,22 +28,26 @@ fn collect_approvals<'a>(
     are_sufficient: &dyn Fn(&ApprovalsByName<'a>) -> bool,
 ) -> CollectedApprovals<'a> {
     let (identity, state) = (item.identity(), DeletionState::of_item(item));
-    let owner_records =
-        if records == ExemptionRecords::Cascade { records } else { ExemptionRecords::Ignored };
+    let owner_records = if records == ExemptionRecords::OfObjectAndOwners {
+        records
+    } else {
+        ExemptionRecords::Ignored
+    };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         approval.names_object(&identity)
-            && is_approval_counted(situation, records, approval, (state, i64::MIN))
+            && is_approval_counted(situation, records, approval, state, Covered::Object)
     });
     let mut in_force: ApprovalsByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.creation_time());
+    let covered = Covered::Content { created };
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), DeletionState::of_item(&container));
         let content = approvals_of(situation, identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names_object(&identity)
                 && approval.covers_namespace(namespace)
-                && is_approval_counted(situation, owner_records, approval, (state, created))
+                && is_approval_counted(situation, owner_records, approval, state, covered)
         });
         in_force.extend(content.map(by_name));
     }

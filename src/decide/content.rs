@@ -185,20 +185,20 @@ impl<'a> Container<'a> {
     fn require_lists(
         self,
         situation: &Situation<'_>,
-        first: bool,
+        only_first: bool,
         kinds: ContentKinds,
         blocking: &mut BlockingObjects,
     ) {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
-                    let list = situation.read_of_list(kind, name, first);
+                    let list = situation.read_of_list(kind, name, only_first);
                     let info = situation.graph.kinds.info(kind);
-                    blocking.add_absence(info, situation.prove_absence(kind, list, true));
+                    blocking.add_absence(info, situation.prove_no_others(kind, list, true));
                 }
             }
             Self::ObjectsOfKind(group, resource) => {
-                require_no_objects(situation, (group, resource), first, blocking);
+                require_no_objects(situation, (group, resource), only_first, blocking);
             }
         }
     }
@@ -208,20 +208,20 @@ impl<'a> Container<'a> {
 fn require_no_objects(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
-    first: bool,
+    only_first: bool,
     blocking: &mut BlockingObjects,
 ) {
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
-        let list = situation.read_of_list(kind, "", first);
-        blocking.add_absence(kinds.info(kind), situation.prove_absence_by_metadata(kind, list));
+        let list = situation.read_of_list(kind, "", only_first);
+        blocking.add_absence(kinds.info(kind), situation.prove_no_others_by_metadata(kind, list));
         return;
     }
     let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));
     let (group, resource) = (group.to_owned(), resource.to_owned());
     blocking.kind_of_unknown = (group.clone(), resource.clone());
     let (kind, namespace) = ((group.clone(), resource.clone()), String::new());
-    let list = LiveRead::List { group, resource, namespace, first };
+    let list = LiveRead::List { group, resource, namespace, only_first };
     match situation.reads().map(|reads| reads.results.get(&list)) {
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
@@ -255,10 +255,10 @@ pub(super) fn find_content<'a>(
     }
     if blocking.causes.is_empty() {
         // If every object counts, one object is enough.
-        let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
+        let only_first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
         let is_crd = matches!(container, Container::ObjectsOfKind(..));
         let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
-        container.require_lists(situation, first && is_crd, kinds, &mut blocking);
+        container.require_lists(situation, only_first && is_crd, kinds, &mut blocking);
     }
     blocking
 }
@@ -302,9 +302,9 @@ pub(super) fn find_existing<'a>(
         }
         if blocking.causes.is_empty() {
             let is_own_kind = (item.facts.group, item.facts.resource) == (group, resource);
-            let first = exists.namespace_labels.is_empty() && !is_own_kind;
+            let only_first = exists.namespace_labels.is_empty() && !is_own_kind;
             // The release does not check this again.
-            require_no_objects(situation, (group, resource), first, &mut blocking);
+            require_no_objects(situation, (group, resource), only_first, &mut blocking);
         }
     }
     blocking

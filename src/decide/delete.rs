@@ -184,7 +184,7 @@ pub(super) fn judge_affected<'a>(
     judgement.set_leads_to_deletion();
     let nodes = targets.iter().filter_map(|target| target.item.node);
     let target_ids: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    let other_deletes = other_deletes(&situation, targets);
+    let deleted_by_other_targets = deleted_by_other_targets(&situation, targets);
     for DeletionTarget { item: target, deferred_to_release, .. } in targets {
         if *deferred_to_release {
             judge_remaining_users(judgement, fates, target);
@@ -192,7 +192,7 @@ pub(super) fn judge_affected<'a>(
             let context = DeletionContext {
                 needs_live_proof: true,
                 owner_propagation: None,
-                other_deletes: &other_deletes,
+                deleted_by_other_targets: &deleted_by_other_targets,
             };
             judge_protection(judgement, fates, target, context);
         }
@@ -211,8 +211,11 @@ pub(super) fn judge_affected<'a>(
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
     // The controller of a container deletes its content directly, whatever owns it.
     let owner_propagation = containers.is_empty().then_some(propagation);
-    let context =
-        DeletionContext { needs_live_proof, owner_propagation, other_deletes: &other_deletes };
+    let context = DeletionContext {
+        needs_live_proof,
+        owner_propagation,
+        deleted_by_other_targets: &deleted_by_other_targets,
+    };
     for node in affected.lost(situation.graph).filter(|node| !target_ids.contains(&node.id())) {
         if situation.work.is_used_up() {
             break;
@@ -241,7 +244,10 @@ pub(super) fn judge_affected<'a>(
 
 /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
 /// content, they do not keep a Namespace or CRD among the targets.
-fn other_deletes(situation: &Situation<'_>, targets: &[DeletionTarget<'_>]) -> NumberSet<NodeId> {
+fn deleted_by_other_targets(
+    situation: &Situation<'_>,
+    targets: &[DeletionTarget<'_>],
+) -> NumberSet<NodeId> {
     let is_container = |target: &&DeletionTarget<'_>| Container::from_item(&target.item).is_some();
     let (containers, others): (Vec<_>, Vec<_>) = targets.iter().partition(is_container);
     if containers.is_empty() || others.is_empty() {
@@ -277,7 +283,7 @@ struct DeletionContext<'c> {
     /// If the deletion of its owners deletes the object: the propagation of that deletion.
     owner_propagation: Option<Propagation>,
     /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete.
-    other_deletes: &'c NumberSet<NodeId>,
+    deleted_by_other_targets: &'c NumberSet<NodeId>,
 }
 
 /// Judges protection, users and content (questions 4 to 6 of docs/THEORY.md) for one object: the
@@ -286,7 +292,7 @@ fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    DeletionContext { needs_live_proof, owner_propagation, other_deletes }: DeletionContext<'_>,
+    DeletionContext { needs_live_proof, owner_propagation, deleted_by_other_targets }: DeletionContext<'_>,
 ) {
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
@@ -327,7 +333,7 @@ fn judge_protection<'a>(
             add_blocking_objects(judgement, applied, item, Reason::StillNeeded, blocking);
         }
         if let Some(not_empty) = &modes.while_not_empty {
-            let blocking = find_content(&situation, item, not_empty, other_deletes);
+            let blocking = find_content(&situation, item, not_empty, deleted_by_other_targets);
             add_blocking_objects(judgement, applied, item, Reason::NotEmpty, blocking);
         }
     }

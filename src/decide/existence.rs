@@ -7,7 +7,7 @@
 
 use super::content::Container;
 use super::item::JudgedObject;
-use super::unreadable::decide_unproven;
+use super::unreadable::decide_unknown_with;
 use super::{
     AdmissionPhase, Blocker, Cause, Decision, LiveRead, NextStep, Review, Situation, Verdict,
     decide_unknown,
@@ -101,7 +101,7 @@ pub(super) fn decide_unknown_container(
                 decide_unknown(review, "there was no time left to read the object".to_owned());
             Some(Verdict { needed_reads: vec![read], ..unread })
         }
-        Existence::Unknown(why, next) => Some(decide_unproven(review, why, next)),
+        Existence::Unknown(why, next) => Some(decide_unknown_with(review, why, next)),
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) fn decide_existing(
             // A retry may pass without an approval.
             let required_people =
                 approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
-            let mut unproven = Verdict { needed_reads, ..decide_unproven(review, why, next) };
+            let mut unproven = Verdict { needed_reads, ..decide_unknown_with(review, why, next) };
             let blockers = unproven.blockers.iter_mut();
             blockers.for_each(|blocker| {
                 blocker.required_approvals = required_people.unwrap_or_default()

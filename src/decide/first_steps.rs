@@ -29,8 +29,9 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: the change of an UPDATE, and, for so many blockers, the objects to
-    /// delete first whose DELETE belay denies too.
+    /// Adds data for the message: the change of an UPDATE, and two lists about the objects that it
+    /// could advise to delete first. One has the objects whose DELETE belay would deny or hold, the
+    /// other the volumes that these DELETEs would delete. `blockers`: the number of described blockers.
     pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,

@@ -31,7 +31,7 @@ pub(crate) struct JudgedObject<'a> {
     kind_name: &'a str,
     /// The node, if the graph has the object with this uid.
     pub(super) node: Option<Node<'a>>,
-    /// The age of the hold, which takes a pass over all finalizers.
+    /// The age of the hold. It is stored here because the search for it reads all finalizers.
     hold: HoldAge,
     body: ObjectData<'a>,
 }

@@ -317,7 +317,6 @@ impl<'a> Judgement<'a> {
         self.add_unknown(target, &Cause::TooLarge(text.to_owned()), |_| true);
     }
 
-    /// Whether there are no findings.
     pub(super) fn is_empty(&self) -> bool {
         self.findings.is_empty()
     }

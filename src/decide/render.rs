@@ -16,23 +16,23 @@ use crate::policy::PolicySource;
 /// The limit of characters in a warning. The API server may cut longer ones.
 const MAX_WARNING: usize = 256;
 
-/// The words in the warning about a hold.
+/// The words in the warning about a hold, before the condition of its release.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 
 /// The text before the commands that approve, in the message of a denial.
 pub(crate) const TO_OVERRIDE: &str = "To override: ";
 
-/// This text for an UPDATE, which needs the approval of a deletion.
+/// [`TO_OVERRIDE`] for an UPDATE, which needs the approval of a deletion.
 const TO_OVERRIDE_CHANGE: &str =
     "To override, approve the deletion (this also allows the change): ";
 
 /// The beginning of a command that approves.
 pub(crate) const APPROVE: &str = "kubectl belay approve ";
 
-/// The end of that warning about users.
+/// The end of the warning about a hold that users keep.
 pub(crate) const NO_LONGER_USES: &str = " no longer use";
 
-/// The end of that warning about an object that only an approval releases.
+/// The end of the warning about a hold that only an approval releases.
 pub(crate) const UNTIL_APPROVED: &str = "its deletion is approved";
 
 /// The text for all causes in other namespaces than the object.

@@ -26,14 +26,11 @@ text_enum! {
     /// The operation of the request.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
     #[serde(rename_all = "UPPERCASE")]
+    #[allow(missing_docs)] // The names are Kubernetes' own.
     pub enum Operation {
-        /// A create.
         Create = "create",
-        /// An update.
         Update = "update",
-        /// A delete.
         Delete = "delete",
-        /// A connection to a subresource.
         Connect = "connect",
     }
 

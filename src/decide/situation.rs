@@ -47,7 +47,7 @@ pub enum LiveRead {
         /// The namespace; empty for all namespaces.
         namespace: String,
         /// Whether the first object is enough.
-        first: bool,
+        only_first: bool,
     },
 }
 
@@ -192,17 +192,17 @@ impl<'a> Situation<'a> {
     /// Whether belay knows all objects of a kind: from this live list, or, without
     /// `live`, from a graph with a connected watch. Without a connected watch the list is
     /// always needed. Otherwise returns the list to read, or why the objects are unknown.
-    pub(super) fn prove_absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
-        self.prove_absence_with(kind, list, live, Graph::unreadable_in)
+    pub(super) fn prove_no_others(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
+        self.prove_no_others_with(kind, list, live, Graph::unreadable_in)
     }
 
-    /// Like [`Self::prove_absence`], always live, for checks that need only metadata. For
+    /// Like [`Self::prove_no_others`], always live, for checks that need only metadata. For
     /// them, an object with too many references is readable.
-    pub(super) fn prove_absence_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
-        self.prove_absence_with(kind, list, true, Graph::malformed_in)
+    pub(super) fn prove_no_others_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
+        self.prove_no_others_with(kind, list, true, Graph::malformed_in)
     }
 
-    fn prove_absence_with(
+    fn prove_no_others_with(
         &self,
         kind: KindId,
         list: LiveRead,
@@ -257,13 +257,13 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of the objects of a kind.
-    pub(crate) fn read_of_list(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
+    pub(crate) fn read_of_list(&self, kind: KindId, namespace: &str, only_first: bool) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::List {
             group: info.group.clone(),
             resource: info.resource.clone(),
             namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
-            first,
+            only_first,
         }
     }
 }

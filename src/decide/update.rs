@@ -254,9 +254,9 @@ fn judge_owners_after_update<'a>(
 ) {
     let situation = judgement.situation;
     let OwnerChanges { after, added, has_solid_owner, .. } = changes;
-    let user = &judgement.review.requester.name;
+    let requester = &judgement.review.requester.name;
     // The garbage collector removes references that keep nothing.
-    let is_cleanup = added.is_empty() && situation.policies.identities.is_control_plane(user);
+    let is_cleanup = added.is_empty() && situation.policies.identities.is_control_plane(requester);
     let loses_owner = changes.lost().any(|owner_ref| {
         let state = owner_state(&situation, target.facts.namespace, owner_ref);
         !matches!(state, OwnerState::Absent)
@@ -422,10 +422,10 @@ fn judge_owner_removal<'a>(
 ) {
     let situation = judgement.situation;
     let identities = &situation.policies.identities;
-    let user = &judgement.review.requester.name;
+    let requester = &judgement.review.requester.name;
     // Other controllers may act on a copy of the owner that is older than its deletion.
-    let by_collector = identities.is_garbage_collector(user);
-    let by_control_plane = identities.is_control_plane(user);
+    let by_collector = identities.is_garbage_collector(requester);
+    let by_control_plane = identities.is_control_plane(requester);
     let orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;
     let denying: Vec<_> = applied.iter().filter(orphaning).collect();
     let deny = |judgement: &mut Judgement<'a>, owner: ObjectName| {
@@ -475,7 +475,9 @@ fn judge_owner_removal<'a>(
     // An approval of the owner with scope Content covers this as well. The garbage
     // collector completes a deletion that belay decided about when the owner was deleted.
     let approvals = match by_collector {
-        true => sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::Itself),
+        true => {
+            sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::OfObject)
+        }
         false => sufficient_approvals(&situation, target, &policies, ExemptionRecords::Ignored),
     };
     if policies.is_empty() || approvals.is_none() {
@@ -489,7 +491,7 @@ fn judge_owner_removal<'a>(
         };
         // Other approvals are checked at the end.
         orphaning(&applied)
-            && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::Itself))
+            && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::OfObject))
     });
     for applied in &of_owner {
         let causes = vec![dependent.clone()];

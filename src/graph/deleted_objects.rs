@@ -37,14 +37,12 @@ pub struct PastOwner {
 
 /// An owner of an object, as its reference named it.
 #[derive(Debug)]
+#[allow(missing_docs)] // The names are Kubernetes' own.
 pub struct RememberedOwner {
-    /// Its kind.
     pub kind: KindId,
-    /// Its namespace; empty for a cluster-scoped object.
+    /// Empty for a cluster-scoped object.
     pub namespace: Box<str>,
-    /// Its name.
     pub name: Box<str>,
-    /// Its uid.
     pub uid: Uid,
 }
 

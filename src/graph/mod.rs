@@ -28,7 +28,6 @@ mod node;
 mod node_id;
 mod nodes;
 mod owners;
-mod read_kinds;
 mod slot;
 mod steps;
 mod store;

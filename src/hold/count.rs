@@ -226,7 +226,7 @@ impl<'a> UseSearch<'a> {
             let members = self.members.clone();
             effects = self.find_effects(&members)?;
         }
-        // Not in a cycle with the target: this member blocks the target.
+        // A member that does not wait for the target is in no cycle with it, so it blocks the target.
         if self.needed_reads.is_empty() {
             let waiting = self.members_waiting_for(target.id());
             let members = self.members.iter().copied();

@@ -97,8 +97,9 @@ impl ReleaseEffects {
 pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
     pub(super) owners: AllOwners,
-    /// The longest `settleSeconds` of its policies. A create is assumed to get its
-    /// creationTimestamp within this time, although other webhooks answer first.
+    /// The longest `settleSeconds` of its policies. belay assumes that a create gets its
+    /// creationTimestamp at most this long after its start. It gets it only after other webhooks
+    /// have answered.
     pub(super) settle_seconds: i64,
 }
 
@@ -107,7 +108,7 @@ impl<'a> HeldTarget<'a> {
     pub(super) fn has_terminating_owner(&self, pass_reads: PassReads<'a>, user: Node<'_>) -> bool {
         user.is_terminating()
             && self.owners.existing.contains(&user.id())
-            && (only_waits(user) || pass_reads.is_original_owner(self.node, user))
+            && (has_only_waiting_finalizers(user) || pass_reads.is_original_owner(self.node, user))
     }
 
     /// Whether a user and all its `owners` are newcomers.
@@ -120,7 +121,7 @@ impl<'a> HeldTarget<'a> {
 
 /// Whether all finalizers of an object (at least one) belong to controllers that only wait
 /// for other objects.
-fn only_waits(node: Node<'_>) -> bool {
+fn has_only_waiting_finalizers(node: Node<'_>) -> bool {
     has_finalizers(node) && only_wait(node.finalizers().iter())
 }
 

@@ -16,8 +16,8 @@ pub(super) struct PassReads<'a> {
     pub(super) reads: &'a LiveReads,
 }
 
-/// The state of the owner of a reference.
-enum OwnerState<'g> {
+/// What the reads of the pass show about the owner of a reference.
+enum OwnerLookup<'g> {
     Exists(Node<'g>),
     /// The owner does not exist.
     Absent,
@@ -54,12 +54,12 @@ impl<'a> PassReads<'a> {
         self.reads.results.get(read)
     }
 
-    fn owner_state(&self, object: Node<'a>, reference: &OwnerEdge) -> OwnerState<'a> {
+    fn look_up_owner(&self, object: Node<'a>, reference: &OwnerEdge) -> OwnerLookup<'a> {
         let graph = self.graph();
         match graph.named_owner(object, reference) {
-            NamedOwner::Exists(owner) => return OwnerState::Exists(owner),
-            NamedOwner::Replaced => return OwnerState::Absent,
-            NamedOwner::Unresolvable => return OwnerState::Unknown,
+            NamedOwner::Exists(owner) => return OwnerLookup::Exists(owner),
+            NamedOwner::Replaced => return OwnerLookup::Absent,
+            NamedOwner::Unresolvable => return OwnerLookup::Unknown,
             NamedOwner::Missing => {}
         }
         let (kind, namespace, name) = graph.coordinates(reference.to);
@@ -68,9 +68,9 @@ impl<'a> PassReads<'a> {
         self.charge(8);
         let read = self.situation.read_of_object(kind, namespace, name);
         match self.result_of(&read) {
-            None => OwnerState::Unread(read),
-            Some(Ok(())) => OwnerState::Absent,
-            Some(Err(_)) => OwnerState::Unknown,
+            None => OwnerLookup::Unread(read),
+            Some(Ok(())) => OwnerLookup::Absent,
+            Some(Err(_)) => OwnerLookup::Unknown,
         }
     }
 
@@ -86,19 +86,19 @@ impl<'a> PassReads<'a> {
         let search = search_owners(node, self.situation.work, |object| {
             let mut owners = Vec::new();
             for reference in object.owner_edges() {
-                match self.owner_state(object, reference) {
-                    OwnerState::Exists(owner) if owner.id() == node.id() => {}
-                    OwnerState::Exists(owner) => {
+                match self.look_up_owner(object, reference) {
+                    OwnerLookup::Exists(owner) if owner.id() == node.id() => {}
+                    OwnerLookup::Exists(owner) => {
                         all.existing.insert(owner.id());
                         all.oldest_creation = all.oldest_creation.min(owner.creation_time());
                         owners.push(owner);
                     }
-                    OwnerState::Absent => {}
-                    OwnerState::Unread(read) if all.missing_reads.len() < MAX_READS_PER_ROUND => {
+                    OwnerLookup::Absent => {}
+                    OwnerLookup::Unread(read) if all.missing_reads.len() < MAX_READS_PER_ROUND => {
                         all.missing_reads.push(read);
                     }
-                    OwnerState::Unread(_) => {}
-                    OwnerState::Unknown => all.has_unknown = true,
+                    OwnerLookup::Unread(_) => {}
+                    OwnerLookup::Unknown => all.has_unknown = true,
                 }
             }
             ControlFlow::<(), _>::Continue(owners)

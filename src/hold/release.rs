@@ -54,7 +54,8 @@ pub struct Release {
     token_count: u32,
     /// The exponent of the next pause. It grows with each pass that does not end the release.
     backoff_exponent: u32,
-    /// The conflicts and lost answers since another writer's change, or a count that found users.
+    /// The number of conflicts and lost answers. A change by another writer, and a count that finds
+    /// users, reset it.
     failed_writes: u8,
     /// Whether [`Input::StartPass`] arrived during a pass.
     start_again: bool,

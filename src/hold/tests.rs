@@ -27,7 +27,7 @@ fn seconds(seconds: u64) -> Duration {
 
 fn list(group: &str, resource: &str) -> LiveRead {
     let (group, resource) = (group.to_owned(), resource.to_owned());
-    LiveRead::List { group, resource, namespace: "a".to_owned(), first: false }
+    LiveRead::List { group, resource, namespace: "a".to_owned(), only_first: false }
 }
 
 /// A release that writes its token.

@@ -83,9 +83,9 @@ pub struct Limits {
     pub large_bodies: usize,
     /// The memory for long lists in parsed reviews, in bytes.
     pub lists: usize,
-    /// The time for the body of a request after its head, and then for the answer. The
-    /// connection ends half a second after this time, counted from the first byte. It must be
-    /// below the webhook's `timeoutSeconds`.
+    /// belay reads the body of a request and answers within this time after the head. A connection
+    /// without an answer ends half a second later than this, counted from the first byte of the
+    /// request. The value must be below the webhook's `timeoutSeconds`.
     pub answer_timeout: Duration,
     /// The time after which belay closes an idle connection.
     pub keep_alive: Duration,

@@ -412,7 +412,6 @@ pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
 
-/// Cuts a longer text.
 fn shorten(text: &mut Text<'_>) {
     if text.len() > MAX_TEXT_BYTES {
         *text = Text::from(cut(text)).to_static();

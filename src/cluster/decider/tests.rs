@@ -219,7 +219,7 @@ async fn an_allow_is_confirmed_and_what_was_found_counts() {
         group: String::new(),
         resource: "pods".to_owned(),
         namespace: "a".to_owned(),
-        first: false,
+        only_first: false,
     }));
     assert_eq!(asked.until - until, MARGIN, "there is time left to answer");
 

@@ -191,7 +191,8 @@ impl Driver {
         }
     }
 
-    /// Applies the pending updates, and starts a pass if it is due, which covers them.
+    /// Applies the pending updates. Then starts a pass if one is due. This pass also covers the changes
+    /// that the updates report.
     async fn handle_wakeup(
         &mut self,
         is_pass_due: bool,

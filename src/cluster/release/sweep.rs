@@ -152,7 +152,7 @@ mod tests {
 
     fn list(group: &str, resource: &str) -> LiveRead {
         let (group, resource, namespace) = (group.into(), resource.into(), "shop".into());
-        LiveRead::List { group, resource, namespace, first: false }
+        LiveRead::List { group, resource, namespace, only_first: false }
     }
 
     fn pods() -> LiveRead {

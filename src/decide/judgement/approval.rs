@@ -68,7 +68,7 @@ impl<'a> Judgement<'a> {
                 if self.review.operation == Operation::Delete
                     && may_use_cascade_records(&self.situation, target) =>
             {
-                ExemptionRecords::Cascade
+                ExemptionRecords::OfObjectAndOwners
             }
             _ => ExemptionRecords::Ignored,
         };

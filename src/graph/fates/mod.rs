@@ -107,10 +107,10 @@ pub struct DeletionRequest<'r> {
     /// Finalizers that their controllers remove soon. Verdicts and releases pass none,
     /// because an object still waits for them. `impact` shows the final state.
     pub short_lived_finalizers: &'r [&'r str],
-    /// Whether to ignore namespaced dependents of cluster-scoped objects. Any user of a
+    /// Whether to ignore the namespaced dependents of cluster-scoped objects. Any user of a
     /// namespace can attach objects to a cluster-scoped owner. Verdicts ignore them, because
     /// belay decides about each of them when the garbage collector deletes it.
-    pub same_scope: bool,
+    pub only_dependents_in_same_scope: bool,
     /// The limit of work. Beyond it, the result is incomplete.
     pub work: StepCounter<'r>,
 }
@@ -125,7 +125,7 @@ impl<'r> DeletionRequest<'r> {
             limit: usize::MAX,
             released: &[],
             short_lived_finalizers: &[],
-            same_scope: false,
+            only_dependents_in_same_scope: false,
             work,
         }
     }

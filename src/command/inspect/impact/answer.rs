@@ -88,17 +88,17 @@ pub async fn ask_server(
             }
             denied.push((*id, users, answer));
         }
-        // The verdict of the command finds them, if it is known.
-        let circular = match complete && verdict.is_some() {
+        // If the verdict of the command is known, it denies the targets that use each other.
+        let first_in_cycle = match complete && verdict.is_some() {
             true => Vec::new(),
             false => {
                 let order: Vec<NodeId> = denied.iter().map(|(id, ..)| *id).collect();
-                circular(&order, &accepted, denied_now.clone())
+                first_of_each_cycle(&order, &accepted, denied_now.clone())
             }
         };
         for (id, users, answer) in denied {
             match users {
-                Users::Targets(_) if circular.contains(&id) => {}
+                Users::Targets(_) if first_in_cycle.contains(&id) => {}
                 // The verdict of the command judges all targets together.
                 Users::Targets(_) | Users::Unknown if complete && !passes => {}
                 Users::Targets(earlier) => {
@@ -172,19 +172,23 @@ fn accepted_later(accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId>
     }
 }
 
-/// The denied targets that need an approval, because they use each other: the first of each cycle in
-/// the order of `targets`. With their approvals, no cycle remains.
-fn circular(targets: &[NodeId], accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId> {
-    let (mut ended, mut circular) = (accepted.to_vec(), Vec::new());
+/// The first target of each cycle of denied targets that use each other, in the order of `targets`.
+/// These targets need an approval. With their approvals, no cycle remains.
+fn first_of_each_cycle(
+    targets: &[NodeId],
+    accepted: &[NodeId],
+    mut denied: RequiredOrder,
+) -> Vec<NodeId> {
+    let (mut ended, mut first) = (accepted.to_vec(), Vec::new());
     loop {
         let later = accepted_later(&ended, denied.clone());
         denied.retain(|id, _| !later.contains(id));
         ended.extend(later);
         let Some(id) = targets.iter().copied().find(|id| waits_for_itself(&denied, *id)) else {
-            return circular;
+            return first;
         };
         denied.remove(&id);
-        circular.push(id);
+        first.push(id);
         ended.push(id);
     }
 }

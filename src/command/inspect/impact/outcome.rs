@@ -58,8 +58,8 @@ pub struct Admission<'a> {
     pub approvals: &'a [NeededApproval],
     /// A held target, and what its hold waits for, from belay's warning.
     pub held: Option<(NodeId, &'a str)>,
-    /// Whether belay accepts the DELETE of the target, but denies the DELETEs of its content by a
-    /// controller. It does not watch the kinds of that content.
+    /// Whether belay accepts the DELETE of the target, because it does not watch the kinds of its
+    /// content, but denies the DELETEs of this content by a controller.
     pub denies_content_deletes: bool,
 }
 
@@ -517,7 +517,8 @@ fn keepers(graph: &Graph, id: NodeId) -> impl Iterator<Item = NodeId> {
     users.chain(graph.pods_keeping(id)).map(Node::id)
 }
 
-/// What the deletion of every kept object that this deletion reaches waits for.
+/// The objects that this deletion reaches and that meet `is_kept`, each with what its own deletion
+/// waits for.
 fn forecast_all(
     inspection: &Inspection,
     reached: &Deletion<'_>,

@@ -143,7 +143,7 @@ pub(super) fn list(kind: usize) -> LiveRead {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: "a".to_owned(),
-        first: false,
+        only_first: false,
     }
 }
 

@@ -1,9 +1,10 @@
-//! Of which kinds the graph has all objects, and which objects it could not read.
+//! The methods of [`Graph`] about its coverage: of which kinds it has all objects, and which objects
+//! it could not read.
 
 use std::collections::BTreeSet;
 
-use super::Graph;
-use super::coverage::Incomplete;
+use super::super::Graph;
+use super::Incomplete;
 use crate::objects::{Flaw, KindId, Unreadable};
 
 impl Graph {
