@@ -1,8 +1,6 @@
 //! Why the graph may lack an object that exists: not all objects of its kind were listed,
 //! some of them can't be read, or the watch is not connected.
 
-mod graph;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

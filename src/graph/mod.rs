@@ -17,6 +17,7 @@
 
 mod absence;
 mod coverage;
+mod coverage_methods;
 mod deleted_objects;
 mod dependents;
 mod edges;

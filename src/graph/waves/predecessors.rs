@@ -137,7 +137,7 @@ impl Predecessors {
         were_left
     }
 
-    /// Gives the targets that set_deleter a cycle a DELETE of their own: the user selected them, and
+    /// Gives the targets that follow a cycle a DELETE of their own: the user selected them, and
     /// without them the cycle may end. Returns whether there were such targets.
     fn delete_targets_of_cycles(
         &mut self,

@@ -44,7 +44,7 @@ pub struct Summary {
     pub denied: Count,
     /// Objects that lose an object they use, counted by topmost owner.
     pub broken: Count,
-    /// Volumes that no outside_plan Node can use.
+    /// Volumes that no remaining Node can use.
     pub stranded: Count,
 }
 
@@ -307,7 +307,7 @@ pub(super) fn broken_users(
     objects
 }
 
-/// The volumes that no outside_plan Node can use.
+/// The volumes that no remaining Node can use.
 pub(super) fn stranded(
     inspection: &Inspection,
     outcomes: &ImpactOutcomes<'_>,

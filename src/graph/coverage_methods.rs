@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Graph;
-use super::Incomplete;
+use super::Graph;
+use super::coverage::Incomplete;
 use crate::objects::{Flaw, KindId, Unreadable};
 
 impl Graph {
