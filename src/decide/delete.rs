@@ -292,8 +292,9 @@ fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    DeletionContext { needs_live_proof, owner_propagation, deleted_by_other_targets }: DeletionContext<'_>,
+    context: DeletionContext<'_>,
 ) {
+    let DeletionContext { needs_live_proof, owner_propagation, deleted_by_other_targets } = context;
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
         let modes = &applied.policy.modes;
