@@ -12,7 +12,7 @@
 //! - certificates: `certs` creates and serves them, `cluster::certificates::rotation` rotates them
 //! - owner reference changes: `decide::update`
 //! - unreadable objects in watches, and kinds whose watch is incomplete: `cluster::feed::objects`,
-//!   `graph::read_kinds`, `graph::coverage`
+//!   `graph::coverage_methods`, `graph::coverage`
 //! - releases of holds: `cluster::release` reads and patches, `hold::count` and `hold::release` decide
 //! - claims that undo saves: `command::undo::terminating`, `command::undo::already_deleted`
 //! - why an object stays Terminating: `command::diagnosis`, from facts of `cluster::terminating`

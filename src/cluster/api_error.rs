@@ -3,7 +3,7 @@
 use kube::core::Status;
 
 use crate::objects::ApiError;
-use crate::webhook::redact_tokens;
+use crate::webhook::redact_secret_paths;
 
 /// A cause in the details of a Status of the API server.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
@@ -97,7 +97,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         }
         source = error.source();
     }
-    redact_tokens(&text)
+    redact_secret_paths(&text)
 }
 
 /// Shortens a message to the words at its beginning and its end, because the API server wraps errors and the
@@ -105,7 +105,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 pub fn shortened(text: &str) -> String {
     const HEAD: usize = 100;
     const TAIL: usize = 200;
-    let text = redact_tokens(text);
+    let text = redact_secret_paths(text);
     let from = |count: usize| text.char_indices().nth(count).map(|(at, _)| at);
     let tail = text.char_indices().rev().nth(TAIL - 1).map(|(at, _)| at);
     match (from(HEAD), tail, from(HEAD + TAIL)) {

@@ -11,7 +11,7 @@ use super::world::SharedWorld;
 use crate::decide::AdmissionPhase;
 use crate::telemetry::{Metrics, Readiness};
 use crate::timing::Timing;
-use crate::webhook::PathToken;
+use crate::webhook::SecretPath;
 
 /// The identity of this installation and the names of its objects.
 #[derive(Debug, Clone)]
@@ -215,13 +215,13 @@ impl Signals {
     }
 }
 
-/// The secrets in the paths of the webhooks.
+/// The secret paths of the webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
-    /// The path for the webhook configurations.
-    pub register: PathToken,
-    /// All accepted paths.
-    pub accepted: Vec<PathToken>,
+    /// The secret path for the webhook configurations.
+    pub register: SecretPath,
+    /// All accepted secret paths.
+    pub accepted: Vec<SecretPath>,
 }
 
 /// The state of the webhook configurations in the API server.
@@ -232,8 +232,8 @@ pub struct Registered {
     pub generation: Option<u64>,
     /// The CA certificates in all webhooks of both configurations.
     pub bundle: Option<Arc<str>>,
-    /// The token in the path of all webhooks of both configurations.
-    pub token: Option<PathToken>,
+    /// The secret path of all webhooks of both configurations.
+    pub secret_path: Option<SecretPath>,
     /// The missing configurations, as `kind/name`, and the missing webhooks, as
     /// `kind/name webhook name`, each with its phase.
     pub missing: Vec<(AdmissionPhase, String)>,

@@ -15,7 +15,7 @@ use super::api::post_params;
 use super::event::{EventReport, InvolvedObject};
 use super::pace::{LIMIT, random, timed};
 use crate::objects::{ApiError, HOLD, PROTECT_LABEL};
-use crate::webhook::redact_tokens;
+use crate::webhook::redact_secret_paths;
 
 /// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,7 +160,7 @@ async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Re
     match timed(LIMIT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => {
-            Err(Refusal::Answered(status.code, redact_tokens(&status.message)))
+            Err(Refusal::Answered(status.code, redact_secret_paths(&status.message)))
         }
         Ok(Err(error)) => Err(Refusal::None(error.into())),
         Err(error) => Err(Refusal::None(error)),

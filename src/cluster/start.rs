@@ -22,7 +22,7 @@ use super::{
 use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Condition, Metrics, Readiness};
-use crate::webhook::{AcceptedTokens, Decider};
+use crate::webhook::{AcceptedPaths, Decider};
 
 /// The number of threads of the cluster side. While the feed works on a long list, the other thread
 /// serves live reads.
@@ -74,7 +74,7 @@ pub struct Cluster {
     parts: JoinHandle<()>,
     died: watch::Receiver<Option<&'static str>>,
     serving: Option<Arc<Serving>>,
-    accepted_tokens: Arc<AcceptedTokens>,
+    accepted_paths: Arc<AcceptedPaths>,
     decider: Arc<ClusterDecider>,
 }
 
@@ -110,7 +110,7 @@ impl Cluster {
         let context = Context { metrics, readiness, ..Context::new(client, settings) };
         let serving = matches!(context.settings.certificates, Certificates::Own { .. })
             .then(Arc::<Serving>::default);
-        let accepted_tokens = Arc::<AcceptedTokens>::default();
+        let accepted_paths = Arc::<AcceptedPaths>::default();
         let (journal, entries) = Journal::new(context.metrics.clone());
         let (written, read) = watch::channel(Arc::default());
         let whole = context.readiness.condition("parts");
@@ -127,7 +127,7 @@ impl Cluster {
         let feed = feed::run(context.clone(), options.identities, written);
         parts.start("feed", feed, handle);
         parts.start("certificates", certificates::run(context.clone(), held), handle);
-        let paths = paths::run(context.clone(), accepted_tokens.clone());
+        let paths = paths::run(context.clone(), accepted_paths.clone());
         parts.start("paths", paths, handle);
         parts.start("election", election::run(context.clone()), handle);
         parts.start("journal", journal::run(context.clone(), entries), handle);
@@ -148,7 +148,7 @@ impl Cluster {
         let (dies, died) = watch::channel(None);
         let parts = handle.spawn(parts.supervise(context.signals.clone(), whole, dies));
         let decider = Arc::new(decider);
-        Ok(Self { runtime, parts, died, context, serving, accepted_tokens, decider })
+        Ok(Self { runtime, parts, died, context, serving, accepted_paths, decider })
     }
 
     /// The task that ended before the shutdown, if one did. Without it, decisions use
@@ -173,9 +173,9 @@ impl Cluster {
         self.serving.clone()
     }
 
-    /// The accepted tokens in the paths of reviews, from the Secret.
-    pub fn accepted_tokens(&self) -> Arc<AcceptedTokens> {
-        self.accepted_tokens.clone()
+    /// The accepted secret paths of reviews, from the Secret.
+    pub fn accepted_paths(&self) -> Arc<AcceptedPaths> {
+        self.accepted_paths.clone()
     }
 
     /// Shuts down. The leader releases the Lease.

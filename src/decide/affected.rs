@@ -36,19 +36,20 @@ pub(super) struct AffectedObjects {
 }
 
 impl AffectedObjects {
-    pub(super) fn find(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
+    pub(super) fn find(situation: &Situation<'_>, targets: &[DeletionTarget<'_>]) -> Self {
         let roots_of =
-            |member: &DeletionTarget<'_>| walk_targets(situation, &member.item, member.propagation);
-        let targets: Vec<_> = members.iter().flat_map(roots_of).collect();
+            |target: &DeletionTarget<'_>| walk_roots(situation, &target.item, target.propagation);
+        let roots: Vec<_> = targets.iter().flat_map(roots_of).collect();
         // A deferred object cascades when belay removes its hold.
-        let waiting = members.iter().filter(|member| member.deferred_to_release);
-        let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
+        let waiting = targets.iter().filter(|target| target.deferred_to_release);
+        let released: Vec<_> =
+            waiting.filter_map(|target| target.item.node).map(Node::id).collect();
         let request = DeletionRequest {
             limit: MAX_FOLLOWED,
             work: situation.work,
             released: &released,
-            same_scope: true,
-            ..DeletionRequest::new(&targets)
+            only_dependents_in_same_scope: true,
+            ..DeletionRequest::new(&roots)
         };
         let fates = fates(situation.graph, &request);
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
@@ -61,10 +62,10 @@ impl AffectedObjects {
     /// Like [`Self::find`], with all dependents of the object, including dependents with other
     /// owners: a user who changes the owners of the object can also change those of a
     /// dependent.
-    pub(super) fn with_dependents(situation: &Situation<'_>, member: &DeletionTarget<'_>) -> Self {
-        let mut affected = Self::find(situation, &[*member]);
-        let mut seen = KeyedSet::from_iter([member.item.uid()]);
-        let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
+    pub(super) fn with_dependents(situation: &Situation<'_>, target: &DeletionTarget<'_>) -> Self {
+        let mut affected = Self::find(situation, &[*target]);
+        let mut seen = KeyedSet::from_iter([target.item.uid()]);
+        let mut next = vec![(target.item.uid(), target.item.facts.namespace)];
         while let Some((uid, namespace)) = next.pop() {
             for node in situation.graph.possible_dependents(uid, namespace) {
                 if !situation.work.charge(1) || seen.len() > MAX_FOLLOWED {
@@ -95,8 +96,9 @@ impl AffectedObjects {
 }
 
 /// Whether the DELETE of this object has passed, and belay can't keep the object any more: it waits
-/// for its dependents without a hold, and the API server adds none to a Terminating object.
-/// If it counted, its dependents that use each other would never be deleted (H151).
+/// for its dependents without a hold, and the API server adds none to a Terminating object. belay
+/// does not judge such an object again. Otherwise, dependents of it that use each other would never
+/// be deleted (H151).
 fn waits_without_hold(node: Node<'_>) -> bool {
     node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
 }
@@ -104,19 +106,19 @@ fn waits_without_hold(node: Node<'_>) -> bool {
 /// A volume or claim that the deletion of an object deletes as well.
 pub(super) fn lost_volume<'a>(
     situation: &Situation<'a>,
-    step: &JudgedObject<'a>,
+    deleted: &JudgedObject<'a>,
     propagation: Propagation,
 ) -> Option<LostVolume> {
-    let affected = AffectedObjects::find(situation, &[DeletionTarget::new(*step, propagation)]);
-    let lost = affected.lost(situation.graph).filter(|node| node.uid() != step.uid());
+    let affected = AffectedObjects::find(situation, &[DeletionTarget::new(*deleted, propagation)]);
+    let lost = affected.lost(situation.graph).filter(|node| node.uid() != deleted.uid());
     let volumes = lost.map(Node::object_ref).filter(ObjectRef::is_volume);
     let volume = volumes.min_by(|a, b| a.name.cmp(&b.name))?;
-    Some(LostVolume { step: step.object_ref(), volume })
+    Some(LostVolume { deleted: deleted.object_ref(), volume })
 }
 
-/// The targets for [`fates`]: the target itself. If the graph doesn't have the target yet, its
-/// known dependents and content.
-fn walk_targets(
+/// The objects from which [`fates`] follows the deletion of a target: the target itself. If the graph
+/// doesn't have the target yet, its known dependents and content.
+fn walk_roots(
     situation: &Situation<'_>,
     target: &JudgedObject<'_>,
     propagation: Propagation,
@@ -139,6 +141,6 @@ fn walk_targets(
     let dependents = graph.dependents_in_same_scope(target.uid(), target.facts.namespace);
     let dependents = dependents.filter(is_deleted).map(Node::id);
     let container = Container::from_item(target).into_iter();
-    let members = container.flat_map(|container| container.objects(graph)).map(Node::id);
-    dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
+    let content = container.flat_map(|container| container.objects(graph)).map(Node::id);
+    dependents.chain(content).map(|id| (id, Propagation::Background)).collect()
 }

@@ -19,45 +19,58 @@ pub(crate) enum ExemptionRecords {
     Ignored,
     /// A record of the object or of one of its owners counts if the named object is being
     /// deleted, because the request follows from that deletion.
-    Cascade,
+    OfObjectAndOwners,
     /// Records of the object count, because the garbage collector completes its deletion.
-    Itself,
+    OfObject,
 }
 
 /// Whether an object that an approval names is being deleted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeletionState {
-    /// The object is not being deleted, or belay does not remember it.
-    Exists,
+    /// The object is not being deleted, or belay does not know whether it is.
+    NotKnownDeleted,
     /// The object is Terminating or was deleted, with the time if belay observed it.
-    IsDeleted(Option<i64>),
+    Deleted(Option<i64>),
 }
 
 impl DeletionState {
     pub(super) fn of_item(item: &JudgedObject<'_>) -> Self {
-        item.deletion_time().map_or(Self::Exists, |deleted| Self::IsDeleted(Some(deleted)))
+        item.deletion_time().map_or(Self::NotKnownDeleted, |deleted| Self::Deleted(Some(deleted)))
     }
 
     fn of_node(node: Node<'_>) -> Self {
-        node.deletion_time().map_or(Self::Exists, |deleted| Self::IsDeleted(Some(deleted)))
+        node.deletion_time().map_or(Self::NotKnownDeleted, |deleted| Self::Deleted(Some(deleted)))
     }
 
     fn deletion_time(self) -> Option<i64> {
         match self {
-            Self::Exists => None,
-            Self::IsDeleted(deleted) => deleted,
+            Self::NotKnownDeleted => None,
+            Self::Deleted(deleted) => deleted,
         }
     }
 }
 
-/// Whether an approval of an object in this state counts for the object itself, or for its
-/// content that was created at this time.
+/// What an approval would allow to delete.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Covered {
+    /// The object that it names.
+    Object,
+    /// An object in the content of the named object, with its creation time.
+    Content { created: i64 },
+}
+
+/// Whether an approval of an object in this state counts for what it would cover.
 pub(super) fn is_approval_counted(
     situation: &Situation<'_>,
     records: ExemptionRecords,
     approval: &Approval,
-    (state, created): (DeletionState, i64),
+    state: DeletionState,
+    covered: Covered,
 ) -> bool {
+    let created = match covered {
+        Covered::Object => i64::MIN,
+        Covered::Content { created } => created,
+    };
     if !approval.is_in_force(state.deletion_time(), created, situation.now) {
         return false;
     }
@@ -65,8 +78,8 @@ pub(super) fn is_approval_counted(
         return true;
     }
     match state {
-        DeletionState::Exists => false,
-        DeletionState::IsDeleted(deleted) => {
+        DeletionState::NotKnownDeleted => false,
+        DeletionState::Deleted(deleted) => {
             let follows = |deleted| approval.was_created_before(deleted) && created <= deleted;
             // An exemption bar permits nothing.
             records != ExemptionRecords::Ignored
@@ -123,20 +136,20 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
     }
 
     /// Whether all paths of owners of an object in this namespace have sufficient
-    /// approvals, together with the approvals found below. Approvals that are older than
-    /// `version` don't count.
+    /// approvals, together with `on_path`: the approvals found on the path to these owners.
+    /// Approvals that are older than `version` don't count.
     pub(super) fn check_owners(
         &mut self,
         namespace: &str,
         owners: &Owners<'_>,
-        below: &ApprovalsByName<'a>,
+        on_path: &ApprovalsByName<'a>,
         (mut version, depth): (u64, usize),
     ) -> bool {
         version = version.max(owners.version);
         for (past, removed_at) in &owners.past {
             if *removed_at > version {
                 let sufficient = self.sufficient.clone();
-                if !self.check_owner(namespace, past, below, (version, depth)) {
+                if !self.check_owner(namespace, past, on_path, (version, depth)) {
                     // Until its removal, this owner kept the object.
                     (self.sufficient, version) = (sufficient, *removed_at);
                 }
@@ -146,20 +159,20 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         let has_owners = owners.peek().is_some();
         has_owners
             && owners
-                .all(|owner_ref| self.check_owner(namespace, owner_ref, below, (version, depth)))
+                .all(|owner_ref| self.check_owner(namespace, owner_ref, on_path, (version, depth)))
     }
 
     fn check_owner(
         &mut self,
         namespace: &str,
         owner_ref: &OwnerRef<'_>,
-        below: &ApprovalsByName<'a>,
+        on_path: &ApprovalsByName<'a>,
         (version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
         let (state, owners) = match owner_state(situation, namespace, owner_ref) {
             OwnerState::Unresolved => {
-                self.insufficient = below.clone();
+                self.insufficient = on_path.clone();
                 return false;
             }
             OwnerState::Absent => find_absent(situation, owner_ref),
@@ -167,7 +180,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
                 (DeletionState::of_node(node), Owners::of_node(situation, node))
             }
         };
-        let mut approvals = Cow::Borrowed(below);
+        let mut approvals = Cow::Borrowed(on_path);
         self.find_approvals((owner_ref, version), state, &mut approvals);
         if matches!(approvals, Cow::Owned(_)) && (self.are_sufficient)(&approvals) {
             self.sufficient.extend(approvals.iter());
@@ -193,9 +206,10 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         approvals: &mut Cow<'_, ApprovalsByName<'a>>,
     ) {
         let Self { situation, records, namespace, created, .. } = *self;
+        let covered = Covered::Content { created };
         let counting = content_approvals(situation, owner_ref).filter(|approval| {
             approval.covers_namespace(namespace)
-                && is_approval_counted(situation, records, approval, (state, created))
+                && is_approval_counted(situation, records, approval, state, covered)
         });
         for approval in counting {
             let covers = version <= approval.version;
@@ -294,22 +308,22 @@ fn find_absent<'a>(
     owner_ref: &OwnerRef<'_>,
 ) -> (DeletionState, Owners<'a>) {
     if let Some(deleted) = situation.graph.deleted_object(owner_ref.uid) {
-        return (DeletionState::IsDeleted(deleted.deletion_time), Owners::of_deleted(deleted));
+        return (DeletionState::Deleted(deleted.deletion_time), Owners::of_deleted(deleted));
     }
-    let Some(node) = node(situation, owner_ref) else {
-        return (DeletionState::Exists, Owners::default());
+    let Some(node) = owner_node(situation, owner_ref) else {
+        return (DeletionState::NotKnownDeleted, Owners::default());
     };
     if !is_absent(situation, owner_ref) {
         return (DeletionState::of_node(node), Owners::default());
     }
     // The graph still has the owner, but a live read shows that it was deleted.
-    (DeletionState::IsDeleted(node.deletion_time()), Owners::of_node(situation, node))
+    (DeletionState::Deleted(node.deletion_time()), Owners::of_node(situation, node))
 }
 
 /// The owner from a live read or from the graph.
-fn node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<'a>> {
+fn owner_node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<'a>> {
     let kind = owner_ref.kind?;
-    let live = situation.read_object(kind, owner_ref.namespace, owner_ref.name).flatten();
+    let live = situation.live_object(kind, owner_ref.namespace, owner_ref.name).flatten();
     let live = live.filter(|node| node.uid() == owner_ref.uid);
     let cached = || situation.graph.object(kind, owner_ref.namespace, owner_ref.name);
     live.or_else(|| cached().filter(|node| node.uid() == owner_ref.uid))
@@ -319,7 +333,7 @@ fn node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<
 fn is_absent(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> bool {
     let read = owner_ref
         .kind
-        .and_then(|kind| situation.read_object(kind, owner_ref.namespace, owner_ref.name));
+        .and_then(|kind| situation.live_object(kind, owner_ref.namespace, owner_ref.name));
     read.is_some_and(|found| found.is_none_or(|node| node.uid() != owner_ref.uid))
 }
 
@@ -354,12 +368,12 @@ impl AncestorApprovalSummary {
                 situation.policies.approvals.of_uid(owner_ref.uid).len() > MAX_OWNERS;
             for approval in content_approvals(situation, &owner_ref) {
                 let is_record = situation.policies.identities.is_own(&approval.approver);
-                let deleted = node(situation, &owner_ref).and_then(Node::deletion_time);
+                let deleted = owner_node(situation, &owner_ref).and_then(Node::deletion_time);
                 summary.recorded |= is_record;
                 summary.approved |=
                     !is_record && approval.is_in_force(deleted, i64::MIN, situation.now);
             }
-            match node(situation, &owner_ref) {
+            match owner_node(situation, &owner_ref) {
                 Some(node) => {
                     summary.require_read(situation, &owner_ref);
                     summary.incomplete |= node.has_too_many_owners();
@@ -377,7 +391,7 @@ impl AncestorApprovalSummary {
 
     fn require_read(&mut self, situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) {
         let Some(kind) = owner_ref.kind else { return };
-        let read = situation.object_read(kind, owner_ref.namespace, owner_ref.name);
+        let read = situation.read_of_object(kind, owner_ref.namespace, owner_ref.name);
         if self.unread.len() < MAX_OWNERS_READ
             && situation.is_unread(&read)
             && !self.unread.contains(&read)

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::ancestors::{
-    ApprovalSearch, ApprovalsByName, DeletionState, ExemptionRecords, Owners, approvals_of,
-    is_approval_counted,
+    ApprovalSearch, ApprovalsByName, Covered, DeletionState, ExemptionRecords, Owners,
+    approvals_of, is_approval_counted,
 };
 use super::item::JudgedObject;
 use super::owners::follows_owner_or_namespace;
@@ -28,22 +28,26 @@ fn collect_approvals<'a>(
     are_sufficient: &dyn Fn(&ApprovalsByName<'a>) -> bool,
 ) -> CollectedApprovals<'a> {
     let (identity, state) = (item.identity(), DeletionState::of_item(item));
-    let owner_records =
-        if records == ExemptionRecords::Cascade { records } else { ExemptionRecords::Ignored };
+    let owner_records = if records == ExemptionRecords::OfObjectAndOwners {
+        records
+    } else {
+        ExemptionRecords::Ignored
+    };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         approval.names_object(&identity)
-            && is_approval_counted(situation, records, approval, (state, i64::MIN))
+            && is_approval_counted(situation, records, approval, state, Covered::Object)
     });
     let mut in_force: ApprovalsByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.creation_time());
+    let covered = Covered::Content { created };
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), DeletionState::of_item(&container));
         let content = approvals_of(situation, identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names_object(&identity)
                 && approval.covers_namespace(namespace)
-                && is_approval_counted(situation, owner_records, approval, (state, created))
+                && is_approval_counted(situation, owner_records, approval, state, covered)
         });
         in_force.extend(content.map(by_name));
     }
@@ -72,18 +76,20 @@ pub(super) fn may_use_cascade_records(situation: &Situation<'_>, item: &JudgedOb
 
 /// The approvals that are sufficient for these policies; `None` if approvals are missing.
 /// An exemption record of belay is sufficient only for the policies that exempted the
-/// user.
+/// requester.
 pub(crate) fn sufficient_approvals<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     policies: &[&Policy],
     records: ExemptionRecords,
 ) -> Option<Vec<&'a Approval>> {
-    let ApprovalStatus { own_records, people, terms, .. } =
+    let ApprovalStatus { own_records, approvals_of_people, terms, .. } =
         approval_status(situation, item, policies, records);
     match terms {
         None => Some(own_records),
-        Some(terms) if terms.are_met(&people) => Some([own_records, people].concat()),
+        Some(terms) if terms.are_met(&approvals_of_people) => {
+            Some([own_records, approvals_of_people].concat())
+        }
         Some(_) => None,
     }
 }
@@ -93,8 +99,8 @@ pub(crate) fn sufficient_approvals<'a>(
 pub(crate) struct RequiredApprovals {
     /// The required approvals.
     pub(crate) terms: ApprovalTerms,
-    /// The people whose approvals are in force and count.
-    pub(crate) people: Vec<String>,
+    /// The names of the people whose approvals are in force and count.
+    pub(crate) approver_names: Vec<String>,
 }
 
 /// The approvals that these policies require, and the people who have approved; `None` if
@@ -104,11 +110,12 @@ pub(crate) fn required_approvals(
     item: &JudgedObject<'_>,
     policies: &[&Policy],
 ) -> Option<RequiredApprovals> {
-    let ApprovalStatus { people, terms, .. } =
+    let ApprovalStatus { approvals_of_people, terms, .. } =
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let terms = terms?;
-    let people = terms.approvers(&people).into_iter().map(str::to_owned).collect();
-    Some(RequiredApprovals { terms, people })
+    let approver_names = terms.approvers(&approvals_of_people);
+    let approver_names = approver_names.into_iter().map(str::to_owned).collect();
+    Some(RequiredApprovals { terms, approver_names })
 }
 
 /// The limit of ineffective approvals in a verdict.
@@ -121,9 +128,9 @@ pub(crate) fn ineffective_approvals(
     item: &JudgedObject<'_>,
     policies: &[&Policy],
 ) -> Vec<IneffectiveApproval> {
-    let ApprovalStatus { people, outdated, .. } =
+    let ApprovalStatus { approvals_of_people, outdated, .. } =
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
-    let ineffective = people.into_iter().filter_map(|approval| {
+    let ineffective = approvals_of_people.into_iter().filter_map(|approval| {
         let (policy, why) = Policy::reason_not_counted(approval, policies.iter().copied())?;
         Some((&approval.approver, &policy.source, why))
     });
@@ -144,7 +151,7 @@ struct ApprovalStatus<'a> {
     /// The exemption records of belay.
     own_records: Vec<&'a Approval>,
     /// The approvals of people.
-    people: Vec<&'a Approval>,
+    approvals_of_people: Vec<&'a Approval>,
     /// The approvals that are older than the owner references of the object.
     outdated: Vec<&'a Approval>,
     terms: Option<ApprovalTerms>,
@@ -168,16 +175,16 @@ fn approval_status<'a>(
         approvals.values().copied().partition(|approval| identities.is_own(&approval.approver))
     };
     let are_sufficient = |approvals: &ApprovalsByName<'a>| {
-        let (own_records, people) = split(approvals);
-        terms(&own_records).is_none_or(|terms| terms.are_met(&people))
+        let (own_records, approvals_of_people) = split(approvals);
+        terms(&own_records).is_none_or(|terms| terms.are_met(&approvals_of_people))
     };
     let CollectedApprovals { in_force, outdated } =
         collect_approvals(situation, item, records, &are_sufficient);
     let outdated =
         outdated.into_values().filter(|approval| !identities.is_own(&approval.approver)).collect();
-    let (own_records, people) = split(&in_force);
+    let (own_records, approvals_of_people) = split(&in_force);
     let terms = terms(&own_records);
-    ApprovalStatus { own_records, people, outdated, terms }
+    ApprovalStatus { own_records, approvals_of_people, outdated, terms }
 }
 
 /// The containers of an object: its Namespace, and the CRD of a custom resource.

@@ -138,7 +138,7 @@ pub enum Cause {
     },
     /// The request removes this finalizer of another controller.
     Finalizer(String),
-    /// The DELETE removes this finalizer of another propagation.
+    /// The DELETE removes this finalizer, which belongs to another propagation.
     LostFinalizer(String),
     /// The request changes labels or annotations so that this object loses protection:
     /// the target, or an object in the Namespace whose labels change.
@@ -203,7 +203,7 @@ pub enum ContentReason {
     Held(PolicySource),
 }
 
-/// One reason for a denial or a hold, or for a warning or a record instead of a denial.
+/// One reason for a decision other than Allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
     /// Deny, Hold, Warn or Audit.
@@ -249,7 +249,7 @@ impl Blocker {
         if self.covered_by_content_approval { target } else { &self.object }
     }
 
-    /// Whether only the target itself, or objects of the target, use the object.
+    /// Whether all known users of the object are the target itself or objects that it owns.
     pub(super) fn is_own_use(&self, target: &ObjectRef) -> bool {
         let is_own =
             |cause: &Cause| matches!(cause, Cause::User { owner, .. } if owner.object == *target);

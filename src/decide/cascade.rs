@@ -23,9 +23,10 @@ pub(super) fn defer_to_release<'a>(
 ) -> bool {
     let applied = judgement.binding_policies(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
-    let released =
-        |applied: &AppliedPolicy<'_>| !protects_beyond_use(applied) && may_be_released(applied);
-    if !target.may_be_held(&judgement.situation) || !enforcing.clone().all(released) {
+    let released = |applied: &AppliedPolicy<'_>| {
+        !protects_beyond_use(applied) && release_checks_its_users(applied)
+    };
+    if !target.can_wait_for_release(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
     let mut is_deferred = false;
@@ -43,8 +44,9 @@ fn protects_beyond_use(applied: &AppliedPolicy<'_>) -> bool {
     modes.protects_unused() || modes.from_orphaning
 }
 
-/// Whether a release waits for the users of this policy.
-fn may_be_released(applied: &AppliedPolicy<'_>) -> bool {
+/// Whether the release checks the users that this policy counts. True also if the policy counts
+/// no users.
+fn release_checks_its_users(applied: &AppliedPolicy<'_>) -> bool {
     applied.policy.modes.while_used.is_none() || applied.policy.places_hold()
 }
 
@@ -52,7 +54,8 @@ fn may_be_released(applied: &AppliedPolicy<'_>) -> bool {
 /// users prevent the deletion.
 fn is_left_to_release(applied: &AppliedPolicy<'_>) -> bool {
     let while_used = applied.policy.modes.while_used.as_ref();
-    may_be_released(applied) && while_used.is_none_or(|in_use| in_use.on_delete == OnDelete::Hold)
+    release_checks_its_users(applied)
+        && while_used.is_none_or(|in_use| in_use.on_delete == OnDelete::Hold)
 }
 
 /// Denies the DELETE of an object that would wait for the release, if a policy with
@@ -154,8 +157,8 @@ pub(crate) fn refusal_in_cascade<'p>(
     }
     // Only the graph of the watches knows how old the hold is.
     let watched = item.node.map(|node| JudgedObject::of_node(situation, node));
-    let waits =
-        item.may_be_held(situation) && watched.is_none_or(|watched| watched.may_be_held(situation));
+    let waits = item.can_wait_for_release(situation)
+        && watched.is_none_or(|watched| watched.can_wait_for_release(situation));
     let waits = waits && !applied.iter().any(protects_beyond_use);
     let counting = applied.iter().filter(|applied| !waits || !is_left_to_release(applied));
     let modes: Vec<_> =

@@ -73,8 +73,8 @@ pub(super) struct BlockingObjects {
     pub(super) needed_reads: Vec<LiveRead>,
     /// The cause if belay does not know all such objects.
     pub(super) unknown: Option<Cause>,
-    /// The unknown kind, by group and resource.
-    pub(super) unknown_kind: (String, String),
+    /// The kind of the objects that are unknown, by group and resource.
+    pub(super) kind_of_unknown: (String, String),
 }
 
 impl BlockingObjects {
@@ -102,7 +102,7 @@ impl BlockingObjects {
 
     fn set_unknown(&mut self, kind: &KindInfo, what: Cause) {
         self.unknown = Some(what);
-        self.unknown_kind = (kind.group.clone(), kind.resource.clone());
+        self.kind_of_unknown = (kind.group.clone(), kind.resource.clone());
     }
 }
 
@@ -112,18 +112,19 @@ enum ContentKinds {
     /// All.
     Any,
     /// PersistentVolumeClaims, and kinds that policies name.
-    Protected,
+    NamedAndClaims,
     /// Kinds that policies name.
     Named,
 }
 
-/// A Namespace or CRD, which contains other objects.
+/// A set of objects, mostly the content of a Namespace or CRD.
 #[derive(Clone, Copy)]
 pub(super) enum Container<'a> {
-    /// A Namespace of this name.
+    /// The objects in the Namespace of this name.
     Namespace(&'a str),
-    /// A CRD: the objects of this kind, by group and resource.
-    Crd(&'a str, &'a str),
+    /// The objects of the kind with this group and resource: the content of a CRD, or objects
+    /// that keep another one because they exist.
+    ObjectsOfKind(&'a str, &'a str),
 }
 
 impl<'a> Container<'a> {
@@ -135,10 +136,10 @@ impl<'a> Container<'a> {
             return Some(Self::Namespace(facts.name));
         }
         let (resource, group) = facts.name.split_once('.').unwrap_or((facts.name, ""));
-        ((facts.group, facts.resource) == CRDS).then_some(Self::Crd(group, resource))
+        ((facts.group, facts.resource) == CRDS).then_some(Self::ObjectsOfKind(group, resource))
     }
 
-    /// The content in a graph.
+    /// The objects in a graph.
     pub(super) fn objects(self, graph: &'a Graph) -> Box<dyn Iterator<Item = Node<'a>> + 'a> {
         let kinds = &graph.kinds;
         match self {
@@ -148,7 +149,7 @@ impl<'a> Container<'a> {
                 let members = namespace.flat_map(|namespace| graph.objects_in_namespace(namespace));
                 Box::new(members.filter_map(|id| graph.get(id)))
             }
-            Self::Crd(group, resource) => {
+            Self::ObjectsOfKind(group, resource) => {
                 let kind = kinds.find_resource(group, resource);
                 let instances = kind.into_iter().flat_map(|kind| graph.objects_of_kind(kind));
                 Box::new(instances.filter_map(|id| graph.get(id)))
@@ -156,7 +157,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The content in the graph and in the live reads.
+    /// The objects in the graph and in the live reads.
     pub(super) fn judged_objects(
         self,
         situation: Situation<'a>,
@@ -184,43 +185,43 @@ impl<'a> Container<'a> {
     fn require_lists(
         self,
         situation: &Situation<'_>,
-        first: bool,
+        only_first: bool,
         kinds: ContentKinds,
         blocking: &mut BlockingObjects,
     ) {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
-                    let list = situation.list_read(kind, name, first);
+                    let list = situation.read_of_list(kind, name, only_first);
                     let info = situation.graph.kinds.info(kind);
-                    blocking.add_absence(info, situation.prove_absence(kind, list, true));
+                    blocking.add_absence(info, situation.prove_no_others(kind, list, true));
                 }
             }
-            Self::Crd(group, resource) => {
-                require_absent_kind(situation, (group, resource), first, blocking);
+            Self::ObjectsOfKind(group, resource) => {
+                require_no_objects(situation, (group, resource), only_first, blocking);
             }
         }
     }
 }
 
-/// Requires proof that no object of a kind exists. belay may not know the kind.
-fn require_absent_kind(
+/// Requires proof that no object of a kind exists, whether or not belay knows the kind.
+fn require_no_objects(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
-    first: bool,
+    only_first: bool,
     blocking: &mut BlockingObjects,
 ) {
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
-        let list = situation.list_read(kind, "", first);
-        blocking.add_absence(kinds.info(kind), situation.prove_absence_by_metadata(kind, list));
+        let list = situation.read_of_list(kind, "", only_first);
+        blocking.add_absence(kinds.info(kind), situation.prove_no_others_by_metadata(kind, list));
         return;
     }
     let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));
     let (group, resource) = (group.to_owned(), resource.to_owned());
-    blocking.unknown_kind = (group.clone(), resource.clone());
+    blocking.kind_of_unknown = (group.clone(), resource.clone());
     let (kind, namespace) = ((group.clone(), resource.clone()), String::new());
-    let list = LiveRead::List { group, resource, namespace, first };
+    let list = LiveRead::List { group, resource, namespace, only_first };
     match situation.reads().map(|reads| reads.results.get(&list)) {
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
@@ -254,10 +255,10 @@ pub(super) fn find_content<'a>(
     }
     if blocking.causes.is_empty() {
         // If every object counts, one object is enough.
-        let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
-        let is_crd = matches!(container, Container::Crd(..));
-        let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::Protected };
-        container.require_lists(situation, first && is_crd, kinds, &mut blocking);
+        let only_first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
+        let is_crd = matches!(container, Container::ObjectsOfKind(..));
+        let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
+        container.require_lists(situation, only_first && is_crd, kinds, &mut blocking);
     }
     blocking
 }
@@ -269,7 +270,7 @@ pub(super) fn require_content_lists(
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::default();
     let Some(container) = Container::from_item(item) else { return blocking };
-    if let Container::Crd(group, resource) = container
+    if let Container::ObjectsOfKind(group, resource) = container
         && !situation.policies.names_kind(group, resource)
     {
         return blocking;
@@ -287,7 +288,7 @@ pub(super) fn find_existing<'a>(
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::new(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
-        let container = Container::Crd(group, resource);
+        let container = Container::ObjectsOfKind(group, resource);
         let reason = |other: &JudgedObject<'a>| {
             let is_deleted = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
             let namespace_matches =
@@ -301,9 +302,9 @@ pub(super) fn find_existing<'a>(
         }
         if blocking.causes.is_empty() {
             let is_own_kind = (item.facts.group, item.facts.resource) == (group, resource);
-            let first = exists.namespace_labels.is_empty() && !is_own_kind;
+            let only_first = exists.namespace_labels.is_empty() && !is_own_kind;
             // The release does not check this again.
-            require_absent_kind(situation, (group, resource), first, &mut blocking);
+            require_no_objects(situation, (group, resource), only_first, &mut blocking);
         }
     }
     blocking
@@ -387,8 +388,8 @@ fn kinds_of_content(situation: &Situation<'_>, which: ContentKinds) -> Vec<KindI
         let events = info.resource == "events";
         let counts = match which {
             ContentKinds::Any => true,
-            ContentKinds::Protected if Some(*kind) == claims => true,
-            ContentKinds::Protected | ContentKinds::Named => {
+            ContentKinds::NamedAndClaims if Some(*kind) == claims => true,
+            ContentKinds::NamedAndClaims | ContentKinds::Named => {
                 policies.names_kind(&info.group, &info.resource)
             }
         };

@@ -2,7 +2,7 @@
 
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::list_limits::judge_long_lists;
+use super::long_lists::judge_long_lists;
 use super::situation::is_default_object;
 use super::{HoldChange, HoldPosition, Review, Situation, Verdict};
 use crate::objects::{CRDS, Kinds, Object, is_hold, text_enum};

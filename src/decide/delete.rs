@@ -8,7 +8,7 @@ use super::content::{
 };
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::list_limits::judge_long_lists;
+use super::long_lists::judge_long_lists;
 use super::orphaning::judge_orphaning;
 use super::owners::follows_owner_or_namespace;
 use super::stripping::judge_lost_propagation;
@@ -90,7 +90,7 @@ fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict:
             node.namespace() == verdict.target.own_namespace() && !node.is_terminating()
         })
     };
-    situation.policies.identities.is_namespace_controller(&review.user.name)
+    situation.policies.identities.is_namespace_controller(&review.requester.name)
         && verdict.decision == Decision::Deny
         && causes().any(is_awaited)
 }
@@ -184,7 +184,7 @@ pub(super) fn judge_affected<'a>(
     judgement.set_leads_to_deletion();
     let nodes = targets.iter().filter_map(|target| target.item.node);
     let target_ids: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    let other_deletes = other_deletes(&situation, targets);
+    let deleted_by_other_targets = deleted_by_other_targets(&situation, targets);
     for DeletionTarget { item: target, deferred_to_release, .. } in targets {
         if *deferred_to_release {
             judge_remaining_users(judgement, fates, target);
@@ -192,7 +192,7 @@ pub(super) fn judge_affected<'a>(
             let context = DeletionContext {
                 needs_live_proof: true,
                 owner_propagation: None,
-                other_deletes: &other_deletes,
+                deleted_by_other_targets: &deleted_by_other_targets,
             };
             judge_protection(judgement, fates, target, context);
         }
@@ -205,13 +205,17 @@ pub(super) fn judge_affected<'a>(
         |target: &DeletionTarget<'a>| Some((target.item, Container::from_item(&target.item)?));
     let containers: Vec<_> = targets.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
-    let needs_live_proof = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
+    let needs_live_proof =
+        containers.iter().any(|(_, c)| matches!(c, Container::ObjectsOfKind(..)));
     let foreground = targets.iter().any(|target| target.propagation == Propagation::Foreground);
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
     // The controller of a container deletes its content directly, whatever owns it.
     let owner_propagation = containers.is_empty().then_some(propagation);
-    let context =
-        DeletionContext { needs_live_proof, owner_propagation, other_deletes: &other_deletes };
+    let context = DeletionContext {
+        needs_live_proof,
+        owner_propagation,
+        deleted_by_other_targets: &deleted_by_other_targets,
+    };
     for node in affected.lost(situation.graph).filter(|node| !target_ids.contains(&node.id())) {
         if situation.work.is_used_up() {
             break;
@@ -240,7 +244,10 @@ pub(super) fn judge_affected<'a>(
 
 /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
 /// content, they do not keep a Namespace or CRD among the targets.
-fn other_deletes(situation: &Situation<'_>, targets: &[DeletionTarget<'_>]) -> NumberSet<NodeId> {
+fn deleted_by_other_targets(
+    situation: &Situation<'_>,
+    targets: &[DeletionTarget<'_>],
+) -> NumberSet<NodeId> {
     let is_container = |target: &&DeletionTarget<'_>| Container::from_item(&target.item).is_some();
     let (containers, others): (Vec<_>, Vec<_>) = targets.iter().partition(is_container);
     if containers.is_empty() || others.is_empty() {
@@ -260,7 +267,7 @@ pub(super) fn require_known_content<'a>(
     let blocking = require_content_lists(&judgement.situation, target);
     judgement.require_reads_for_any_action(blocking.needed_reads);
     let Some(unknown) = blocking.unknown else { return };
-    let (group, resource) = &blocking.unknown_kind;
+    let (group, resource) = &blocking.kind_of_unknown;
     judgement.add_unknown_objects(target, &unknown, |policy| {
         // belay watches all objects with the label, whatever their kind.
         let labelled = matches!(policy.source, PolicySource::Label(_));
@@ -276,7 +283,7 @@ struct DeletionContext<'c> {
     /// If the deletion of its owners deletes the object: the propagation of that deletion.
     owner_propagation: Option<Propagation>,
     /// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete.
-    other_deletes: &'c NumberSet<NodeId>,
+    deleted_by_other_targets: &'c NumberSet<NodeId>,
 }
 
 /// Judges protection, users and content (questions 4 to 6 of docs/THEORY.md) for one object: the
@@ -285,8 +292,9 @@ fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    DeletionContext { needs_live_proof, owner_propagation, other_deletes }: DeletionContext<'_>,
+    context: DeletionContext<'_>,
 ) {
+    let DeletionContext { needs_live_proof, owner_propagation, deleted_by_other_targets } = context;
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
         let modes = &applied.policy.modes;
@@ -306,8 +314,8 @@ fn judge_protection<'a>(
             if !findings.blocking.is_empty() {
                 let causes = (findings.blocking, findings.more);
                 let hold = release_waits && in_use.on_delete == OnDelete::Hold;
-                match item.seconds_until_held(&situation).filter(|_| hold) {
-                    _ if hold && item.may_be_held(&situation) => {
+                match item.seconds_until_it_can_wait(&situation).filter(|_| hold) {
+                    _ if hold && item.can_wait_for_release(&situation) => {
                         judgement.add_hold_or_finding(applied, item, causes)
                     }
                     Some(seconds) => {
@@ -326,7 +334,7 @@ fn judge_protection<'a>(
             add_blocking_objects(judgement, applied, item, Reason::StillNeeded, blocking);
         }
         if let Some(not_empty) = &modes.while_not_empty {
-            let blocking = find_content(&situation, item, not_empty, other_deletes);
+            let blocking = find_content(&situation, item, not_empty, deleted_by_other_targets);
             add_blocking_objects(judgement, applied, item, Reason::NotEmpty, blocking);
         }
     }

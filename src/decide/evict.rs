@@ -12,7 +12,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     };
     let (namespace, name) = (review.namespace.as_str(), review.target_name());
     let cached = situation.graph.object(kind, namespace, name);
-    let live = situation.read_object(kind, namespace, name);
+    let live = situation.live_object(kind, namespace, name);
     // The labels of a Pod in a stale graph may be old (H137).
     let cached = cached.filter(|_| situation.graph.is_current(kind));
     let Some(pod) = live.unwrap_or(cached) else {
@@ -21,7 +21,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         let Some(object) = &review.object else { return Verdict::allow(review.target()) };
         let target = JudgedObject::of_review(situation, review, object);
         let mut judgement = Judgement::new(situation, review);
-        let read = situation.object_read(kind, namespace, name);
+        let read = situation.read_of_object(kind, namespace, name);
         if situation.is_unread(&read) {
             judgement.require_reads_for_any_action([read]);
         } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {

@@ -7,7 +7,7 @@
 
 use super::content::Container;
 use super::item::JudgedObject;
-use super::unreadable::decide_unproven;
+use super::unreadable::decide_unknown_with;
 use super::{
     AdmissionPhase, Blocker, Cause, Decision, LiveRead, NextStep, Review, Situation, Verdict,
     decide_unknown,
@@ -39,11 +39,11 @@ impl Existence {
             return Self::Unknown(why, Some(NextStep::ServeKind));
         };
         let (namespace, name) = (item.facts.namespace, item.facts.name);
-        if let Some(found) = situation.read_object(kind, namespace, name) {
+        if let Some(found) = situation.live_object(kind, namespace, name) {
             let exists = found.is_some_and(|node| !has_uid || node.uid() == item.uid());
             return if exists { Self::Exists } else { Self::Absent };
         }
-        let read = situation.object_read(kind, namespace, name);
+        let read = situation.read_of_object(kind, namespace, name);
         if situation.is_unread(&read) {
             return Self::Unread(read);
         }
@@ -101,7 +101,7 @@ pub(super) fn decide_unknown_container(
                 decide_unknown(review, "there was no time left to read the object".to_owned());
             Some(Verdict { needed_reads: vec![read], ..unread })
         }
-        Existence::Unknown(why, next) => Some(decide_unproven(review, why, next)),
+        Existence::Unknown(why, next) => Some(decide_unknown_with(review, why, next)),
     }
 }
 
@@ -135,10 +135,13 @@ pub(super) fn decide_existing(
     match verdict.decision {
         Decision::Deny => {
             // A retry may pass without an approval.
-            let people = approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
-            let mut unproven = Verdict { needed_reads, ..decide_unproven(review, why, next) };
+            let required_people =
+                approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
+            let mut unproven = Verdict { needed_reads, ..decide_unknown_with(review, why, next) };
             let blockers = unproven.blockers.iter_mut();
-            blockers.for_each(|blocker| blocker.required_approvals = people.unwrap_or_default());
+            blockers.for_each(|blocker| {
+                blocker.required_approvals = required_people.unwrap_or_default()
+            });
             unproven
         }
         _ => Verdict {
@@ -162,8 +165,9 @@ fn approvals_of_target(verdict: &Verdict) -> Option<usize> {
             && !blocker.policies.is_empty()
     };
     let all = *more == 0 && verdict.deciding_blockers().all(|blocker| is_of_target(&blocker));
-    let people = verdict.deciding_blockers().map(|blocker| blocker.required_approvals).max();
-    people.filter(|_| all)
+    let required_people =
+        verdict.deciding_blockers().map(|blocker| blocker.required_approvals).max();
+    required_people.filter(|_| all)
 }
 
 /// Whether a verdict reports more than that its target is protected, or may do so after

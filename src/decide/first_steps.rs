@@ -8,14 +8,14 @@ use super::change::describe_change;
 use super::delete::decide_with_propagation;
 use super::item::JudgedObject;
 use super::{
-    Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
+    Blocker, Decision, ObjectName, Operation, Reason, RefusedDelete, Review, Situation, Verdict,
 };
 use crate::graph::{Propagation, StepBudget, StepCounter};
 use crate::objects::{HoldAge, ObjectRef, STATEFUL_SETS};
 
 /// The limit of steps for the DELETEs of these objects, apart from the limit of the review.
 /// Beyond the limit, a message gives no advice.
-const STEPS: usize = 500_000;
+const ADVICE_STEPS: usize = 500_000;
 
 /// The objects that keep the object of a blocker.
 fn keeping_objects<'c>(
@@ -29,8 +29,9 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: the change of an UPDATE, and, for so many blockers, the objects to
-    /// delete first whose DELETE belay denies too.
+    /// Adds data for the message: the change of an UPDATE, and two lists about the objects that it
+    /// could advise to delete first. One has the objects whose DELETE belay would deny or hold, the
+    /// other the volumes that these DELETEs would delete. `blockers`: the number of described blockers.
     pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,
@@ -40,7 +41,7 @@ impl Verdict {
         if self.blockers.is_empty() {
             return self;
         }
-        let budget = StepBudget::new(STEPS);
+        let budget = StepBudget::new(ADVICE_STEPS);
         let situation = &Situation { work: StepCounter::new(&budget), ..*situation };
         let item = |object: &ObjectName| {
             let node = situation.graph.object_by_ref(&object.object)?;
@@ -56,7 +57,7 @@ impl Verdict {
             is_refused.then_some(verdict)
         };
         let namespace = self.target.own_namespace();
-        let (mut refused_steps, mut lost_volumes) = (Vec::new(), Vec::new());
+        let (mut refused_deletes, mut lost_volumes) = (Vec::new(), Vec::new());
         let blockers = self.blockers.iter().take(blockers);
         let objects = blockers.flat_map(|blocker| keeping_objects(&self.target, Some(blocker)));
         for object in objects {
@@ -78,10 +79,10 @@ impl Verdict {
             // If a hold waits for no known user, belay releases it.
             if verdict.decision == Decision::Deny || (helps && !first.is_empty()) {
                 let first = if helps { first } else { Vec::new() };
-                refused_steps.push(RefusedStep { object: object.clone(), first });
+                refused_deletes.push(RefusedDelete { object: object.clone(), first });
             }
         }
-        self.refused_steps = refused_steps;
+        self.refused_deletes = refused_deletes;
         self.lost_volumes.extend(lost_volumes);
         let finalizes = review.resource.subresource == "finalize";
         let is_change = review.operation == Operation::Update && !finalizes;

@@ -31,7 +31,7 @@ pub(crate) struct JudgedObject<'a> {
     kind_name: &'a str,
     /// The node, if the graph has the object with this uid.
     pub(super) node: Option<Node<'a>>,
-    /// The age of the hold, which takes a pass over all finalizers.
+    /// The age of the hold. It is stored here because the search for it reads all finalizers.
     hold: HoldAge,
     body: ObjectData<'a>,
 }
@@ -154,15 +154,15 @@ impl<'a> JudgedObject<'a> {
         }
     }
 
-    /// Whether only the hold decides when the object is removed: the hold is effective,
-    /// and no other controller starts a clean-up.
-    pub(super) fn may_be_held(&self, situation: &Situation<'_>) -> bool {
+    /// Whether a deletion may leave the object to the release: the hold is effective, and no
+    /// other controller starts a clean-up.
+    pub(super) fn can_wait_for_release(&self, situation: &Situation<'_>) -> bool {
         self.has_effective_hold(situation) && only_wait(self.finalizers())
     }
 
-    /// After how many seconds the hold may keep the object, if only the age of the hold prevents
-    /// that now.
-    pub(super) fn seconds_until_held(&self, situation: &Situation<'_>) -> Option<i64> {
+    /// After how many seconds the object can wait for the release, if only the age of the hold
+    /// prevents that now.
+    pub(super) fn seconds_until_it_can_wait(&self, situation: &Situation<'_>) -> Option<i64> {
         let seconds = self.hold().effective_in(situation.now)?;
         only_wait(self.finalizers()).then_some(seconds)
     }

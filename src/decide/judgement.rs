@@ -1,5 +1,5 @@
 //! Findings against a request, and the verdict from them: which policies bind or exempt
-//! the user, their actions, and the approvals.
+//! the requester, their actions, and the approvals.
 
 mod approval;
 mod finding;
@@ -17,7 +17,8 @@ use crate::objects::HoldAge;
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ApprovalTerms, ObjectFacts, Policy, PolicySource};
 
-/// Why a policy with action Warn or Audit has no finding before its reads are answered.
+/// The cause in the Unknown finding of a policy with action Warn or Audit whose reads are not
+/// answered yet.
 const UNCONFIRMED: &str = "there was no time left to read all objects that may need it";
 
 /// How long an exemption bar lasts. belay keeps an existing bar for at least half of this time. The
@@ -75,31 +76,31 @@ impl<'a> Judgement<'a> {
         self.covered_by_content_approval = outer;
     }
 
-    /// The policies of an object that bind the user.
+    /// The policies of an object that bind the requester.
     pub(super) fn binding_policies(&self, item: &JudgedObject<'a>) -> Vec<AppliedPolicy<'a>> {
         self.situation.work.charge(item.policy_search_steps());
         let mut applied = self.situation.policies_of(item.facts);
-        let user = &self.review.user;
+        let requester = &self.review.requester;
         let ignores_labels = self.ignores_labels(item);
         let is_left_to_collector = self.is_left_to_collector(item);
         applied.retain(|AppliedPolicy { policy, .. }| {
-            policy.binds(user)
+            policy.binds(requester)
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
                 && !(is_left_to_collector && policy.always_binds_collector())
         });
         applied
     }
 
-    /// Whether the label on an object does not bind the user. The label of a tenant on a
+    /// Whether the label on an object does not bind the requester. The label of a tenant on a
     /// Pod does not stop the control plane from evicting the Pod. Kubernetes copies the label
     /// of a Service to its Endpoints and EndpointSlices, which the control plane writes and
     /// deletes.
     fn ignores_labels(&self, item: &JudgedObject<'a>) -> bool {
         let identities = &self.situation.policies.identities;
         match (item.facts.group, item.facts.resource) {
-            ("", "pods") => identities.evicts_pods(&self.review.user.name),
+            ("", "pods") => identities.evicts_pods(&self.review.requester.name),
             ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
-                !self.is_target(item) || identities.is_control_plane(&self.review.user.name)
+                !self.is_target(item) || identities.is_control_plane(&self.review.requester.name)
             }
             _ => false,
         }
@@ -121,9 +122,9 @@ impl<'a> Judgement<'a> {
 
     /// Whether the control plane evicts a Pod.
     fn evicts_pod(&self) -> bool {
-        let Review { resource, user, .. } = self.review;
+        let Review { resource, requester, .. } = self.review;
         (resource.group.as_str(), resource.resource.as_str()) == ("", "pods")
-            && self.situation.policies.identities.evicts_pods(&user.name)
+            && self.situation.policies.identities.evicts_pods(&requester.name)
     }
 
     /// Adds a finding of each of these policies, because belay does not know all objects that
@@ -139,7 +140,7 @@ impl<'a> Judgement<'a> {
         });
     }
 
-    /// Adds a finding of each selected policy that binds the user, with its strictest action.
+    /// Adds a finding of each selected policy that binds the requester, with its strictest action.
     pub(super) fn add_unknown(
         &mut self,
         target: &JudgedObject<'a>,
@@ -157,7 +158,7 @@ impl<'a> Judgement<'a> {
         };
         for policy in policies.iter() {
             let ignored = evicts_pod && is_ignored(policy);
-            if policy.binds(&self.review.user) && !ignored && which(policy) {
+            if policy.binds(&self.review.requester) && !ignored && which(policy) {
                 let action = policy.strictest_action();
                 let applied = AppliedPolicy { policy, action, paused: false, certain: true };
                 let applied = if paused { applied.during_pause() } else { applied };
@@ -193,7 +194,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Adds a finding, even for users whom the policy exempts.
+    /// Adds a finding, even for a requester whom the policy exempts.
     pub(super) fn add_finding_for_exempt_too(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -228,12 +229,12 @@ impl<'a> Judgement<'a> {
         causes: (Vec<Cause>, usize),
     ) {
         let policy = applied.policy;
-        if policy.exempts(&self.review.user) {
+        if policy.exempts(&self.review.requester) {
             if applied.action != Action::Deny {
                 return;
             }
             self.exempted.push(policy);
-            // An exemption releases no hold, and the user gets a warning.
+            // An exemption releases no hold, and the requester gets a warning.
             if reason != Reason::InUse || item.hold() == HoldAge::NotHeld {
                 return;
             }
@@ -312,14 +313,13 @@ impl<'a> Judgement<'a> {
                 .is_none()
     }
 
-    /// Adds a finding of every policy that binds the user, because the limit of work is
+    /// Adds a finding of every policy that binds the requester, because the limit of work is
     /// reached and the other findings are unknown.
     fn add_budget_exceeded(&mut self, target: &JudgedObject<'a>) {
         let text = "reaches more objects and references than belay follows for one request";
         self.add_unknown(target, &Cause::TooLarge(text.to_owned()), |_| true);
     }
 
-    /// Whether there are no findings.
     pub(super) fn is_empty(&self) -> bool {
         self.findings.is_empty()
     }
@@ -343,7 +343,7 @@ impl<'a> Judgement<'a> {
             .filter(|target| self.target_can_be_deleted(target, !is_exempt));
         let exemption = deleted_target.map(|target| Exemption {
             uid: target.uid_text(),
-            user: self.review.user.name.to_string(),
+            user: self.review.requester.name.to_string(),
             policies: if is_exempt { overrides.exempted.clone() } else { Vec::new() },
             seconds: ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval))
                 .filter(|_| is_exempt)
@@ -360,7 +360,7 @@ impl<'a> Judgement<'a> {
         let (blockers, more) = merge_findings(&self.situation, self.findings, targets);
         let target = targets.first().map(JudgedObject::object_ref).unwrap_or_default();
         let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
-        // A user who may delete a cluster-scoped object has rights in the whole cluster.
+        // A subject that may delete a cluster-scoped object has rights in the whole cluster.
         // Namespaces are an exception: a RoleBinding in a Namespace can grant the right
         // to delete it.
         let show_other_namespaces = target.own_namespace().is_empty();

@@ -30,7 +30,7 @@ mod finalize;
 mod first_steps;
 mod item;
 mod judgement;
-mod list_limits;
+mod long_lists;
 mod next_step;
 mod orphaning;
 mod owners;
@@ -75,7 +75,7 @@ pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_u
 pub(crate) use users::{example_rank, relevant_users};
 pub use verdict::{
     DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval, LostVolume, Overrides,
-    Recordable, RefusedStep, Verdict, decide_paused,
+    Recordable, RefusedDelete, Verdict, decide_paused,
 };
 
 use crate::graph::{Node, StepBudget, StepCounter};
@@ -85,12 +85,12 @@ use crate::graph::{Node, StepBudget, StepCounter};
 ///
 /// The work is limited. The verdict on a review that needs more work is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    decide_within(situation, review, &StepBudget::new(STEPS))
+    decide_within(situation, review, &StepBudget::new(REVIEW_STEPS))
 }
 
-/// The limit of steps for a review, in all its decisions together. The largest cascade
+/// The limit of steps of a review, in all its decisions together. The largest cascade
 /// that belay follows ([`delete`]) takes a quarter of them.
-pub(crate) const STEPS: usize = 16_000_000;
+pub(crate) const REVIEW_STEPS: usize = 16_000_000;
 
 /// Like [`decide`], within a budget that earlier decisions may have used in part.
 pub fn decide_within(
@@ -123,7 +123,7 @@ pub fn decide_together(
     verdict.with_advice(situation, review, remedy::MAX_DESCRIBED)
 }
 
-/// The verdict, if the object of the review exists.
+/// The verdict by phase and operation. It assumes that the object of the review exists.
 fn decide_operation(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let resource = &review.resource;
     let subresource = resource.subresource.as_str();

@@ -33,7 +33,7 @@ pub(super) fn owner_state<'a>(
     let in_namespace = !item_namespace.is_empty();
     let is_resolvable = |kind: &KindId| graph.can_own(*kind, owner_ref.version, in_namespace);
     let Some(kind) = owner_ref.kind.filter(is_resolvable) else { return OwnerState::Unresolved };
-    let node = match situation.read_object(kind, owner_ref.namespace, owner_ref.name) {
+    let node = match situation.live_object(kind, owner_ref.namespace, owner_ref.name) {
         Some(live) => live,
         None => {
             let cached = graph.object(kind, owner_ref.namespace, owner_ref.name);
@@ -281,7 +281,7 @@ fn require_read(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>, unread: &mu
     let Some(kind) = owner_ref.kind.filter(|_| unread.len() < MAX_OWNERS_READ) else {
         return;
     };
-    let read = situation.object_read(kind, owner_ref.namespace, owner_ref.name);
+    let read = situation.read_of_object(kind, owner_ref.namespace, owner_ref.name);
     if situation.is_unread(&read) {
         unread.push(read);
     }
@@ -295,7 +295,11 @@ pub(super) fn topmost_owner_read(
     topmost_owner: Node<'_>,
 ) -> Option<LiveRead> {
     (topmost_owner.id() != user.id()).then(|| {
-        situation.object_read(topmost_owner.kind(), topmost_owner.namespace(), topmost_owner.name())
+        situation.read_of_object(
+            topmost_owner.kind(),
+            topmost_owner.namespace(),
+            topmost_owner.name(),
+        )
     })
 }
 

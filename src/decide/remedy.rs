@@ -1,7 +1,7 @@
 //! The first step that a denial message advises, besides an approval.
 
 use super::content::MAX_OBJECTS;
-use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedStep, Verdict};
+use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedDelete, Verdict};
 use crate::objects::{ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
 
 /// The limit of blockers that a message describes.
@@ -43,9 +43,9 @@ pub(super) struct Remedy {
 pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let target = &verdict.target;
     // The sentence about a dependent begins with the dependent.
-    let is_subject =
+    let sentence_begins_with_target =
         blocker.object == *target && !matches!(blocker.causes.first(), Some(Cause::Dependent(_)));
-    let it = || if is_subject { "it".to_owned() } else { target.quoted() };
+    let it = || if sentence_begins_with_target { "it".to_owned() } else { target.quoted() };
     let goal = || match verdict.change {
         Some(_) => "make this change".to_owned(),
         None => format!("delete {}", it()),
@@ -107,7 +107,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
             without_goal("keep the owner reference".to_owned())
         }
-        (Reason::WouldOrphan, _) if let Some(lost) = verdict.lost_with(target) => {
+        (Reason::WouldOrphan, _) if let Some(lost) = verdict.volume_lost_with(target) => {
             let retain = match target.is_of(STATEFUL_SETS) {
                 true => format!(", or first set {RETENTION} to Retain"),
                 false => String::new(),
@@ -155,7 +155,7 @@ pub(crate) fn step_of_each(verdict: &Verdict) -> Option<String> {
     let steps = verdict.deciding_blockers().map(|blocker| {
         let alone = Verdict::from_blockers(blocker.object.clone(), vec![blocker.clone()]);
         let alone = Verdict {
-            refused_steps: verdict.refused_steps.clone(),
+            refused_deletes: verdict.refused_deletes.clone(),
             lost_volumes: verdict.lost_volumes.clone(),
             ..alone
         };
@@ -299,8 +299,8 @@ fn objects_to_delete(
 ) -> Option<String> {
     let named: Vec<&ObjectName> =
         causes.iter().filter_map(|cause| cause.object_to_delete(&verdict.target)).collect();
-    let refused = verdict.refused_steps.iter().filter(|step| named.contains(&&step.object));
-    let refused: Vec<&RefusedStep> = refused.collect();
+    let refused = verdict.refused_deletes.iter().filter(|step| named.contains(&&step.object));
+    let refused: Vec<&RefusedDelete> = refused.collect();
     if refused.iter().any(|step| step.first.is_empty()) {
         return None;
     }
@@ -319,7 +319,7 @@ fn objects_to_delete(
 /// claim.
 fn retain_step(verdict: &Verdict, causes: &[&Cause]) -> String {
     let users = causes.iter().filter_map(|cause| cause.object_to_delete(&verdict.target));
-    let loses = |user: &&ObjectName| verdict.lost_with(&user.object).is_some();
+    let loses = |user: &&ObjectName| verdict.volume_lost_with(&user.object).is_some();
     match join(users.filter(loses).map(ToString::to_string).collect()) {
         Some(sets) => format!("set {RETENTION} of {sets} to Retain, then "),
         None => String::new(),

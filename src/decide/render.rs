@@ -16,23 +16,23 @@ use crate::policy::PolicySource;
 /// The limit of characters in a warning. The API server may cut longer ones.
 const MAX_WARNING: usize = 256;
 
-/// The words in the warning about a hold.
+/// The words in the warning about a hold, before the condition of its release.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 
 /// The text before the commands that approve, in the message of a denial.
 pub(crate) const TO_OVERRIDE: &str = "To override: ";
 
-/// This text for an UPDATE, which needs the approval of a deletion.
+/// [`TO_OVERRIDE`] for an UPDATE, which needs the approval of a deletion.
 const TO_OVERRIDE_CHANGE: &str =
     "To override, approve the deletion (this also allows the change): ";
 
 /// The beginning of a command that approves.
 pub(crate) const APPROVE: &str = "kubectl belay approve ";
 
-/// The end of that warning about users.
+/// The end of the warning about a hold that users keep.
 pub(crate) const NO_LONGER_USES: &str = " no longer use";
 
-/// The end of that warning about an object that only an approval releases.
+/// The end of the warning about a hold that only an approval releases.
 pub(crate) const UNTIL_APPROVED: &str = "its deletion is approved";
 
 /// The text for all causes in other namespaces than the object.
@@ -79,7 +79,7 @@ impl<'v> DenialFacts<'v> {
 pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts<'_>>) -> String {
     let text = match (facts, verdict.deciding_blockers().next()) {
         (Some(facts), _) => text_of_facts(verdict, facts),
-        (None, Some(first)) => unreadable(&verdict.target, first),
+        (None, Some(first)) => text_without_policy(&verdict.target, first),
         (None, None) => String::new(),
     };
     one_line(&text, MAX_MESSAGE).into_owned()
@@ -144,13 +144,17 @@ fn capitalize(text: &str) -> String {
 #[derive(PartialEq)]
 pub(super) struct ApprovalCommand {
     pub(super) command: String,
-    pub(super) people: usize,
+    pub(super) required_people: usize,
 }
 
 impl fmt::Display for ApprovalCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.command)?;
-        if self.people > 1 { write!(f, " ({} people must approve)", self.people) } else { Ok(()) }
+        if self.required_people > 1 {
+            write!(f, " ({} people must approve)", self.required_people)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -162,8 +166,10 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCo
         |blocker: &&&Blocker| *blocker.object_to_approve(&verdict.target) == verdict.target;
     let mut commands = Vec::new();
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
-        let people = blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);
-        let command = ApprovalCommand { command: approve_command(object, content), people };
+        let required_people =
+            blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);
+        let command =
+            ApprovalCommand { command: approve_command(object, content), required_people };
         if !commands.contains(&command) {
             commands.push(command);
         }
@@ -203,12 +209,12 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
 }
 
 /// The message of a denial for which no policy is the reason.
-fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
+fn text_without_policy(target: &ObjectRef, blocker: &Blocker) -> String {
     let approve = match blocker.required_approvals {
         0 => String::new(),
-        people => {
+        required_people => {
             let command = approve_command(target, false);
-            format!(" {TO_OVERRIDE}{}.", ApprovalCommand { command, people })
+            format!(" {TO_OVERRIDE}{}.", ApprovalCommand { command, required_people })
         }
     };
     let target = target.quoted();

@@ -26,14 +26,11 @@ text_enum! {
     /// The operation of the request.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
     #[serde(rename_all = "UPPERCASE")]
+    #[allow(missing_docs)] // The names are Kubernetes' own.
     pub enum Operation {
-        /// A create.
         Create = "create",
-        /// An update.
         Update = "update",
-        /// A delete.
         Delete = "delete",
-        /// A connection to a subresource.
         Connect = "connect",
     }
 
@@ -78,8 +75,8 @@ pub struct Review<'a> {
     pub name: Text<'a>,
     /// The object's namespace.
     pub namespace: Text<'a>,
-    /// The user of the request.
-    pub user: Requester<'a>,
+    /// Who sends the request.
+    pub requester: Requester<'a>,
     /// Whether the request is a dry run.
     pub dry_run: bool,
     /// Options of a DELETE, or of the deletion by an eviction.
@@ -106,7 +103,7 @@ impl<'a> Review<'a> {
             resource: Resource::default(),
             name: "".into(),
             namespace: "".into(),
-            user: Requester { name: user.into(), groups },
+            requester: Requester { name: user.into(), groups },
             dry_run: true,
             options: DeleteOptions::default(),
             object: None,
@@ -213,8 +210,8 @@ impl Review<'_> {
     pub fn list_bytes(&self) -> usize {
         let objects = self.object.iter().chain(&self.old_object);
         let listed: usize = objects.map(|object| object.metadata.list_bytes()).sum();
-        let owned: usize = self.user.groups.iter().map(Text::owned_bytes).sum();
-        listed + owned + self.user.groups.capacity() * size_of::<Text<'_>>()
+        let owned: usize = self.requester.groups.iter().map(Text::owned_bytes).sum();
+        listed + owned + self.requester.groups.capacity() * size_of::<Text<'_>>()
     }
 
     /// An owned copy, which another thread can decide.
@@ -229,9 +226,9 @@ impl Review<'_> {
             resource: Resource { group, resource, subresource },
             name: self.name.to_static(),
             namespace: self.namespace.to_static(),
-            user: Requester {
-                name: self.user.name.to_static(),
-                groups: self.user.groups.iter().map(Text::to_static).collect(),
+            requester: Requester {
+                name: self.requester.name.to_static(),
+                groups: self.requester.groups.iter().map(Text::to_static).collect(),
             },
             dry_run: self.dry_run,
             options: DeleteOptions {

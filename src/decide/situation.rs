@@ -15,7 +15,7 @@ pub struct Situation<'a> {
     pub graph: &'a Graph,
     /// The policies and approvals.
     pub policies: &'a PolicySet,
-    /// The live reads for this decision.
+    /// Where the objects come from: files, or a cluster with its live reads.
     pub source: ObjectSource<'a>,
     /// The time, in seconds since 1970.
     pub now: i64,
@@ -24,7 +24,7 @@ pub struct Situation<'a> {
     pub work: StepCounter<'a>,
 }
 
-/// The source of the graph.
+/// Where the objects of a decision come from.
 #[derive(Clone, Copy)]
 pub enum ObjectSource<'a> {
     /// Files: the graph is complete.
@@ -47,7 +47,7 @@ pub enum LiveRead {
         /// The namespace; empty for all namespaces.
         namespace: String,
         /// Whether the first object is enough.
-        first: bool,
+        only_first: bool,
     },
 }
 
@@ -170,16 +170,16 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// The result of a live read of an object; `Some(None)` if it does not exist, `None`
+    /// The object from a live read; `Some(None)` if it does not exist, `None`
     /// if it was not read.
-    pub(super) fn read_object(
+    pub(super) fn live_object(
         &self,
         kind: KindId,
         namespace: &str,
         name: &str,
     ) -> Option<Option<Node<'a>>> {
         let reads = self.reads().filter(|reads| !reads.results.is_empty())?;
-        let read = reads.results.get(&self.object_read(kind, namespace, name))?;
+        let read = reads.results.get(&self.read_of_object(kind, namespace, name))?;
         read.as_ref().ok()?;
         Some(reads.graph.object(kind, namespace, name))
     }
@@ -192,17 +192,17 @@ impl<'a> Situation<'a> {
     /// Whether belay knows all objects of a kind: from this live list, or, without
     /// `live`, from a graph with a connected watch. Without a connected watch the list is
     /// always needed. Otherwise returns the list to read, or why the objects are unknown.
-    pub(super) fn prove_absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
-        self.prove_absence_with(kind, list, live, Graph::unreadable_in)
+    pub(super) fn prove_no_others(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
+        self.prove_no_others_with(kind, list, live, Graph::unreadable_in)
     }
 
-    /// Like [`Self::prove_absence`], always live, for checks that need only metadata. For
+    /// Like [`Self::prove_no_others`], always live, for checks that need only metadata. For
     /// them, an object with too many references is readable.
-    pub(super) fn prove_absence_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
-        self.prove_absence_with(kind, list, true, Graph::malformed_in)
+    pub(super) fn prove_no_others_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
+        self.prove_no_others_with(kind, list, true, Graph::malformed_in)
     }
 
-    fn prove_absence_with(
+    fn prove_no_others_with(
         &self,
         kind: KindId,
         list: LiveRead,
@@ -251,19 +251,19 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of one object.
-    pub(crate) fn object_read(&self, kind: KindId, namespace: &str, name: &str) -> LiveRead {
+    pub(crate) fn read_of_object(&self, kind: KindId, namespace: &str, name: &str) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::Object(ObjectRef::of_kind(info, namespace, name))
     }
 
     /// The read of the objects of a kind.
-    pub(crate) fn list_read(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
+    pub(crate) fn read_of_list(&self, kind: KindId, namespace: &str, only_first: bool) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::List {
             group: info.group.clone(),
             resource: info.resource.clone(),
             namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
-            first,
+            only_first,
         }
     }
 }

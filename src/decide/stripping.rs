@@ -50,7 +50,7 @@ fn judge_stripping<'a>(
         return;
     }
     let situation = judgement.situation;
-    let user = &judgement.review.user;
+    let requester = &judgement.review.requester;
     let mut seen = KeyedSet::default();
     for finalizer in target.finalizers() {
         if !is_removed(finalizer) || !seen.insert(finalizer) {
@@ -60,7 +60,7 @@ fn judge_stripping<'a>(
             situation.work.charge(1);
             let Some(guard) = &applied.policy.modes.from_stripping else { continue };
             let identities = &situation.policies.identities;
-            if guard.denies(user, finalizer, identities)
+            if guard.denies(requester, finalizer, identities)
                 && !guards_nothing(&situation, target, finalizer)
             {
                 let causes = vec![cause(finalizer.to_owned())];

@@ -31,11 +31,11 @@ pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolic
 /// mutating phase allows the request, because it only adds holds and the validating
 /// phase follows.
 pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
-    decide_unproven(review, what, Some(NextStep::Retry))
+    decide_unknown_with(review, what, Some(NextStep::Retry))
 }
 
 /// Like [`decide_unknown`], with this next step.
-pub(super) fn decide_unproven(
+pub(super) fn decide_unknown_with(
     review: &Review<'_>,
     what: String,
     next: Option<NextStep>,
@@ -114,7 +114,7 @@ mod tests {
             },
             name: "p".into(),
             namespace: "db".into(),
-            user: Requester::default(),
+            requester: Requester::default(),
             dry_run: false,
             options: DeleteOptions::default(),
             object: None,
@@ -129,7 +129,7 @@ mod tests {
             group: "apps".to_owned(),
             resource: "deployments".to_owned(),
             namespace: "db".to_owned(),
-            first: false,
+            only_first: false,
         };
         let allow = Verdict::allow(ObjectRef::default());
         Verdict { decision, needed_reads: vec![read; reads], ..allow }

@@ -8,7 +8,7 @@ use super::content::Container;
 use super::delete::{judge_affected, judge_deletion};
 use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
-use super::list_limits::judge_long_lists;
+use super::long_lists::judge_long_lists;
 use super::owners::{DeletionSearch, MAX_OWNERS_READ, OwnerState, owner_state};
 use super::protection_changes::judge_weaker_protection;
 use super::stripping::judge_finalizer_removal;
@@ -26,7 +26,7 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
     let target = JudgedObject::of_review(situation, review, old);
     // belay releases holds with updates.
-    if situation.policies.identities.is_own(&review.user.name) {
+    if situation.policies.identities.is_own(&review.requester.name) {
         return Verdict::allow(target.object_ref());
     }
     let mut judgement = Judgement::new(situation, review);
@@ -61,7 +61,7 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
         return Verdict::allow(review.target());
     };
     let target = JudgedObject::of_review(situation, review, old);
-    let by_belay = situation.policies.identities.is_own(&review.user.name);
+    let by_belay = situation.policies.identities.is_own(&review.requester.name);
     if by_belay || !review.removes_hold() || old.is_terminating() {
         return Verdict::allow(target.object_ref());
     }
@@ -112,7 +112,7 @@ fn judge_orphan_removal<'a>(
     if target.is_terminating()
         && orphans(target)
         && !orphans(&JudgedObject::of_review(&situation, review, new))
-        && !situation.policies.identities.is_control_plane(&review.user.name)
+        && !situation.policies.identities.is_control_plane(&review.requester.name)
     {
         judge_deletion(judgement, &[DeletionTarget::new(*target, Propagation::Background)]);
     }
@@ -133,8 +133,8 @@ fn judge_owner_changes<'a>(
         return;
     }
     let identities = &situation.policies.identities;
-    let by_control_plane = identities.is_control_plane(&review.user.name);
-    let by_collector = identities.is_garbage_collector(&review.user.name);
+    let by_control_plane = identities.is_control_plane(&review.requester.name);
+    let by_collector = identities.is_garbage_collector(&review.requester.name);
     let [old_count, new_count] = [old, new].map(|object| object.metadata.owner_references.len());
     if old_count.max(new_count) > MAX_LIST_ENTRIES {
         // The garbage collector only removes references that keep nothing.
@@ -254,9 +254,9 @@ fn judge_owners_after_update<'a>(
 ) {
     let situation = judgement.situation;
     let OwnerChanges { after, added, has_solid_owner, .. } = changes;
-    let user = &judgement.review.user.name;
+    let requester = &judgement.review.requester.name;
     // The garbage collector removes references that keep nothing.
-    let is_cleanup = added.is_empty() && situation.policies.identities.is_control_plane(user);
+    let is_cleanup = added.is_empty() && situation.policies.identities.is_control_plane(requester);
     let loses_owner = changes.lost().any(|owner_ref| {
         let state = owner_state(&situation, target.facts.namespace, owner_ref);
         !matches!(state, OwnerState::Absent)
@@ -338,7 +338,7 @@ fn widens_deletion<'a>(
     }
     let owners = AncestorApprovalSummary::find(&situation, after);
     // The control plane only adopts objects that a selector matches.
-    let adopts = situation.policies.identities.is_control_plane(&judgement.review.user.name);
+    let adopts = situation.policies.identities.is_control_plane(&judgement.review.requester.name);
     if owners.approved
         || owners.recorded
         || owners.incomplete
@@ -381,7 +381,7 @@ fn owner_identity<'c>(owner_ref: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c
 
 /// The live read of an owner, if the verdict still needs it.
 fn unread_owner(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> Option<LiveRead> {
-    let read = situation.object_read(owner_ref.kind?, owner_ref.namespace, owner_ref.name);
+    let read = situation.read_of_object(owner_ref.kind?, owner_ref.namespace, owner_ref.name);
     situation.is_unread(&read).then_some(read)
 }
 
@@ -422,10 +422,10 @@ fn judge_owner_removal<'a>(
 ) {
     let situation = judgement.situation;
     let identities = &situation.policies.identities;
-    let user = &judgement.review.user.name;
+    let requester = &judgement.review.requester.name;
     // Other controllers may act on a copy of the owner that is older than its deletion.
-    let by_collector = identities.is_garbage_collector(user);
-    let by_control_plane = identities.is_control_plane(user);
+    let by_collector = identities.is_garbage_collector(requester);
+    let by_control_plane = identities.is_control_plane(requester);
     let orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;
     let denying: Vec<_> = applied.iter().filter(orphaning).collect();
     let deny = |judgement: &mut Judgement<'a>, owner: ObjectName| {
@@ -475,7 +475,9 @@ fn judge_owner_removal<'a>(
     // An approval of the owner with scope Content covers this as well. The garbage
     // collector completes a deletion that belay decided about when the owner was deleted.
     let approvals = match by_collector {
-        true => sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::Itself),
+        true => {
+            sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::OfObject)
+        }
         false => sufficient_approvals(&situation, target, &policies, ExemptionRecords::Ignored),
     };
     if policies.is_empty() || approvals.is_none() {
@@ -489,7 +491,7 @@ fn judge_owner_removal<'a>(
         };
         // Other approvals are checked at the end.
         orphaning(&applied)
-            && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::Itself))
+            && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::OfObject))
     });
     for applied in &of_owner {
         let causes = vec![dependent.clone()];

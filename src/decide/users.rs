@@ -351,9 +351,9 @@ fn require_user_lists(
     for (user_kind, in_any_namespace) in situation.policies.user_kinds(&situation.graph.kinds, kind)
     {
         let namespace = if in_any_namespace { "" } else { item.facts.namespace };
-        match situation.prove_absence(
+        match situation.prove_no_others(
             user_kind,
-            situation.list_read(user_kind, namespace, false),
+            situation.read_of_list(user_kind, namespace, false),
             live,
         ) {
             Absence::Proved => {}

@@ -11,7 +11,7 @@ use crate::policy::{IneffectiveReason, PolicySource};
 pub struct Overrides {
     /// The names of the approvals that were sufficient.
     pub approvals: Vec<String>,
-    /// The policies that exempt the user.
+    /// The policies that exempt the requester.
     pub exempted: Vec<PolicySource>,
 }
 
@@ -137,14 +137,15 @@ pub struct Verdict {
     /// belay denies the DELETE because of orphaning, because of a removed finalizer of another
     /// propagation, or because the target uses an object that is deleted before it.
     pub passing_propagation: Option<Propagation>,
-    /// Volumes that the steps of a message would delete, so that it must not advise these steps.
+    /// Volumes and claims that DELETEs would delete which a message could advise. The message must
+    /// not advise them.
     pub lost_volumes: Vec<LostVolume>,
     /// The change by which an UPDATE leads to the deletion, as the beginning of a sentence: `the new
     /// owner reference (Deployment web) lets`. `None` if the request is no UPDATE.
     pub change: Option<String>,
-    /// The objects that keep the object of the first blocker and that can't be deleted
-    /// first.
-    pub refused_steps: Vec<RefusedStep>,
+    /// The objects that keep the object of a blocker, and whose DELETE belay would deny or hold
+    /// as well.
+    pub refused_deletes: Vec<RefusedDelete>,
     /// After how many seconds belay allows the same DELETE and holds the objects in use; `None`
     /// if waiting does not help.
     pub retry_seconds: Option<i64>,
@@ -152,20 +153,20 @@ pub struct Verdict {
     pub recordable: Recordable,
 }
 
-/// An object that keeps another object, and whose DELETE belay would not allow at once either.
+/// An object that keeps another one, and whose own DELETE belay would deny or hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedStep {
+pub struct RefusedDelete {
     /// The object.
     pub object: ObjectName,
     /// The objects to delete before this one; none if only an approval helps.
     pub first: Vec<ObjectName>,
 }
 
-/// A volume or claim that a step deletes, although the request keeps it.
+/// A volume or claim that a DELETE would delete, although the request keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostVolume {
-    /// The object that the step deletes.
-    pub step: ObjectRef,
+    /// The object of that DELETE.
+    pub deleted: ObjectRef,
     /// The volume or claim.
     pub volume: ObjectRef,
 }
@@ -205,7 +206,7 @@ impl Verdict {
             passing_propagation: None,
             lost_volumes: Vec::new(),
             change: None,
-            refused_steps: Vec::new(),
+            refused_deletes: Vec::new(),
             retry_seconds: None,
             recordable: Recordable::Confirmed,
         }
@@ -237,8 +238,8 @@ impl Verdict {
     }
 
     /// A volume or claim that the deletion of this object deletes as well.
-    pub(super) fn lost_with(&self, object: &ObjectRef) -> Option<&ObjectRef> {
-        self.lost_volumes.iter().find(|lost| lost.step == *object).map(|lost| &lost.volume)
+    pub(super) fn volume_lost_with(&self, object: &ObjectRef) -> Option<&ObjectRef> {
+        self.lost_volumes.iter().find(|lost| lost.deleted == *object).map(|lost| &lost.volume)
     }
 
     /// Whether the verdict denies the request only because belay could not read

@@ -37,14 +37,12 @@ pub struct PastOwner {
 
 /// An owner of an object, as its reference named it.
 #[derive(Debug)]
+#[allow(missing_docs)] // The names are Kubernetes' own.
 pub struct RememberedOwner {
-    /// Its kind.
     pub kind: KindId,
-    /// Its namespace; empty for a cluster-scoped object.
+    /// Empty for a cluster-scoped object.
     pub namespace: Box<str>,
-    /// Its name.
     pub name: Box<str>,
-    /// Its uid.
     pub uid: Uid,
 }
 
@@ -134,7 +132,7 @@ impl DeletedObjects {
             self.owner_count += 1;
         }
         match self.by_uid.insert(uid, deleted) {
-            Some(before) => self.release_owners(&before),
+            Some(before) => self.uncount_owners(&before),
             None => self.order.push_back(uid),
         }
         if self.size() > MAX_REMEMBERED || self.order.len() > MAX_REMEMBERED {
@@ -144,7 +142,7 @@ impl DeletedObjects {
                 && let Some(oldest) = self.order.pop_front()
             {
                 if let Some(deleted) = self.by_uid.remove(&oldest) {
-                    self.release_owners(&deleted);
+                    self.uncount_owners(&deleted);
                 }
             }
         }
@@ -159,7 +157,7 @@ impl DeletedObjects {
                 continue;
             }
             if let Some(deleted) = self.by_uid.remove(&uid) {
-                self.release_owners(&deleted);
+                self.uncount_owners(&deleted);
                 next.extend(deleted.owner_uids());
             }
         }
@@ -169,14 +167,15 @@ impl DeletedObjects {
         self.by_uid.len() + self.owner_count
     }
 
-    fn release_owners(&mut self, deleted: &DeletedObject) {
+    /// Removes the references of a forgotten object to its owners from the counts.
+    fn uncount_owners(&mut self, deleted: &DeletedObject) {
         for owner in deleted.owner_uids() {
             self.owner_count -= 1;
-            self.unname(owner);
+            self.uncount_reference(owner);
         }
     }
 
-    fn unname(&mut self, owner: Uid) {
+    fn uncount_reference(&mut self, owner: Uid) {
         if let Some(count) = self.reference_counts.get_mut(&owner) {
             *count -= 1;
             if *count == 0 {
@@ -230,7 +229,7 @@ impl DeletedObjects {
                 self.past_count_by_namespace.remove(&namespace);
             }
         }
-        past.iter().for_each(|past| self.unname(past.owner.uid));
+        past.iter().for_each(|past| self.uncount_reference(past.owner.uid));
         past
     }
 

@@ -17,6 +17,7 @@
 
 mod absence;
 mod coverage;
+mod coverage_methods;
 mod deleted_objects;
 mod dependents;
 mod edges;
@@ -28,7 +29,6 @@ mod node;
 mod node_id;
 mod nodes;
 mod owners;
-mod read_kinds;
 mod slot;
 mod steps;
 mod store;

@@ -19,15 +19,29 @@ pub struct Node<'g> {
     pub(super) graph: &'g Graph,
 }
 
+#[allow(missing_docs)] // The names are Kubernetes' own.
+impl<'g> Node<'g> {
+    pub fn kind(self) -> KindId {
+        self.slot.kind
+    }
+
+    pub fn name(self) -> &'g str {
+        &self.slot.name
+    }
+
+    pub fn uid(self) -> Uid {
+        self.object.uid
+    }
+
+    pub fn labels(self) -> &'g PackedMap {
+        &self.object.labels
+    }
+}
+
 impl<'g> Node<'g> {
     /// Its ID, valid only in this graph.
     pub fn id(self) -> NodeId {
         self.id
-    }
-
-    /// Its kind.
-    pub fn kind(self) -> KindId {
-        self.slot.kind
     }
 
     /// The properties of its kind.
@@ -90,11 +104,6 @@ impl<'g> Node<'g> {
             .or_else(|| self.existing_owners().find(creates_it))
     }
 
-    /// Its name.
-    pub fn name(self) -> &'g str {
-        &self.slot.name
-    }
-
     /// The reference to it.
     pub fn object_ref(self) -> ObjectRef {
         ObjectRef::of_kind(self.info(), self.namespace(), self.name())
@@ -108,16 +117,6 @@ impl<'g> Node<'g> {
     /// The node of its Namespace.
     pub fn namespace_node(self) -> Option<NodeId> {
         (self.slot.namespace != NodeId::NONE).then_some(self.slot.namespace)
-    }
-
-    /// Its uid.
-    pub fn uid(self) -> Uid {
-        self.object.uid
-    }
-
-    /// Its labels.
-    pub fn labels(self) -> &'g PackedMap {
-        &self.object.labels
     }
 
     /// Its annotations that the graph keeps ([`Graph::keep_annotations`]).

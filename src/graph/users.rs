@@ -82,8 +82,9 @@ impl Graph {
         self.users_limited(id, StepCounter::default())
     }
 
-    /// The Pods for which the claim protection of Kubernetes keeps a claim: those on a node, also after
-    /// they have succeeded or failed. No kubelet starts another Pod with a Terminating claim.
+    /// The Pods for which the claim protection of Kubernetes keeps a claim: those on a Kubernetes Node,
+    /// also after they have succeeded or failed. No kubelet starts another Pod with a Terminating
+    /// claim, so other Pods do not keep it.
     pub fn pods_keeping(&self, claim: NodeId) -> impl Iterator<Item = Node<'_>> {
         let is_claim = self.get(claim).is_some_and(|of| of.info().group_resource() == CLAIMS);
         let users = is_claim.then(|| self.users(claim)).into_iter().flatten();

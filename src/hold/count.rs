@@ -1,7 +1,7 @@
 //! The users of a held object that count, from live reads.
 
 mod blocking_user;
-mod group;
+mod effects;
 mod protection;
 #[cfg(test)]
 mod tests;
@@ -14,8 +14,8 @@ pub use self::protection::longest_settle_seconds;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
 
 use self::blocking_user::BlockingUser;
-use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};
-use super::owners::{AllOwners, MAX_READS_PER_ROUND, OwnerReader};
+use super::exceptions::{HeldTarget, ReleaseEffects, UserException, has_only_hold};
+use super::owners::{AllOwners, MAX_READS_PER_ROUND, PassReads};
 use crate::decide::{
     Cause, JudgedObject, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
     relevant_users,
@@ -34,7 +34,7 @@ static ALL_USES: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, opti
 /// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UseCheck {
-    /// These reads must be made first: the groups in this order, and the reads of a group at the
+    /// These reads must be made first: the batches in this order, and the reads of a batch at the
     /// same time.
     NeedsReads(Vec<Vec<LiveRead>>),
     /// These causes keep the target, up to the limit that messages list.
@@ -155,7 +155,7 @@ pub(super) fn check_use_with(
         return UseCheck::Unknown(UnknownUse::TargetUnread);
     };
     let situation = &Situation { source: ObjectSource::Cluster(reads), ..*situation };
-    let owner_reader = OwnerReader { situation, reads };
+    let pass_reads = PassReads { situation, reads };
     match protection(situation, node) {
         Protection::Uncertain => {
             let namespace = node.namespace().to_owned();
@@ -166,7 +166,7 @@ pub(super) fn check_use_with(
         Protection::WhileUsed(_) => {}
     }
     let mut search = UseSearch {
-        owner_reader,
+        pass_reads,
         exceptions,
         members: vec![],
         waiting_members: NumberMap::default(),
@@ -185,8 +185,8 @@ pub(super) fn check_use_with(
             UseCheck::InUse(search.blocking_users.iter().map(BlockingUser::cause).collect())
         }
         Ok(()) if !search.needed_reads.is_empty() => {
-            let groups = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
-            UseCheck::NeedsReads(groups.map(<[LiveRead]>::to_vec).collect())
+            let batches = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
+            UseCheck::NeedsReads(batches.map(<[LiveRead]>::to_vec).collect())
         }
         Ok(()) => UseCheck::Releasable(ReleaseReason::Unused),
     }
@@ -194,7 +194,7 @@ pub(super) fn check_use_with(
 
 /// A count in progress.
 struct UseSearch<'a> {
-    owner_reader: OwnerReader<'a>,
+    pass_reads: PassReads<'a>,
     exceptions: &'a [UserException],
     /// The target, and Terminating objects that use a member and have no finalizer except their
     /// hold. They may be in a cycle with the target.
@@ -213,20 +213,20 @@ impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
         // Which objects are deleted with the members depends on all of them, and only the
         // search finds these. So repeat it until it finds no new member.
-        let mut group = self.find_effects(&[target.id()])?;
+        let mut effects = self.find_effects(&[target.id()])?;
         loop {
-            self.find_users(target, &group)?;
-            let has_new_members = self.members.iter().any(|member| !group.contains(*member));
+            self.find_users(target, &effects)?;
+            let has_new_members = self.members.iter().any(|member| !effects.contains(*member));
             if !has_new_members
                 || !self.needed_reads.is_empty()
-                || self.owner_reader.situation.work.is_used_up()
+                || self.pass_reads.situation.work.is_used_up()
             {
                 break;
             }
             let members = self.members.clone();
-            group = self.find_effects(&members)?;
+            effects = self.find_effects(&members)?;
         }
-        // Not in a cycle with the target: this member blocks the target.
+        // A member that does not wait for the target is in no cycle with it, so it blocks the target.
         if self.needed_reads.is_empty() {
             let waiting = self.members_waiting_for(target.id());
             let members = self.members.iter().copied();
@@ -236,21 +236,21 @@ impl<'a> UseSearch<'a> {
         Ok(())
     }
 
-    /// Finds the users of all members that would remain after belay removes the holds of
-    /// `group`. Adds new members.
-    fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
+    /// Finds the users of all members that would remain after belay removes the holds whose removal
+    /// has these effects. Adds new members.
+    fn find_users(&mut self, target: Node<'a>, effects: &ReleaseEffects) -> Result<(), UnknownUse> {
         (self.waiting_members, self.blocking_users, self.blocking_user_count) =
             (NumberMap::default(), Vec::new(), 0);
         self.members = vec![target.id()];
         let mut index = 0;
         while let Some(member) = self.members.get(index).copied() {
             index += 1;
-            let Some(node) = self.owner_reader.graph().get(member) else { continue };
-            if !self.owner_reader.charge(8 * (1 + node.labels().size())) {
+            let Some(node) = self.pass_reads.graph().get(member) else { continue };
+            if !self.pass_reads.charge(8 * (1 + node.labels().size())) {
                 return Ok(());
             }
-            match protection(self.owner_reader.situation, node) {
-                Protection::WhileUsed(while_used) => self.count_users(node, while_used, group)?,
+            match protection(self.pass_reads.situation, node) {
+                Protection::WhileUsed(while_used) => self.count_users(node, while_used, effects)?,
                 // The release of this member does not wait for the target, so the target
                 // waits for the member.
                 Protection::None(_) | Protection::Uncertain | Protection::Always => {
@@ -266,19 +266,19 @@ impl<'a> UseSearch<'a> {
         &mut self,
         node: Node<'a>,
         while_used: WhileUsed<'a>,
-        group: &ReleaseGroup,
+        effects: &ReleaseEffects,
     ) -> Result<(), UnknownUse> {
         let lists = self.unread_lists(node)?;
         if !lists.is_empty() {
             self.request_reads(&lists);
             return Ok(());
         }
-        let graph = self.owner_reader.graph();
+        let graph = self.pass_reads.graph();
         // Only live reads count.
-        let live = Situation { graph, ..*self.owner_reader.situation };
+        let live = Situation { graph, ..*self.pass_reads.situation };
         let item = JudgedObject::of_node(&live, node);
         let settle_seconds = while_used.settle_seconds;
-        let owners = self.owner_reader.find_owners(node);
+        let owners = self.pass_reads.find_owners(node);
         let held = HeldTarget { node, owners, settle_seconds };
         for in_use in while_used.modes {
             let mut selected = NumberSet::default();
@@ -287,7 +287,7 @@ impl<'a> UseSearch<'a> {
                     return Ok(());
                 }
                 selected.insert(user.node.id());
-                self.read_owners_and_count(&held, group, user, true);
+                self.read_owners_and_count(&held, effects, user, true);
             }
             if in_use.by.is_empty() {
                 continue;
@@ -300,7 +300,7 @@ impl<'a> UseSearch<'a> {
                     return Ok(());
                 }
                 if !selected.contains(&user.node.id()) {
-                    self.read_owners_and_count(&held, group, user, false);
+                    self.read_owners_and_count(&held, effects, user, false);
                 }
             }
         }
@@ -312,7 +312,7 @@ impl<'a> UseSearch<'a> {
     fn read_owners_and_count(
         &mut self,
         held: &HeldTarget<'a>,
-        group: &ReleaseGroup,
+        effects: &ReleaseEffects,
         user: ObjectUser<'a>,
         is_selected: bool,
     ) {
@@ -325,7 +325,7 @@ impl<'a> UseSearch<'a> {
         let misses_reads = !owners.missing_reads.is_empty()
             || is_terminating && !held.owners.missing_reads.is_empty();
         if !misses_reads && (is_selected || owners.has_unknown) {
-            self.count_user(held, group, user, &owners);
+            self.count_user(held, effects, user, &owners);
         }
     }
 
@@ -333,18 +333,18 @@ impl<'a> UseSearch<'a> {
     fn count_user(
         &mut self,
         held: &HeldTarget<'a>,
-        group: &ReleaseGroup,
+        effects: &ReleaseEffects,
         user: ObjectUser<'a>,
         owners: &AllOwners,
     ) {
         let node = user.node;
-        self.owner_reader.charge(node.finalizers().size());
+        self.pass_reads.charge(node.finalizers().size());
         let is_enabled = |exception| self.exceptions.contains(&exception);
         if (is_enabled(UserException::DeletedTogether)
             && !owners.has_unknown
-            && group.certainly_gets_delete(node))
+            && effects.certainly_gets_delete(node))
             || (is_enabled(UserException::TerminatingOwner)
-                && held.has_terminating_owner(self.owner_reader, node))
+                && held.has_terminating_owner(self.pass_reads, node))
             || (is_enabled(UserException::CreatedAfterDeletion) && held.is_newcomer(owners))
         {
             return;
@@ -364,10 +364,10 @@ impl<'a> UseSearch<'a> {
 
     /// The owners of a user, cached because it may use several members.
     fn find_owners(&mut self, node: Node<'a>) -> Rc<AllOwners> {
-        let owner_reader = self.owner_reader;
+        let pass_reads = self.pass_reads;
         self.owners
             .entry(node.id())
-            .or_insert_with(|| Rc::new(owner_reader.find_owners(node)))
+            .or_insert_with(|| Rc::new(pass_reads.find_owners(node)))
             .clone()
     }
 
@@ -377,7 +377,7 @@ impl<'a> UseSearch<'a> {
         let mut next = vec![target];
         while let Some(member) = next.pop() {
             let waiting = self.waiting_members.get(&member).map_or(&[][..], Vec::as_slice);
-            if !self.owner_reader.charge(1 + waiting.len()) {
+            if !self.pass_reads.charge(1 + waiting.len()) {
                 break;
             }
             next.extend(waiting.iter().copied().filter(|member| members.insert(*member)));
@@ -386,7 +386,7 @@ impl<'a> UseSearch<'a> {
     }
 
     fn add_member_cause(&mut self, member: NodeId) {
-        if let Some(node) = self.owner_reader.graph().get(member) {
+        if let Some(node) = self.pass_reads.graph().get(member) {
             self.add_cause(node, "");
         }
     }
@@ -396,13 +396,13 @@ impl<'a> UseSearch<'a> {
         if self.blocking_users.len() >= MAX_LISTED_CAUSES {
             return;
         }
-        let owner = node.topmost_owner_limited(self.owner_reader.situation.work);
+        let owner = node.topmost_owner_limited(self.pass_reads.situation.work);
         BlockingUser { owner, user: node, path }.add_to(&mut self.blocking_users);
     }
 
     fn request_reads(&mut self, reads: &[LiveRead]) {
         // Each read is compared with all others.
-        self.owner_reader.charge(8 * reads.len());
+        self.pass_reads.charge(8 * reads.len());
         for read in reads {
             if self.needed_reads.len() < MAX_READS_PER_ROUND && !self.needed_reads.contains(read) {
                 self.needed_reads.push(read.clone());
@@ -414,14 +414,14 @@ impl<'a> UseSearch<'a> {
     /// before the objects that they create. So if a controller creates an object between two
     /// lists, the second list contains it.
     fn unread_lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
-        let situation = self.owner_reader.situation;
+        let situation = self.pass_reads.situation;
         let mut unread = Vec::new();
         for (user_kind, in_any_namespace) in
             situation.policies.user_kinds(&situation.graph.kinds, node.kind())
         {
-            self.owner_reader.charge(8);
+            self.pass_reads.charge(8);
             let namespace = if in_any_namespace { "" } else { node.namespace() };
-            let read = situation.list_read(user_kind, namespace, false);
+            let read = situation.read_of_list(user_kind, namespace, false);
             let kinds = &situation.graph.kinds;
             let info = kinds.info(user_kind);
             // Discovery shows which built-in kinds a server has. The absence of a custom
@@ -429,11 +429,11 @@ impl<'a> UseSearch<'a> {
             if !kinds.is_served(user_kind) && Kinds::is_built_in(&info.group, &info.resource) {
                 continue;
             }
-            match self.owner_reader.result_of(&read) {
+            match self.pass_reads.result_of(&read) {
                 None => unread.push((read_order(&read), read)),
                 Some(Ok(())) => {
                     if let Some(object) =
-                        self.owner_reader.graph().describe_unreadable(user_kind, namespace)
+                        self.pass_reads.graph().describe_unreadable(user_kind, namespace)
                     {
                         return Err(UnknownUse::UnreadableUser(object));
                     }
@@ -449,8 +449,8 @@ impl<'a> UseSearch<'a> {
     }
 }
 
-/// The order of the groups of reads. Controllers come before the objects that they create, and
-/// custom kinds before built-in kinds. Between kinds of one group, no such order is known.
+/// The batch of a read, by its place in the order. Controllers come before the objects that they
+/// create, and custom kinds before built-in kinds. Between kinds of one batch, no such order is known.
 fn read_order(read: &LiveRead) -> u8 {
     let LiveRead::List { group, resource, .. } = read else { return u8::MAX };
     match (&**group, &**resource) {

@@ -1,7 +1,7 @@
 //! Users that do not count although they use the target. Without these exceptions some
 //! pairs of objects would wait for each other forever.
 
-use super::owners::{AllOwners, OwnerReader};
+use super::owners::{AllOwners, PassReads};
 use crate::decide::only_wait;
 use crate::graph::{
     Certainty, DeletionOutcome, DeletionRequest, Fates, Node, NodeId, Propagation, RefusesDelete,
@@ -34,30 +34,30 @@ impl UserException {
         &[Self::DeletedTogether, Self::TerminatingOwner, Self::CreatedAfterDeletion, Self::Cycle];
 }
 
-/// Objects whose holds are removed together: the target, and the objects that may be in a
-/// cycle with it.
-pub(super) struct ReleaseGroup {
+/// What follows if belay removes the holds of these members together: the target, and the objects
+/// that may be in a cycle with it.
+pub(super) struct ReleaseEffects {
     members: NumberSet<NodeId>,
     /// The fates of other objects after belay removes the holds.
     fates: Fates,
 }
 
-impl ReleaseGroup {
+impl ReleaseEffects {
     /// Finds the effects of the release of these members. belay denies the DELETE of the
     /// objects in `denied`.
     pub(super) fn new(
-        owner_reader: OwnerReader<'_>,
+        pass_reads: PassReads<'_>,
         members: &[NodeId],
         denied: &NumberSet<NodeId>,
     ) -> Self {
-        let graph = owner_reader.graph();
+        let graph = pass_reads.graph();
         let nodes = members.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
-            owner_reader.charge(node.finalizers().size());
+            pass_reads.charge(node.finalizers().size());
             Propagation::of_terminating(node.finalizers().iter())
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
-        let work = owner_reader.situation.work;
+        let work = pass_reads.situation.work;
         let refuses: RefusesDelete<'_> = &|node| denied.contains(&node.id());
         let request =
             DeletionRequest { released: members, work, refuses, ..DeletionRequest::new(&targets) };
@@ -97,21 +97,18 @@ impl ReleaseGroup {
 pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
     pub(super) owners: AllOwners,
-    /// The longest `settleSeconds` of its policies. A create is assumed to get its
-    /// creationTimestamp within this time, although other webhooks answer first.
+    /// The longest `settleSeconds` of its policies. belay assumes that a create gets its
+    /// creationTimestamp at most this long after its start. It gets it only after other webhooks
+    /// have answered.
     pub(super) settle_seconds: i64,
 }
 
 impl<'a> HeldTarget<'a> {
     /// Whether a user owns the object, is Terminating, and no longer needs the object.
-    pub(super) fn has_terminating_owner(
-        &self,
-        owner_reader: OwnerReader<'a>,
-        user: Node<'_>,
-    ) -> bool {
+    pub(super) fn has_terminating_owner(&self, pass_reads: PassReads<'a>, user: Node<'_>) -> bool {
         user.is_terminating()
             && self.owners.existing.contains(&user.id())
-            && (only_waits(user) || owner_reader.is_original_owner(self.node, user))
+            && (has_only_waiting_finalizers(user) || pass_reads.is_original_owner(self.node, user))
     }
 
     /// Whether a user and all its `owners` are newcomers.
@@ -124,7 +121,7 @@ impl<'a> HeldTarget<'a> {
 
 /// Whether all finalizers of an object (at least one) belong to controllers that only wait
 /// for other objects.
-fn only_waits(node: Node<'_>) -> bool {
+fn has_only_waiting_finalizers(node: Node<'_>) -> bool {
     has_finalizers(node) && only_wait(node.finalizers().iter())
 }
 

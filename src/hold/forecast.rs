@@ -15,7 +15,7 @@ pub enum HoldForecast {
     Users(Vec<NodeId>),
     /// For an approval, because a policy always protects the object.
     Approval,
-    /// It waits until this, as belay's warning on the DELETE says.
+    /// For this condition, which belay's warning on the DELETE names.
     Reported(String),
     /// Unknown, for this reason.
     Unknown(UnknownUse),

@@ -1,8 +1,8 @@
 //! The release: when and how belay removes a hold.
 //!
 //! A held object that is Terminating stays until a *live pass* finds that nothing uses
-//! it. [`Release`] is this pass as a state machine, one for each target. Its inputs are
-//! events of the watch, results of requests and the time; its outputs are the next
+//! it. [`Release`] is the state machine of one target, which runs passes until one succeeds.
+//! Its inputs are events of the watch, results of requests and the time; its outputs are the next
 //! actions. [`count`] counts the remaining users in the live reads. [`plan`] finds
 //! missing and unwanted holds.
 //!

@@ -9,15 +9,15 @@ use crate::objects::{ApiError, KeyedSet, NumberSet};
 /// The limit of reads in one round.
 pub(super) const MAX_READS_PER_ROUND: usize = 64;
 
-/// The live reads of a pass.
+/// The live reads of a pass, and the situation in which they are judged.
 #[derive(Clone, Copy)]
-pub(super) struct OwnerReader<'a> {
+pub(super) struct PassReads<'a> {
     pub(super) situation: &'a Situation<'a>,
     pub(super) reads: &'a LiveReads,
 }
 
-/// The state of the owner of a reference.
-enum OwnerState<'g> {
+/// What the reads of the pass show about the owner of a reference.
+enum OwnerLookup<'g> {
     Exists(Node<'g>),
     /// The owner does not exist.
     Absent,
@@ -39,7 +39,7 @@ pub(super) struct AllOwners {
     pub(super) has_unknown: bool,
 }
 
-impl<'a> OwnerReader<'a> {
+impl<'a> PassReads<'a> {
     pub(super) fn graph(&self) -> &'a Graph {
         &self.reads.graph
     }
@@ -54,23 +54,23 @@ impl<'a> OwnerReader<'a> {
         self.reads.results.get(read)
     }
 
-    fn owner_state(&self, object: Node<'a>, reference: &OwnerEdge) -> OwnerState<'a> {
+    fn look_up_owner(&self, object: Node<'a>, reference: &OwnerEdge) -> OwnerLookup<'a> {
         let graph = self.graph();
         match graph.named_owner(object, reference) {
-            NamedOwner::Exists(owner) => return OwnerState::Exists(owner),
-            NamedOwner::Replaced => return OwnerState::Absent,
-            NamedOwner::Unresolvable => return OwnerState::Unknown,
+            NamedOwner::Exists(owner) => return OwnerLookup::Exists(owner),
+            NamedOwner::Replaced => return OwnerLookup::Absent,
+            NamedOwner::Unresolvable => return OwnerLookup::Unknown,
             NamedOwner::Missing => {}
         }
         let (kind, namespace, name) = graph.coordinates(reference.to);
         // The owner may have been created after its kind was listed and before the object
         // was listed, so its absence from the list is no proof.
         self.charge(8);
-        let read = self.situation.object_read(kind, namespace, name);
+        let read = self.situation.read_of_object(kind, namespace, name);
         match self.result_of(&read) {
-            None => OwnerState::Unread(read),
-            Some(Ok(())) => OwnerState::Absent,
-            Some(Err(_)) => OwnerState::Unknown,
+            None => OwnerLookup::Unread(read),
+            Some(Ok(())) => OwnerLookup::Absent,
+            Some(Err(_)) => OwnerLookup::Unknown,
         }
     }
 
@@ -86,19 +86,19 @@ impl<'a> OwnerReader<'a> {
         let search = search_owners(node, self.situation.work, |object| {
             let mut owners = Vec::new();
             for reference in object.owner_edges() {
-                match self.owner_state(object, reference) {
-                    OwnerState::Exists(owner) if owner.id() == node.id() => {}
-                    OwnerState::Exists(owner) => {
+                match self.look_up_owner(object, reference) {
+                    OwnerLookup::Exists(owner) if owner.id() == node.id() => {}
+                    OwnerLookup::Exists(owner) => {
                         all.existing.insert(owner.id());
                         all.oldest_creation = all.oldest_creation.min(owner.creation_time());
                         owners.push(owner);
                     }
-                    OwnerState::Absent => {}
-                    OwnerState::Unread(read) if all.missing_reads.len() < MAX_READS_PER_ROUND => {
+                    OwnerLookup::Absent => {}
+                    OwnerLookup::Unread(read) if all.missing_reads.len() < MAX_READS_PER_ROUND => {
                         all.missing_reads.push(read);
                     }
-                    OwnerState::Unread(_) => {}
-                    OwnerState::Unknown => all.has_unknown = true,
+                    OwnerLookup::Unread(_) => {}
+                    OwnerLookup::Unknown => all.has_unknown = true,
                 }
             }
             ControlFlow::<(), _>::Continue(owners)
@@ -164,7 +164,7 @@ mod tests {
             let (graph, policies) = (Graph::default(), PolicySet::default());
             let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
             let node = reads.graph.object(kind, "b", "a").unwrap();
-            OwnerReader { situation: &situation, reads: &reads }.find_owners(node).has_unknown
+            PassReads { situation: &situation, reads: &reads }.find_owners(node).has_unknown
         };
         assert!(!unknown(1_000));
         assert!(unknown(1_001));

@@ -70,8 +70,8 @@ pub enum Input {
     TokenWritten(RequestResult),
     /// Each read succeeded, or proved that the objects do not exist.
     Read {
-        /// The earliest, over all reads, of the times when the last page was requested. `None` if
-        /// no request was necessary: then the start of the reads counts.
+        /// The earliest of the times at which each read requested its last page. `None` if no read
+        /// needed a request. Then the time at which the reads started counts.
         requested_at: Option<Duration>,
     },
     /// A read failed: 403, 405, 5xx, a time-out or an incomplete discovery. The text names its

@@ -29,7 +29,7 @@ enum State {
     Getting(Option<Arc<str>>),
     WritingToken(Arc<str>, Duration),
     CheckingUse(Pass),
-    /// The groups of reads that remain; the first one is in progress.
+    /// The batches of reads that remain; the first one is in progress.
     Reading(Pass, Vec<Vec<LiveRead>>),
     Removing(ReleaseReason),
     Ended(ReleaseEnd),
@@ -54,7 +54,8 @@ pub struct Release {
     token_count: u32,
     /// The exponent of the next pause. It grows with each pass that does not end the release.
     backoff_exponent: u32,
-    /// The conflicts and lost answers since another writer's change, or a count that found users.
+    /// The number of conflicts and lost answers. A change by another writer, and a count that finds
+    /// users, reset it.
     failed_writes: u8,
     /// Whether [`Input::StartPass`] arrived during a pass.
     start_again: bool,
@@ -133,10 +134,10 @@ impl Release {
             (State::CheckingUse(pass), Input::UseChecked(check)) => {
                 self.handle_use_check(now, pass, check)
             }
-            (State::Reading(pass, groups), Input::Read { requested_at }) => {
+            (State::Reading(pass, batches), Input::Read { requested_at }) => {
                 // The time for earlier pages of a list, or in the queue, does not count.
                 let read_at = requested_at.unwrap_or(pass.read_at);
-                let remaining = groups.into_iter().skip(1).collect();
+                let remaining = batches.into_iter().skip(1).collect();
                 self.read_next(now, Pass { read_at, ..pass }, remaining)
             }
             (State::Reading(..), Input::ReadFailed(why)) => self.give_up_pass(now, &why),
@@ -288,13 +289,13 @@ impl Release {
         }
     }
 
-    /// Starts the next group of reads. After the last one, counts the users again.
-    fn read_next(&mut self, now: Duration, pass: Pass, groups: Vec<Vec<LiveRead>>) -> Vec<Output> {
-        let Some(reads) = groups.first().cloned() else {
+    /// Starts the next batch of reads. After the last one, counts the users again.
+    fn read_next(&mut self, now: Duration, pass: Pass, batches: Vec<Vec<LiveRead>>) -> Vec<Output> {
+        let Some(reads) = batches.first().cloned() else {
             self.state = State::CheckingUse(pass);
             return vec![Output::CheckUse];
         };
-        self.state = State::Reading(Pass { read_at: now, ..pass }, groups);
+        self.state = State::Reading(Pass { read_at: now, ..pass }, batches);
         vec![Output::Read(reads)]
     }
 

@@ -27,7 +27,7 @@ fn seconds(seconds: u64) -> Duration {
 
 fn list(group: &str, resource: &str) -> LiveRead {
     let (group, resource) = (group.to_owned(), resource.to_owned());
-    LiveRead::List { group, resource, namespace: "a".to_owned(), first: false }
+    LiveRead::List { group, resource, namespace: "a".to_owned(), only_first: false }
 }
 
 /// A release that writes its token.
@@ -115,7 +115,7 @@ fn a_whole_pass_removes_only_the_hold() {
     let mut release = counting(&mut object);
     let reads =
         vec![vec![list("apps", "deployments"), list("batch", "cronjobs")], vec![list("", "pods")]];
-    let read = |group: &Vec<LiveRead>| Output::Read(group.clone());
+    let read = |batch: &Vec<LiveRead>| Output::Read(batch.clone());
     let outputs = release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads.clone())));
     assert_eq!(outputs, [read(&reads[0])]);
     let answered = Input::Read { requested_at: None };

@@ -232,14 +232,14 @@ impl Policy {
         Self::from_spec(PolicySource::Label(value), &spec)
     }
 
-    /// Whether the policy binds a user.
-    pub fn binds(&self, user: &Requester<'_>) -> bool {
-        self.subjects.is_empty() || includes(&self.subjects, user)
+    /// Whether the policy binds the sender of a request.
+    pub fn binds(&self, requester: &Requester<'_>) -> bool {
+        self.subjects.is_empty() || includes(&self.subjects, requester)
     }
 
-    /// Whether the policy exempts a user. belay records exemptions.
-    pub fn exempts(&self, user: &Requester<'_>) -> bool {
-        includes(&self.exempt, user)
+    /// Whether the policy exempts the sender of a request. belay records exemptions.
+    pub fn exempts(&self, requester: &Requester<'_>) -> bool {
+        includes(&self.exempt, requester)
     }
 
     /// Whether it may deny a DELETE by the garbage collector under any of its names.
@@ -253,11 +253,11 @@ impl Policy {
         collectors().into_iter().all(|collector| self.refuses(collector))
     }
 
-    /// Whether it binds a user, by name and groups, and does not exempt the user.
+    /// Whether it binds a requester with this name and these groups, and does not exempt it.
     fn refuses(&self, (name, groups): (&str, &[&str])) -> bool {
         let groups = groups.iter().map(|group| Text::from(*group)).collect();
-        let user = Requester { name: name.into(), groups };
-        self.binds(&user) && !self.exempts(&user)
+        let requester = Requester { name: name.into(), groups };
+        self.binds(&requester) && !self.exempts(&requester)
     }
 
     /// Whether an entry of `targets` matches an object and no entry of `exclude` does.

@@ -20,9 +20,14 @@ impl FinalizerGuard {
         }
     }
 
-    /// Whether it denies that this user removes this finalizer.
-    pub fn denies(&self, user: &Requester<'_>, finalizer: &str, identities: &Identities) -> bool {
-        self.guards(finalizer) && !self.may_remove(user, finalizer, identities)
+    /// Whether it denies that this requester removes this finalizer.
+    pub fn denies(
+        &self,
+        requester: &Requester<'_>,
+        finalizer: &str,
+        identities: &Identities,
+    ) -> bool {
+        self.guards(finalizer) && !self.may_remove(requester, finalizer, identities)
     }
 
     /// Whether this finalizer is guarded.
@@ -30,21 +35,26 @@ impl FinalizerGuard {
         self.finalizers.iter().any(|glob| glob.matches(finalizer))
     }
 
-    /// Whether this user may remove the finalizer. The control plane may always remove
+    /// Whether this requester may remove the finalizer. The control plane may always remove
     /// Kubernetes' own finalizers, so that every cascade can complete.
-    fn may_remove(&self, user: &Requester<'_>, finalizer: &str, identities: &Identities) -> bool {
+    fn may_remove(
+        &self,
+        requester: &Requester<'_>,
+        finalizer: &str,
+        identities: &Identities,
+    ) -> bool {
         let of_kubernetes = is_of_kubernetes(finalizer);
-        if of_kubernetes && identities.is_control_plane(&user.name) {
+        if of_kubernetes && identities.is_control_plane(&requester.name) {
             return true;
         }
         if !self.removers.is_empty() {
-            return includes(&self.removers, user);
+            return includes(&self.removers, requester);
         }
         // Editors of a namespace can create tokens of its service accounts. If only the control
         // plane removes a finalizer, no other service account needs this right.
-        let has_account = account(&user.name).is_some();
-        let is_system = user.name.starts_with("system:")
-            && !NO_REMOVERS.iter().any(|prefix| user.name.starts_with(prefix));
+        let has_account = account(&requester.name).is_some();
+        let is_system = requester.name.starts_with("system:")
+            && !NO_REMOVERS.iter().any(|prefix| requester.name.starts_with(prefix));
         is_system && !(has_account && IN_TREE.contains(&finalizer))
     }
 }

@@ -12,7 +12,7 @@ const GARBAGE_COLLECTOR: &str = "generic-garbage-collector";
 /// The service account of the namespace controller.
 const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 
-/// The user of a request: the name and the groups from authentication.
+/// The sender of a request: the name and the groups from authentication.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Requester<'a> {
     /// The name.
@@ -22,7 +22,7 @@ pub struct Requester<'a> {
 }
 
 impl Requester<'_> {
-    /// The class of the user for metrics: user names are never labels.
+    /// The class of the requester for metrics: user names are never labels.
     pub fn class(&self) -> &'static str {
         let name = self.name.as_str();
         if name.starts_with("system:serviceaccount:kube-system:") {
@@ -39,12 +39,12 @@ impl Requester<'_> {
     }
 }
 
-/// Whether one of these subjects is this user.
-pub fn includes(subjects: &[Subject], user: &Requester<'_>) -> bool {
+/// Whether one of these subjects is this requester.
+pub fn includes(subjects: &[Subject], requester: &Requester<'_>) -> bool {
     subjects.iter().any(|subject| match subject.kind {
-        SubjectKind::User => user.name == subject.name.as_str(),
-        SubjectKind::Group => user.groups.contains(&Text::from(subject.name.as_str())),
-        SubjectKind::ServiceAccount => account(&user.name).is_some_and(|(ns, name)| {
+        SubjectKind::User => requester.name == subject.name.as_str(),
+        SubjectKind::Group => requester.groups.contains(&Text::from(subject.name.as_str())),
+        SubjectKind::ServiceAccount => account(&requester.name).is_some_and(|(ns, name)| {
             subject.namespace.as_deref() == Some(ns) && subject.name == name
         }),
     })

@@ -10,8 +10,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, ResponseBody};
 use super::connection::ConnectionControl;
 use super::draining::Draining;
-use super::list_limits::LARGE_BYTES;
-use super::path::{AcceptedTokens, TOKEN_DIGITS};
+use super::entry_limits::LARGE_BYTES;
+use super::path::{AcceptedPaths, SECRET_PATH_DIGITS};
 use super::response::review_response_json;
 use super::verdict_log::{ReviewSummary, record_verdict};
 use super::wire::{self, Parsed};
@@ -36,7 +36,7 @@ async fn route(
     memory: web::Data<BodyMemory>,
     draining: web::Data<Draining>,
 ) -> HttpResponse {
-    match phase_of(request.path(), shared.tokens.as_deref()) {
+    match phase_of(request.path(), shared.secret_paths.as_deref()) {
         None => not_found(&request, payload, &shared),
         Some(phase) if request.method() == Method::POST => {
             admit(phase, &request, payload, (&shared, &memory), &draining).await
@@ -47,12 +47,12 @@ async fn route(
 
 /// The phase of a path: `/validate` or `/mutate`, with or without `/labelled`, after the secret if
 /// there is one. `None` for any other path.
-fn phase_of(path: &str, tokens: Option<&AcceptedTokens>) -> Option<AdmissionPhase> {
-    let path = match tokens {
+fn phase_of(path: &str, secret_paths: Option<&AcceptedPaths>) -> Option<AdmissionPhase> {
+    let path = match secret_paths {
         None => path,
-        Some(tokens) => {
-            let (segment, path) = path.strip_prefix('/')?.split_at_checked(TOKEN_DIGITS)?;
-            tokens.accepts(segment).then_some(path)?
+        Some(secret_paths) => {
+            let (segment, path) = path.strip_prefix('/')?.split_at_checked(SECRET_PATH_DIGITS)?;
+            secret_paths.accepts(segment).then_some(path)?
         }
     };
     let path = path.strip_suffix(LABELLED).unwrap_or(path).strip_prefix('/')?;
@@ -70,7 +70,7 @@ fn wrong_method(request: &HttpRequest, payload: web::Payload, shared: &Shared) -
 
 /// Any client that reaches the port can cause this answer, so belay counts it but logs nothing.
 fn not_found(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> HttpResponse {
-    let message = match shared.tokens {
+    let message = match shared.secret_paths {
         Some(_) => "not found",
         None => "there is nothing here; belay answers POST /validate and POST /mutate",
     };
@@ -165,11 +165,11 @@ async fn decide_review(
     permit: Option<OwnedSemaphorePermit>,
 ) -> Result<Vec<u8>, HttpRejection> {
     let started = Instant::now();
-    let summarize = |operation: Operation, user: &Requester<'_>, dry_run| ReviewSummary {
+    let summarize = |operation: Operation, requester: &Requester<'_>, dry_run| ReviewSummary {
         phase,
         operation: operation.as_str(),
-        class: user.class(),
-        user: one_line_name(&user.name).into_owned(),
+        class: requester.class(),
+        user: one_line_name(&requester.name).into_owned(),
         dry_run,
     };
     let truncated;
@@ -191,9 +191,9 @@ async fn decide_review(
             review.labelled = labelled;
             let verdict = shared.decider.decide(&review, deadline).await;
             let bytes = review_response_json(&review.uid, &verdict, Vec::new());
-            (summarize(review.operation, &review.user, review.dry_run), verdict, bytes)
+            (summarize(review.operation, &review.requester, review.dry_run), verdict, bytes)
         }
-        Parsed::Unreadable { uid, operation, user, dry_run, target, detail } => {
+        Parsed::Unreadable { uid, operation, requester, dry_run, target, detail } => {
             let warning = format!("belay could not read this request's object: {detail}");
             static LINES: LineLimit = LineLimit::new();
             if let Some(suppressed) = LINES.admit_log_line(started) {
@@ -213,7 +213,7 @@ async fn decide_review(
             // The objects were not read, so they may not exist.
             verdict.recordable = Recordable::No;
             let bytes = review_response_json(&uid, &verdict, vec![warning]);
-            (summarize(operation, &user, dry_run), verdict, bytes)
+            (summarize(operation, &requester, dry_run), verdict, bytes)
         }
     };
     drop(list_memory);
@@ -307,14 +307,14 @@ fn answer_rejection(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhook::PathToken;
+    use crate::webhook::SecretPath;
 
     #[test]
     fn h147_only_the_exact_paths_with_the_secret_are_found() {
-        let token = PathToken::generate().unwrap();
-        let tokens = AcceptedTokens::default();
-        tokens.replace(vec![token.clone()]);
-        let secret = token.expose();
+        let accepted = SecretPath::generate().unwrap();
+        let secret_paths = AcceptedPaths::default();
+        secret_paths.replace(vec![accepted.clone()]);
+        let secret = accepted.expose();
         let (validate, mutate) = (Some(AdmissionPhase::Validate), Some(AdmissionPhase::Mutate));
         let long = format!("/{}/validate", "a".repeat(16_000));
         for (path, phase) in [
@@ -327,12 +327,12 @@ mod tests {
             (format!("/{secret}//validate"), None),
             (format!("/{secret}validate"), None),
             (format!("/{secret}"), None),
-            (format!("/{}/validate", "0".repeat(TOKEN_DIGITS)), None),
+            (format!("/{}/validate", "0".repeat(SECRET_PATH_DIGITS)), None),
             ("/validate".to_owned(), None),
             (format!("/{}", "é".repeat(40)), None),
             (long, None),
         ] {
-            assert_eq!(phase_of(&path, Some(&tokens)), phase, "{path}");
+            assert_eq!(phase_of(&path, Some(&secret_paths)), phase, "{path}");
         }
         assert_eq!(phase_of("/validate", None), validate);
         assert_eq!(phase_of("/mutate/labelled", None), mutate);

@@ -154,12 +154,12 @@ impl BodyMemory {
     }
 }
 
-/// Reads the whole body within the deadline. actix has no time limit for a body.
+/// Reads the whole body within this time. actix has no time limit for a body.
 pub async fn read(
     request: &HttpRequest,
     payload: &mut web::Payload,
     memory: &BodyMemory,
-    deadline: Duration,
+    limit: Duration,
 ) -> Result<Body, HttpRejection> {
     let header = request.headers().get(CONTENT_LENGTH);
     let Some(length) = header.and_then(|value| value.to_str().ok()?.parse::<usize>().ok()) else {
@@ -169,10 +169,10 @@ pub async fn read(
         ));
     };
     if length > memory.max_total {
-        let limit = memory.max_total;
+        let max = memory.max_total;
         return Err(HttpRejection::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is larger than {limit} bytes, the most that belay reads"),
+            format!("the body is larger than {max} bytes, the most that belay reads"),
         ));
     }
     let waits_for_memory = Cell::new(false);
@@ -202,7 +202,7 @@ pub async fn read(
         }
         Ok(Body { bytes: std::mem::take(&mut arriving.bytes), memory: taken })
     };
-    match tokio::time::timeout(deadline, whole).await {
+    match tokio::time::timeout(limit, whole).await {
         Ok(body) => {
             if let Some(connection) = connection {
                 connection.end_body();
@@ -212,7 +212,7 @@ pub async fn read(
         Err(_) if waits_for_memory.get() => Err(no_memory()),
         Err(_) => Err(HttpRejection::new(
             StatusCode::REQUEST_TIMEOUT,
-            format!("the body did not arrive within {} ms", deadline.as_millis()),
+            format!("the body did not arrive within {} ms", limit.as_millis()),
         )),
     }
 }

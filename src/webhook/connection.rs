@@ -153,7 +153,7 @@ impl ConnectionControl {
 
     /// Records that the first bytes of a request have arrived. This withdraws a request to end
     /// the connection.
-    pub fn begin(&self) {
+    pub fn begin_request(&self) {
         if let Some(occupied) = &mut *self.slot.borrow_mut() {
             match occupied.state {
                 ConnectionState::Unused => occupied.slot.enter(&occupied.first_slots),
@@ -179,7 +179,8 @@ impl ConnectionControl {
         self.requests.set(RequestIntake::Closed);
     }
 
-    pub fn check_requests(&self) -> io::Result<()> {
+    /// Fails if the client has sent a request after the last one.
+    pub fn fail_after_last_request(&self) -> io::Result<()> {
         match self.requests.get() {
             RequestIntake::Failed => Err(io::ErrorKind::ConnectionAborted.into()),
             _ => Ok(()),
@@ -195,8 +196,8 @@ impl ConnectionControl {
         self.answering.get()
     }
 
-    /// Whether the connection must end in favor of a newer one. If not yet, a later call of
-    /// [`EndSignal`] wakes the waker.
+    /// Whether the connection must end in favor of a newer one. If not, [`EndSignal`] wakes this
+    /// waker when the connection must end.
     pub fn is_asked_to_end(&self, waker: &Waker) -> bool {
         self.end.is_asked(waker)
     }
@@ -219,6 +220,10 @@ impl ConnectionControl {
             0
         };
         self.remaining_bytes.set(remaining_bytes + bytes);
+        self.wake_reader();
+    }
+
+    fn wake_reader(&self) {
         if let Some(waker) = self.read_waker.take() {
             waker.wake();
         }
@@ -231,9 +236,8 @@ impl ConnectionControl {
 
     /// Records the end of the body, and allows the next head.
     pub fn end_body(&self) {
-        // This wakes the reader.
-        self.begin_body();
         self.begin_head();
+        self.wake_reader();
     }
 
     fn begin_head(&self) {
@@ -281,7 +285,7 @@ mod tests {
         let connection = ConnectionControl::new(MAX_HEAD_BYTES);
         let (slot, ended) = slots.first_unknown.occupy(None, std::future::pending::<()>());
         connection.set_slot(slot, &slots.first_unknown, slots.clone(), None);
-        connection.begin();
+        connection.begin_request();
         connection.set_known_caller();
         connection.set_awaiting_answer();
         (connection, ended, slots)
@@ -307,7 +311,7 @@ mod tests {
         let (connection, ended, slots) = asking();
         let mut ended = std::pin::pin!(ended);
         connection.end_answer();
-        connection.begin();
+        connection.begin_request();
         let (mut newer, _newer) = slots.first_unknown.occupy(None, std::future::pending::<()>());
         for answered in [&slots.awaiting_answer, &slots.idle] {
             newer.enter(answered);

@@ -6,7 +6,7 @@
 //!                    size, time    borrowed       pure
 //! ```
 //!
-//! In a cluster, both paths start with a secret segment ([`PathToken`]). belay answers 404 to a
+//! In a cluster, both paths start with a secret segment ([`SecretPath`]). belay answers 404 to a
 //! caller without the secret.
 //!
 //! The handlers make no decisions. A [`Decider`] returns the verdicts.
@@ -16,9 +16,9 @@ mod body;
 mod callers;
 mod connection;
 mod draining;
+mod entry_limits;
 pub(crate) mod fair;
 mod handshakes;
-mod list_limits;
 mod path;
 mod probes;
 mod response;
@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{LocalBoxFuture, ready};
 
-pub use path::{AcceptedTokens, PathToken, random_hex, redact_tokens};
+pub use path::{AcceptedPaths, SecretPath, random_hex, redact_secret_paths};
 pub use response::review_response_json;
 pub use server::{BoundServer, Certificates, ServerSettings, bind};
 pub use slots::default_threads;
@@ -83,9 +83,9 @@ pub struct Limits {
     pub large_bodies: usize,
     /// The memory for long lists in parsed reviews, in bytes.
     pub lists: usize,
-    /// The time for the body of a request after its head, and then for the answer. The
-    /// connection ends half a second after this time, counted from the first byte. It must be
-    /// below the webhook's `timeoutSeconds`.
+    /// belay reads the body of a request and answers within this time after the head. A connection
+    /// without an answer ends half a second later than this, counted from the first byte of the
+    /// request. The value must be below the webhook's `timeoutSeconds`.
     pub answer_timeout: Duration,
     /// The time after which belay closes an idle connection.
     pub keep_alive: Duration,
@@ -130,7 +130,7 @@ pub struct Shared {
     pub readiness: Readiness,
     /// The accepted secrets in the path; `None` if the paths have no secret, because belay
     /// serves without a cluster.
-    pub tokens: Option<Arc<AcceptedTokens>>,
+    pub secret_paths: Option<Arc<AcceptedPaths>>,
     /// Prints the graph, if the debug endpoint is enabled.
     pub print_graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }

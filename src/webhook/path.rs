@@ -11,28 +11,28 @@ use arc_swap::ArcSwap;
 
 use crate::certs::provider;
 
-/// The secret segment of the path: 32 random bytes in lowercase hexadecimal
+/// The secret first segment of the path of a webhook: 32 random bytes in lowercase hexadecimal
 /// digits, because the API server accepts only DNS names as segments.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PathToken(Arc<str>);
+pub struct SecretPath(Arc<str>);
 
-/// The system has no random numbers for a new token.
+/// The system has no random numbers for a new secret path.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the system has no random numbers")]
 pub struct NoRandomNumbers;
 
-/// The number of digits of a token.
-pub const TOKEN_DIGITS: usize = 64;
+/// The number of digits of a secret path.
+pub const SECRET_PATH_DIGITS: usize = 64;
 
-impl PathToken {
-    /// A new token.
+impl SecretPath {
+    /// A new secret path.
     pub fn generate() -> Result<Self, NoRandomNumbers> {
         Ok(Self(random_hex()?.into()))
     }
 
-    /// Parses the digits of a token.
+    /// Parses the digits of a secret path.
     pub fn parse(text: &str) -> Option<Self> {
-        is_token(text).then(|| Self(text.into()))
+        is_secret_path(text).then(|| Self(text.into()))
     }
 
     /// Its digits. Only write them to the Secret and the webhook configurations.
@@ -41,60 +41,61 @@ impl PathToken {
     }
 }
 
-/// Random hexadecimal digits, as many as a token has.
+/// Random hexadecimal digits, as many as a secret path has.
 pub fn random_hex() -> Result<String, NoRandomNumbers> {
-    let mut bytes = [0; TOKEN_DIGITS / 2];
+    let mut bytes = [0; SECRET_PATH_DIGITS / 2];
     provider().secure_random.fill(&mut bytes).map_err(|_| NoRandomNumbers)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Omits the digits, so that no log contains them.
-impl fmt::Debug for PathToken {
+impl fmt::Debug for SecretPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("PathToken")
+        formatter.write_str("SecretPath")
     }
 }
 
-fn is_token(text: &str) -> bool {
-    text.len() == TOKEN_DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+fn is_secret_path(text: &str) -> bool {
+    text.len() == SECRET_PATH_DIGITS
+        && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The tokens that the server accepts. They can change while it serves. Without a token it
+/// The secret paths that the server accepts. They can change while it serves. Without one it
 /// accepts no review.
 #[derive(Debug, Default)]
-pub struct AcceptedTokens(ArcSwap<Vec<PathToken>>);
+pub struct AcceptedPaths(ArcSwap<Vec<SecretPath>>);
 
-impl AcceptedTokens {
-    /// Replaces the accepted tokens.
-    pub fn replace(&self, tokens: Vec<PathToken>) {
-        self.0.store(Arc::new(tokens));
+impl AcceptedPaths {
+    /// Replaces the accepted secret paths.
+    pub fn replace(&self, paths: Vec<SecretPath>) {
+        self.0.store(Arc::new(paths));
     }
 
-    /// Whether a segment of a path is an accepted token. This compares every byte of every
-    /// token, so that the time does not reveal a token.
+    /// Whether a segment of a path is an accepted secret path. This compares every byte of every
+    /// secret path, so that the time reveals none of them.
     pub fn accepts(&self, segment: &str) -> bool {
-        let tokens = self.0.load();
-        tokens.iter().fold(false, |found, token| found | are_equal(token.expose(), segment))
+        let paths = self.0.load();
+        paths.iter().fold(false, |found, path| found | are_equal(path.expose(), segment))
     }
 }
 
-fn are_equal(token: &str, segment: &str) -> bool {
+fn are_equal(path: &str, segment: &str) -> bool {
     // The length is no secret.
-    let pairs = token.bytes().zip(segment.bytes());
+    let pairs = path.bytes().zip(segment.bytes());
     let difference = pairs.fold(0, |seen, (a, b)| black_box(seen | (a ^ b)));
-    token.len() == segment.len() && black_box(difference) == 0
+    path.len() == segment.len() && black_box(difference) == 0
 }
 
-/// Removes tokens from a message of the API server, which quotes the URL of a webhook that does
-/// not answer.
-pub fn redact_tokens(text: &str) -> String {
+/// Removes secret paths from a message of the API server, which quotes the URL of a webhook that
+/// does not answer.
+pub fn redact_secret_paths(text: &str) -> String {
     let mut segments = text.split('/');
     let first = segments.next().unwrap_or_default().to_owned();
     segments.fold(first, |mut redacted, segment| {
         redacted.push('/');
         // Keep the text after the digits, such as a quotation mark.
-        match segment.split_at_checked(TOKEN_DIGITS) {
-            Some((digits, rest)) if is_token(digits) => {
+        match segment.split_at_checked(SECRET_PATH_DIGITS) {
+            Some((digits, rest)) if is_secret_path(digits) => {
                 redacted.push_str("REDACTED");
                 redacted.push_str(rest);
             }
@@ -109,21 +110,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_token_is_new_and_reads_back() {
-        let (one, two) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
+    fn each_secret_path_is_new_and_reads_back() {
+        let (one, two) = (SecretPath::generate().unwrap(), SecretPath::generate().unwrap());
         assert_ne!(one, two);
-        assert_eq!(PathToken::parse(one.expose()), Some(one.clone()));
-        assert_eq!(format!("{one:?}"), "PathToken");
-        for no_token in ["", "abc", &one.expose().to_uppercase(), &format!("{}0", one.expose())] {
+        assert_eq!(SecretPath::parse(one.expose()), Some(one.clone()));
+        assert_eq!(format!("{one:?}"), "SecretPath");
+        for other in ["", "abc", &one.expose().to_uppercase(), &format!("{}0", one.expose())] {
             // Digits alone have no upper case.
-            assert!(PathToken::parse(no_token).is_none() || no_token == one.expose());
+            assert!(SecretPath::parse(other).is_none() || other == one.expose());
         }
     }
 
     #[test]
-    fn accepts_the_tokens_it_was_given_and_nothing_else() {
-        let (old, new) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
-        let accepted = AcceptedTokens::default();
+    fn accepts_the_secret_paths_it_was_given_and_nothing_else() {
+        let (old, new) = (SecretPath::generate().unwrap(), SecretPath::generate().unwrap());
+        let accepted = AcceptedPaths::default();
         assert!(!accepted.accepts("") && !accepted.accepts(old.expose()));
         accepted.replace(vec![old.clone(), new.clone()]);
         assert!(accepted.accepts(old.expose()) && accepted.accepts(new.expose()));
@@ -136,19 +137,19 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_the_api_server_keeps_everything_but_the_token() {
-        let token = PathToken::generate().unwrap();
+    fn a_message_of_the_api_server_keeps_everything_but_the_secret_path() {
+        let path = SecretPath::generate().unwrap();
         let said = |secret: &str| {
             format!(
                 "failed calling webhook \"delete.belay.dev\": Post \
                  \"https://belay.belay.svc:443/{secret}/validate?timeout=5s\": deadline exceeded"
             )
         };
-        assert_eq!(redact_tokens(&said(token.expose())), said("REDACTED"));
-        let end = format!("invalid value: \"/{}\"", token.expose());
-        assert_eq!(redact_tokens(&end), "invalid value: \"/REDACTED\"");
+        assert_eq!(redact_secret_paths(&said(path.expose())), said("REDACTED"));
+        let end = format!("invalid value: \"/{}\"", path.expose());
+        assert_eq!(redact_secret_paths(&end), "invalid value: \"/REDACTED\"");
         for plain in ["", "/", "no path", "a/b//c/ä"] {
-            assert_eq!(redact_tokens(plain), plain);
+            assert_eq!(redact_secret_paths(plain), plain);
         }
     }
 }

@@ -127,7 +127,7 @@ impl<T> TimedStream<T> {
         self.timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    fn start(&mut self, limit: Duration) {
+    fn reset_timer(&mut self, limit: Duration) {
         self.timer.as_mut().reset(Instant::now() + limit);
     }
 }
@@ -158,15 +158,16 @@ impl<T: AsyncRead + Socket + Unpin> TimedStream<T> {
         self.io.count_received(arrived);
         if arrived > 0 && !self.has_request {
             self.has_request = true;
-            self.connection.begin();
+            self.connection.begin_request();
             let answer = self.answer;
-            self.start(answer);
+            self.reset_timer(answer);
         }
         Poll::Ready(Ok(arrived))
     }
 
-    /// Counts the bytes in the buffer from `start` on. Returns whether actix gets bytes now, or
-    /// the end of the connection. Keeps an unfinished head, and what follows a head.
+    /// Counts the new bytes, which are in the buffer from `start` on. Leaves only a complete head or
+    /// bytes of a body in the buffer. Keeps an unfinished head in `head`, and the bytes after a head
+    /// in `after_head`. Returns whether actix gets bytes now, or the end of the connection.
     fn pass_complete_head(&mut self, buffer: &mut ReadBuf<'_>, start: usize) -> bool {
         let bytes = &buffer.filled()[start..];
         self.connection.count_received(bytes.len());
@@ -280,7 +281,7 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.connection.check_requests()?;
+        self.connection.fail_after_last_request()?;
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         match written {
             // A client that does not read the answers gets as little time as a client that does
@@ -289,7 +290,7 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
             Poll::Ready(Ok(1..)) if !self.is_answering => {
                 self.is_answering = true;
                 let answer = self.answer;
-                self.start(answer);
+                self.reset_timer(answer);
             }
             Poll::Ready(_) => {}
         }
@@ -305,7 +306,7 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
                     self.connection.end_answer();
                     self.io.end_answer();
                     let idle = self.idle;
-                    self.start(idle);
+                    self.reset_timer(idle);
                 }
                 Poll::Ready(Ok(()))
             }
@@ -322,7 +323,7 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
             self.lingers = true;
             self.connection.linger();
             let linger = self.linger;
-            self.start(linger);
+            self.reset_timer(linger);
         }
         self.timer.as_mut().poll(cx).map(Ok)
     }

@@ -17,7 +17,7 @@ const MIN_BYTES_PER_RECORD: usize = 128;
 
 /// A client may send 64 more records before its first request, and between two requests. A
 /// handshake has fewer than ten.
-const INITIAL_BYTES: usize = 64 * MIN_BYTES_PER_RECORD;
+const INITIAL_CREDIT: usize = 64 * MIN_BYTES_PER_RECORD;
 
 /// Requests allow up to 1,024 records in advance.
 const MAX_CREDIT: usize = 1024 * MIN_BYTES_PER_RECORD;
@@ -27,7 +27,7 @@ const MAX_CREDIT: usize = 1024 * MIN_BYTES_PER_RECORD;
 const MAX_EMPTY_BYTES: usize = 20 * 1024;
 
 /// The length of a record's header. The last two bytes are the length of the rest.
-const HEADER: usize = 5;
+const HEADER_BYTES: usize = 5;
 
 /// A socket that counts the TLS records that arrive.
 pub struct RecordSocket {
@@ -37,7 +37,7 @@ pub struct RecordSocket {
     /// The bytes that have arrived since HTTP last got data.
     empty_bytes: Cell<usize>,
     is_handshaking: Cell<bool>,
-    header: [u8; HEADER],
+    header: [u8; HEADER_BYTES],
     /// The number of header bytes that have arrived.
     filled: usize,
     /// The number of bytes of the current record that have not arrived yet.
@@ -49,10 +49,10 @@ impl RecordSocket {
     pub fn new(socket: TcpStream) -> Self {
         Self {
             socket,
-            credit: Cell::new(INITIAL_BYTES),
+            credit: Cell::new(INITIAL_CREDIT),
             empty_bytes: Cell::new(0),
             is_handshaking: Cell::new(true),
-            header: [0; HEADER],
+            header: [0; HEADER_BYTES],
             filled: 0,
             rest: 0,
         }
@@ -83,7 +83,7 @@ impl RecordSocket {
 
     /// Allows the records of the next request.
     pub fn allow_request(&self) {
-        self.credit.set(self.credit.get().max(INITIAL_BYTES));
+        self.credit.set(self.credit.get().max(INITIAL_CREDIT));
     }
 
     fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -101,7 +101,7 @@ impl RecordSocket {
             self.header[self.filled] = *first;
             self.filled += 1;
             bytes = &bytes[1..];
-            if self.filled == HEADER {
+            if self.filled == HEADER_BYTES {
                 let [.., high, low] = self.header;
                 (self.rest, self.filled) = (usize::from(u16::from_be_bytes([high, low])), 0);
                 let credit = self.credit.get().checked_sub(MIN_BYTES_PER_RECORD);
@@ -209,11 +209,11 @@ mod tests {
     async fn h98_requests_allow_records_within_a_bound() {
         let socket = socket();
         socket.allow_for(1);
-        assert_eq!(socket.credit.get(), INITIAL_BYTES + 1);
+        assert_eq!(socket.credit.get(), INITIAL_CREDIT + 1);
         socket.allow_for(usize::MAX / 2);
         assert_eq!(socket.credit.get(), MAX_CREDIT);
         socket.credit.set(1);
         socket.allow_request();
-        assert_eq!(socket.credit.get(), INITIAL_BYTES);
+        assert_eq!(socket.credit.get(), INITIAL_CREDIT);
     }
 }

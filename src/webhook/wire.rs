@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::body::HttpRejection;
-use super::list_limits::{self, CountedObject, MAX_TEXT_BYTES};
+use super::entry_limits::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};
 use crate::objects::{KeyedSet, Metadata, Object, ObjectRef, Text, one_line};
 use crate::policy::Requester;
@@ -28,8 +28,8 @@ pub enum Parsed<'a> {
         uid: Text<'a>,
         /// The operation.
         operation: Operation,
-        /// The user of the request.
-        user: Requester<'a>,
+        /// Who sends the request.
+        requester: Requester<'a>,
         /// Whether the request is a dry run.
         dry_run: bool,
         /// The object of the request.
@@ -142,7 +142,7 @@ struct WireKind<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct UserInfo<'a> {
     username: Text<'a>,
-    #[serde(deserialize_with = "list_limits::groups")]
+    #[serde(deserialize_with = "entry_limits::groups")]
     groups: KeyedSet<Text<'a>>,
 }
 
@@ -155,7 +155,7 @@ impl<'a> From<UserInfo<'a>> for Requester<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Options<'a> {
-    #[serde(deserialize_with = "list_limits::short")]
+    #[serde(deserialize_with = "entry_limits::short")]
     propagation_policy: Option<Text<'a>>,
     orphan_dependents: Option<bool>,
 }
@@ -176,7 +176,7 @@ struct Eviction<'a> {
 
 /// Parses an envelope with its objects, if their lists are within the limits.
 fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
-    if body.len() > list_limits::LARGE_BYTES {
+    if body.len() > entry_limits::LARGE_BYTES {
         serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
     }
     serde_json::from_slice(body)
@@ -223,7 +223,7 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
     Ok(Parsed::Unreadable {
         uid,
         operation,
-        user: UserInfo::default().into(),
+        requester: UserInfo::default().into(),
         dry_run: false,
         target: ObjectRef {
             resource: cut(&resource.resource).to_owned(),
@@ -304,7 +304,7 @@ fn unreadable_review<'a>(review: &Review<'a>, error: &serde_json::Error) -> Pars
     Parsed::Unreadable {
         uid: review.uid.clone(),
         operation: review.operation,
-        user: review.user.clone(),
+        requester: review.requester.clone(),
         dry_run: review.dry_run,
         target: review.target(),
         detail: describe(error),
@@ -312,8 +312,8 @@ fn unreadable_review<'a>(review: &Review<'a>, error: &serde_json::Error) -> Pars
 }
 
 fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {
-    let mut user = Requester::from(request.user_info);
-    shorten(&mut user.name);
+    let mut requester = Requester::from(request.user_info);
+    shorten(&mut requester.name);
     Parsed::Unreadable {
         target: ObjectRef {
             resource: cut(&request.resource.resource).to_owned(),
@@ -328,7 +328,7 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
         },
         uid: request.uid,
         operation: request.operation,
-        user,
+        requester,
         dry_run: request.dry_run.unwrap_or_default(),
         detail,
     }
@@ -338,7 +338,7 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
 /// the object. So this repeats only messages that name fields of belay's own types.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let safe_prefixes = ["missing field `", "duplicate field `", list_limits::TOO_MANY];
+    let safe_prefixes = ["missing field `", "duplicate field `", entry_limits::TOO_MANY];
     let is_safe = safe_prefixes.iter().any(|prefix| text.starts_with(prefix));
     let (line, column) = (error.line(), error.column());
     match error.classify() {
@@ -412,7 +412,6 @@ pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
 
-/// Cuts a longer text.
 fn shorten(text: &mut Text<'_>) {
     if text.len() > MAX_TEXT_BYTES {
         *text = Text::from(cut(text)).to_static();
@@ -460,7 +459,7 @@ fn into_review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> R
         resource: Resource { group, resource, subresource: sub_resource.unwrap_or_default() },
         name: name.unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),
-        user: user_info.into(),
+        requester: user_info.into(),
         dry_run: dry_run.unwrap_or_default(),
         options: options.unwrap_or_default().into(),
         object,

@@ -102,12 +102,12 @@ fn object(resource: &str, namespace: &str, name: &str) -> LiveRead {
     LiveRead::Object(ObjectRef::new(("", resource), namespace, name))
 }
 
-fn list(group: &str, resource: &str, namespace: &str, first: bool) -> LiveRead {
+fn list(group: &str, resource: &str, namespace: &str, only_first: bool) -> LiveRead {
     LiveRead::List {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: namespace.to_owned(),
-        first,
+        only_first,
     }
 }
 

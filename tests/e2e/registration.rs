@@ -17,7 +17,7 @@ use belay::decide::AdmissionPhase;
 use belay::policy::api::DeletionPolicySpec;
 use belay::policy::{Policy, PolicySet};
 use belay::telemetry::{Metrics, Readiness};
-use belay::webhook::PathToken;
+use belay::webhook::SecretPath;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -125,8 +125,8 @@ impl Installed {
         };
         context.signals.leading.send_replace(true);
         context.signals.bundle.send_replace(Some("-----BEGIN".into()));
-        let token = PathToken::parse(&"1".repeat(64)).unwrap();
-        let paths = Paths { register: token.clone(), accepted: vec![token] };
+        let secret_path = SecretPath::parse(&"1".repeat(64)).unwrap();
+        let paths = Paths { register: secret_path.clone(), accepted: vec![secret_path] };
         context.signals.paths.send_replace(Some(paths));
         let task = tokio::spawn(run(context.clone()));
         let (validating, mutating) = (Api::all(client.clone()), Api::all(client));

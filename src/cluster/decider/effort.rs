@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use crate::cluster::live::ReadGroup;
-use crate::decide::STEPS;
+use crate::decide::REVIEW_STEPS;
 use crate::graph::{StepBudget, StepCounter};
 use crate::webhook::fair::{FairSemaphore, GroupLimits};
 
@@ -32,7 +32,7 @@ pub(super) struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self::new(STEPS)
+        Self::new(REVIEW_STEPS)
     }
 }
 

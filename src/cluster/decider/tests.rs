@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use super::super::live::{ReadAnswer, ReadObjects};
 use super::super::patch_rights::PatchRights;
 use super::*;
-use crate::decide::{AdmissionPhase, Decision, LiveRead, Reason, Recordable, STEPS, message};
+use crate::decide::{
+    AdmissionPhase, Decision, LiveRead, REVIEW_STEPS, Reason, Recordable, message,
+};
 use crate::objects::{ApiError, Kinds};
 use crate::policy::api::DeletionApproval;
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
@@ -214,7 +216,7 @@ async fn an_allow_is_confirmed_and_what_was_found_counts() {
         group: String::new(),
         resource: "pods".to_owned(),
         namespace: "a".to_owned(),
-        first: false,
+        only_first: false,
     }));
     assert_eq!(asked.until - until, MARGIN, "there is time left to answer");
 
@@ -355,8 +357,13 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let script = Script::new(nothing, Ok(()));
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
-        let looked =
-            decide_now(&decider.world, &decider.no_reads, &review, None, &StepBudget::new(STEPS));
+        let looked = decide_now(
+            &decider.world,
+            &decider.no_reads,
+            &review,
+            None,
+            &StepBudget::new(REVIEW_STEPS),
+        );
         looked.unwrap().hold
     };
     let world = world();
@@ -382,7 +389,7 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
     let (journal, _) = Journal::new(Metrics::default());
     let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods, Ok(()))), journal);
     let until = Instant::now() + Duration::from_secs(5);
-    let (one, all) = (StepBudget::new(STEPS), Effort::default());
+    let (one, all) = (StepBudget::new(REVIEW_STEPS), Effort::default());
     decide_now(&decider.world, &decider.no_reads, &review, None, &one).unwrap();
     let verdict = decider.answer(&review, until, &all).await;
     assert_eq!(verdict.reason, Some(Reason::InUse));

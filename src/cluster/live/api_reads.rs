@@ -164,8 +164,8 @@ impl ApiReads<'_> {
                 self.object(kind, namespace, name).await
             }
             (Some(kind), LiveRead::List { .. }) if !kind.can_list => Ok(ReadObjects::default()),
-            (Some(kind), LiveRead::List { namespace, first, .. }) => {
-                self.list(kind, namespace, *first).await
+            (Some(kind), LiveRead::List { namespace, only_first, .. }) => {
+                self.list(kind, namespace, *only_first).await
             }
         };
         match outcome {
@@ -213,13 +213,13 @@ impl ApiReads<'_> {
         &self,
         kind: &KindToRead,
         namespace: &str,
-        first: bool,
+        only_first: bool,
     ) -> Result<ReadObjects, ReadFailure> {
         let KindToRead { info, detail, .. } = kind;
         let namespace = kind.own_namespace(namespace);
         let query = ListQuery { info, namespace, detail: *detail, labels: "" };
         let mut list = ListReader::new(self.client, query, self.memory.buffers.clone());
-        if first {
+        if only_first {
             list = list.first();
         }
         let mut account = self.memory.account(self.group, self.deadline);
@@ -237,7 +237,7 @@ impl ApiReads<'_> {
                             read.unreadable.push(unreadable);
                         }
                     }
-                    if first {
+                    if only_first {
                         break;
                     }
                 }

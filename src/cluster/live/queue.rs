@@ -29,7 +29,7 @@ impl ReadGroup {
         let namespace = review.namespace.as_str();
         let exists = matches!(target_existence(situation, review), Existence::Exists);
         match namespace {
-            "" if exists => Self::Subject(review.user.name.to_string()),
+            "" if exists => Self::Subject(review.requester.name.to_string()),
             _ if exists => Self::Namespace(namespace.to_owned()),
             _ if is_missing(situation.graph, namespace) => Self::Unproved(String::new()),
             _ => Self::Unproved(namespace.to_owned()),

@@ -94,12 +94,12 @@ fn pod(name: &str) -> LiveRead {
     LiveRead::Object(crate::objects::ObjectRef::new(("", "pods"), "a", name))
 }
 
-fn list(group: &str, resource: &str, first: bool) -> LiveRead {
+fn list(group: &str, resource: &str, only_first: bool) -> LiveRead {
     LiveRead::List {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: "a".to_owned(),
-        first,
+        only_first,
     }
 }
 

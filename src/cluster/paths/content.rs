@@ -1,50 +1,50 @@
-//! The Secret with the tokens.
+//! The Secret with the secret paths.
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde::{Deserialize, Serialize};
 
-use super::rotation::{Content, DatedToken};
+use super::rotation::{Content, DatedPath};
 use crate::cluster::secret::{self, MADE_BY, REQUESTED, has_annotation};
-use crate::webhook::PathToken;
+use crate::webhook::SecretPath;
 
 /// The key of the Secret's data.
 const KEY: &str = "tokens.json";
 
 #[derive(Serialize, Deserialize)]
-struct StoredToken {
+struct StoredPath {
     token: String,
     made: String,
 }
 
-/// Reads the tokens of a Secret; `None` if it does not exist. Invalid tokens are omitted.
+/// Reads the secret paths from the Secret; `None` if it does not exist. Invalid ones are omitted.
 pub fn read(secret: Option<&Secret>) -> Content {
     let Some(secret) = secret else { return Content::default() };
     let bytes = secret.data.as_ref().and_then(|data| data.get(KEY));
-    let stored: Vec<StoredToken> =
+    let stored: Vec<StoredPath> =
         bytes.and_then(|bytes| serde_json::from_slice(&bytes.0).ok()).unwrap_or_default();
-    let parse = |stored: StoredToken| {
+    let parse = |stored: StoredPath| {
         let made: Timestamp = stored.made.parse().ok()?;
-        Some(DatedToken { token: PathToken::parse(&stored.token)?, made: made.as_second() })
+        Some(DatedPath { path: SecretPath::parse(&stored.token)?, made: made.as_second() })
     };
     Content {
-        tokens: stored.into_iter().filter_map(parse).collect(),
+        paths: stored.into_iter().filter_map(parse).collect(),
         requested: has_annotation(&secret.metadata, REQUESTED),
     }
 }
 
-/// The Secret with these tokens, the newest one last. A request to rotate stays unless it is
+/// The Secret with these secret paths, the newest one last. A request to rotate stays unless it is
 /// `answered`.
-pub fn with_tokens(
+pub fn with_paths(
     secret: Option<Secret>,
     (namespace, name): (&str, &str),
-    tokens: &[DatedToken],
+    paths: &[DatedPath],
     answered: bool,
 ) -> Result<Secret, serde_json::Error> {
     let mut secret = secret.unwrap_or_else(|| secret::new(namespace, name));
-    let stored = tokens.iter().map(|dated| StoredToken {
-        token: dated.token.expose().to_owned(),
+    let stored = paths.iter().map(|dated| StoredPath {
+        token: dated.path.expose().to_owned(),
         made: Timestamp::from_second(dated.made).unwrap_or_default().to_string(),
     });
     let bytes = serde_json::to_vec(&stored.collect::<Vec<_>>())?;
@@ -64,20 +64,20 @@ mod tests {
     const PLACE: (&str, &str) = ("belay", "belay-path");
 
     #[test]
-    fn tokens_are_read_as_they_were_written_and_what_is_none_is_left_out() {
+    fn secret_paths_are_read_as_they_were_written_and_what_is_none_is_left_out() {
         assert_eq!(read(None), Content::default());
-        let dated = |made| DatedToken { token: PathToken::generate().unwrap(), made };
-        let tokens = vec![dated(1_800_000_000), dated(1_800_086_400)];
-        let secret = with_tokens(None, PLACE, &tokens, true).unwrap();
-        assert_eq!(read(Some(&secret)), Content { tokens: tokens.clone(), requested: false });
+        let dated = |made| DatedPath { path: SecretPath::generate().unwrap(), made };
+        let paths = vec![dated(1_800_000_000), dated(1_800_086_400)];
+        let secret = with_paths(None, PLACE, &paths, true).unwrap();
+        assert_eq!(read(Some(&secret)), Content { paths: paths.clone(), requested: false });
 
         let mut asked = secret.clone();
         let annotations = asked.metadata.annotations.get_or_insert_default();
         annotations.insert(REQUESTED.to_owned(), "yes".to_owned());
         assert!(read(Some(&asked)).requested);
-        let kept = with_tokens(Some(asked.clone()), PLACE, &tokens[1..], false).unwrap();
-        assert_eq!(read(Some(&kept)), Content { tokens: tokens[1..].to_vec(), requested: true });
-        assert!(!read(Some(&with_tokens(Some(asked), PLACE, &tokens, true).unwrap())).requested);
+        let kept = with_paths(Some(asked.clone()), PLACE, &paths[1..], false).unwrap();
+        assert_eq!(read(Some(&kept)), Content { paths: paths[1..].to_vec(), requested: true });
+        assert!(!read(Some(&with_paths(Some(asked), PLACE, &paths, true).unwrap())).requested);
 
         for broken in [
             "",

@@ -1,4 +1,4 @@
-//! Follows the Secret, and rotates its tokens while this replica is the leader.
+//! Follows the Secret, and rotates its secret paths while this replica is the leader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use kube::Api;
 use tokio::time::Instant;
 
 use super::content;
-use super::rotation::{Content, DatedToken, Step, step, token_to_register};
+use super::rotation::{Content, DatedPath, Step, path_to_register, step};
 use crate::cluster::context::{Context, Paths, Registered, send_changed};
 use crate::cluster::secret::{self, Follower, IDLE};
 use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::timing;
-use crate::webhook::{AcceptedTokens, PathToken};
+use crate::webhook::{AcceptedPaths, SecretPath};
 
 /// Follows the Secret.
 pub struct Driver {
     context: Context,
     rotation: timing::Paths,
-    accepted: Arc<AcceptedTokens>,
+    accepted: Arc<AcceptedPaths>,
     condition: Condition,
     secrets: Api<Secret>,
     name: String,
@@ -29,17 +29,17 @@ pub struct Driver {
     secret: Option<Secret>,
     /// Whether the watch has reported a state.
     is_read: bool,
-    /// The last valid tokens, the newest last. They stay in use while the Secret is missing or
-    /// invalid.
-    tokens: Vec<DatedToken>,
-    /// Since when the newest token is known.
+    /// The last valid secret paths, the newest last. They stay in use while the Secret is missing
+    /// or invalid.
+    paths: Vec<DatedPath>,
+    /// Since when the newest secret path is known.
     newest_since: Instant,
-    /// The token in all webhooks, and since when belay has seen it there.
-    registered: (Option<PathToken>, Instant),
+    /// The secret path in all webhooks, and since when belay has seen it there.
+    registered: (Option<SecretPath>, Instant),
 }
 
 impl Driver {
-    pub fn new(context: Context, accepted: Arc<AcceptedTokens>, condition: Condition) -> Self {
+    pub fn new(context: Context, accepted: Arc<AcceptedPaths>, condition: Condition) -> Self {
         Self {
             rotation: context.settings.timing.paths,
             secrets: Api::namespaced(context.client.clone(), &context.settings.namespace),
@@ -49,7 +49,7 @@ impl Driver {
             condition,
             secret: None,
             is_read: false,
-            tokens: Vec::new(),
+            paths: Vec::new(),
             newest_since: Instant::now(),
             registered: (None, Instant::now()),
         }
@@ -62,8 +62,8 @@ impl Driver {
         secret::follow(&mut self, &signals, (&secrets, &name), longest).await;
     }
 
-    fn accepted_tokens(&self) -> Vec<PathToken> {
-        self.tokens.iter().map(|dated| dated.token.clone()).collect()
+    fn accepted_paths(&self) -> Vec<SecretPath> {
+        self.paths.iter().map(|dated| dated.path.clone()).collect()
     }
 
     /// Publishes the path for the registration. Returns when it may change without an
@@ -71,19 +71,19 @@ impl Driver {
     fn publish(&self) -> Option<Instant> {
         let seen_for = self.newest_since.elapsed();
         let now = Timestamp::now().as_second();
-        let register = token_to_register(&self.tokens, &self.rotation, seen_for, now)?.clone();
-        let is_newest = self.tokens.last().is_some_and(|newest| newest.token == register);
-        let paths = Paths { register, accepted: self.accepted_tokens() };
+        let register = path_to_register(&self.paths, &self.rotation, seen_for, now)?.clone();
+        let is_newest = self.paths.last().is_some_and(|newest| newest.path == register);
+        let paths = Paths { register, accepted: self.accepted_paths() };
         send_changed(&self.context.signals.paths, Some(paths));
         (!is_newest).then(|| self.newest_since + self.rotation.settle)
     }
 
-    /// The tokens in use and a new one. The tokens in use stay even if the Secret was deleted,
+    /// The secret paths in use and a new one. Those in use stay even if the Secret was deleted,
     /// because the API servers use one of them.
-    fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, ApiError> {
-        let token = PathToken::generate().map_err(|error| ApiError::Other(error.to_string()))?;
-        let new = DatedToken { token, made: now };
-        Ok(self.tokens.iter().cloned().chain([new]).collect())
+    fn with_new_path(&self, now: i64) -> Result<Vec<DatedPath>, ApiError> {
+        let path = SecretPath::generate().map_err(|error| ApiError::Other(error.to_string()))?;
+        let new = DatedPath { path, made: now };
+        Ok(self.paths.iter().cloned().chain([new]).collect())
     }
 }
 
@@ -98,7 +98,7 @@ impl Follower for Driver {
         let content = content::read(secret.as_ref());
         self.secret = secret;
         self.is_read = true;
-        let Some(newest) = content.tokens.last() else {
+        let Some(newest) = content.paths.last() else {
             if self.secret.is_some() {
                 tracing::error!(
                     secret = self.name,
@@ -108,18 +108,18 @@ impl Follower for Driver {
             }
             return;
         };
-        if self.tokens.last() != Some(newest) {
+        if self.paths.last() != Some(newest) {
             self.newest_since = Instant::now();
             tracing::info!(secret = self.name, "a new webhook path is accepted");
         }
-        self.tokens = content.tokens;
-        self.accepted.replace(self.accepted_tokens());
+        self.paths = content.paths;
+        self.accepted.replace(self.accepted_paths());
         self.condition.set(true);
     }
 
     fn apply_registered(&mut self, registered: &Registered) -> Option<Instant> {
-        if registered.token != self.registered.0 {
-            self.registered = (registered.token.clone(), Instant::now());
+        if registered.secret_path != self.registered.0 {
+            self.registered = (registered.secret_path.clone(), Instant::now());
         }
         self.publish()
     }
@@ -129,18 +129,18 @@ impl Follower for Driver {
             return Ok(IDLE);
         }
         let content = content::read(self.secret.as_ref());
-        let newest = content.tokens.last().map(|newest| &newest.token);
-        let (token, since) = &self.registered;
-        let registered_for = (token.is_some() && token.as_ref() == newest).then(|| since.elapsed());
+        let newest = content.paths.last().map(|newest| &newest.path);
+        let (path, since) = &self.registered;
+        let registered_for = (path.is_some() && path.as_ref() == newest).then(|| since.elapsed());
         let now = Timestamp::now().as_second();
         let next = step(&content, &self.rotation, registered_for, now);
-        let (tokens, answered) = match &next {
+        let (paths, answered) = match &next {
             Step::Wait(wait) => return Ok(wait.unwrap_or(IDLE).min(IDLE)),
-            Step::Add => (self.with_new_token(now)?, true),
+            Step::Add => (self.with_new_path(now)?, true),
             Step::Drop => (last(content), false),
         };
         let place = (self.context.settings.namespace.as_str(), self.name.as_str());
-        let written = content::with_tokens(self.secret.clone(), place, &tokens, answered);
+        let written = content::with_paths(self.secret.clone(), place, &paths, answered);
         let written = written.map_err(|error| ApiError::Other(error.to_string()))?;
         secret::write(&self.secrets, &written).await?;
         tracing::info!(secret = self.name, done = ?next, "rotation of the webhook path");
@@ -148,7 +148,7 @@ impl Follower for Driver {
     }
 }
 
-/// Only the newest token.
-fn last(content: Content) -> Vec<DatedToken> {
-    content.tokens.into_iter().next_back().into_iter().collect()
+/// Only the newest secret path.
+fn last(content: Content) -> Vec<DatedPath> {
+    content.paths.into_iter().next_back().into_iter().collect()
 }

@@ -1,15 +1,14 @@
-//! The token in the paths of the webhook, which distinguishes the API server from other
-//! clients.
+//! The secret paths of the webhooks, which distinguish the API server from other clients.
 //!
 //! ```text
-//!             watch                 ┌─► AcceptedTokens (every replica)
+//!             watch                 ┌─► AcceptedPaths (every replica)
 //!   Secret ───────────► every replica ─► signals.paths ─► the registration
 //!     ▲                                                        │
 //!     │ one step at a time                                     │
 //!   the leader ◄── rotation::step ◄── signals.registered ◄─────┘
 //! ```
 //!
-//! A token is accepted from the moment it is in the Secret. It is registered
+//! A secret path is accepted from the moment it is in the Secret. It is registered
 //! once every replica has read it, and is removed once every API server uses
 //! the next one.
 
@@ -20,13 +19,13 @@ mod rotation;
 use std::sync::Arc;
 
 use super::context::Context;
-use crate::webhook::AcceptedTokens;
+use crate::webhook::AcceptedPaths;
 
 /// Updates `accepted` and `signals.paths`, and the Secret while this replica is the leader, until
 /// belay shuts down.
 ///
 /// This call creates the readiness condition "path" before the future is polled.
-pub fn run(context: Context, accepted: Arc<AcceptedTokens>) -> impl Future<Output = ()> + Send {
+pub fn run(context: Context, accepted: Arc<AcceptedPaths>) -> impl Future<Output = ()> + Send {
     let condition = context.readiness.condition("path");
     async move {
         let signals = context.signals.clone();

@@ -1,48 +1,48 @@
-//! Decides which token is registered, and when tokens are created and removed, from the content of
-//! the Secret and the observations of a replica.
+//! Decides which secret path is registered, and when secret paths are created and removed, from
+//! the content of the Secret and the observations of a replica.
 
 use std::time::Duration;
 
 use crate::timing::Paths;
-use crate::webhook::PathToken;
+use crate::webhook::SecretPath;
 
-/// A token and its creation time, in seconds since 1970.
+/// A secret path and its creation time, in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DatedToken {
-    pub token: PathToken,
+pub struct DatedPath {
+    pub path: SecretPath,
     pub made: i64,
 }
 
 /// The content of the Secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
-    /// The accepted tokens. The newest is the last one.
-    pub tokens: Vec<DatedToken>,
-    /// Whether a user requests a new token.
+    /// The accepted secret paths. The newest is the last one.
+    pub paths: Vec<DatedPath>,
+    /// Whether a user requests a new secret path.
     pub requested: bool,
 }
 
 /// The next step of the leader.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Create a token and add it.
+    /// Create a secret path and add it.
     Add,
-    /// Remove all tokens but the newest.
+    /// Remove all secret paths but the newest.
     Drop,
     /// Wait this long; `None`: until a change.
     Wait(Option<Duration>),
 }
 
-/// Computes the next step. `registered_for` is how long the newest token has been in all webhooks;
-/// `None` if it is not in all of them.
+/// Computes the next step. `registered_for` is how long the newest secret path has been in all
+/// webhooks; `None` if it is not in all of them.
 pub fn step(
     content: &Content,
     rotation: &Paths,
     registered_for: Option<Duration>,
     now: i64,
 ) -> Step {
-    let Some(newest) = content.tokens.last() else { return Step::Add };
-    if content.tokens.len() > 1 {
+    let Some(newest) = content.paths.last() else { return Step::Add };
+    if content.paths.len() > 1 {
         let Some(registered_for) = registered_for else { return Step::Wait(None) };
         let left = rotation.overlap.saturating_sub(registered_for);
         return if left.is_zero() { Step::Drop } else { Step::Wait(Some(left)) };
@@ -53,22 +53,22 @@ pub fn step(
     if content.requested || left.is_zero() { Step::Add } else { Step::Wait(Some(left)) }
 }
 
-/// The token to register. `seen_for` is how long this replica has known the newest token. A single
-/// token is registered at once.
-pub fn token_to_register<'t>(
-    tokens: &'t [DatedToken],
+/// The secret path to register. `seen_for` is how long this replica has known the newest one. A
+/// single secret path is registered at once.
+pub fn path_to_register<'t>(
+    paths: &'t [DatedPath],
     rotation: &Paths,
     seen_for: Duration,
     now: i64,
-) -> Option<&'t PathToken> {
-    let (newest, older) = tokens.split_last()?;
+) -> Option<&'t SecretPath> {
+    let (newest, older) = paths.split_last()?;
     let age = Duration::from_secs(u64::try_from(now - newest.made).unwrap_or_default());
     let chosen = match older.last() {
         // An earlier leader may already have waited long enough.
         Some(previous) if seen_for.max(age) < rotation.settle => previous,
         _ => newest,
     };
-    Some(&chosen.token)
+    Some(&chosen.path)
 }
 
 #[cfg(test)]
@@ -78,9 +78,8 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
     fn made(ages: &[i64]) -> Content {
-        let token =
-            |age: &i64| DatedToken { token: PathToken::generate().unwrap(), made: NOW - age };
-        Content { tokens: ages.iter().map(token).collect(), requested: false }
+        let path = |age: &i64| DatedPath { path: SecretPath::generate().unwrap(), made: NOW - age };
+        Content { paths: ages.iter().map(path).collect(), requested: false }
     }
 
     fn seconds(seconds: u64) -> Duration {
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_made_first_on_schedule_and_on_request() {
+    fn a_secret_path_is_made_first_on_schedule_and_on_request() {
         let next =
             |content: &Content| step(content, &Timing::default().paths, Some(seconds(9)), NOW);
         assert_eq!(next(&made(&[])), Step::Add);
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_token_is_removed_once_the_next_was_registered_for_long_enough() {
+    fn the_previous_secret_path_is_removed_once_the_next_was_registered_for_long_enough() {
         let both = made(&[90_000, 700]);
         let next = |registered| step(&both, &Timing::default().paths, registered, NOW);
         assert_eq!(next(None), Step::Wait(None));
@@ -111,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn a_new_token_is_registered_once_every_replica_has_read_it() {
+    fn a_new_secret_path_is_registered_once_every_replica_has_read_it() {
         let at = |content: &Content, seen, now| {
             let chosen =
-                token_to_register(&content.tokens, &Timing::default().paths, seconds(seen), now);
-            chosen.map(|token| content.tokens.iter().position(|t| t.token == *token).unwrap())
+                path_to_register(&content.paths, &Timing::default().paths, seconds(seen), now);
+            chosen.map(|path| content.paths.iter().position(|dated| dated.path == *path).unwrap())
         };
         assert_eq!(at(&made(&[]), 0, NOW), None);
         assert_eq!(at(&made(&[0]), 0, NOW), Some(0), "the only one, at once");

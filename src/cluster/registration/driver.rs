@@ -17,7 +17,7 @@ use super::events;
 use super::follow::{follow, read};
 use super::observed::{ConfigurationEvent, ObservedConfiguration};
 use super::owner::OwnerReferenceWriter;
-use super::patch::{LeaderFields, bundle, compare, token};
+use super::patch::{LeaderFields, bundle, compare, secret_path};
 use super::rules::{Rules, rules};
 use super::stored::{configuration_kind, kind_name};
 use crate::cluster::api::patch_params;
@@ -149,7 +149,7 @@ impl Driver {
                 self.wanted.as_ref().zip(paths_now.as_ref()).map(|(wanted, paths)| LeaderFields {
                     rules: wanted.rules.clone(),
                     bundle: bundle_now,
-                    token: Some(paths.register.clone()),
+                    secret_path: Some(paths.register.clone()),
                 });
             if *leading.borrow_and_update() {
                 for index in 0..self.configurations.len() {
@@ -360,7 +360,7 @@ impl Driver {
         let mut missing = Vec::new();
         let mut changed = Vec::new();
         let mut calls_belay = self.wanted.is_some();
-        let (mut bundles, mut tokens) = (Vec::new(), Vec::new());
+        let (mut bundles, mut secret_paths) = (Vec::new(), Vec::new());
         let mut known = true;
         for configuration in &mut self.configurations {
             let kind = configuration.kind;
@@ -396,14 +396,17 @@ impl Driver {
             self.context.metrics.registration_missing(label, false);
             bundles.push(bundle(webhooks, configuration.phase));
             // Replicas reject requests with a path that they do not accept.
-            let token = token(webhooks, configuration.phase);
-            calls_belay &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
-            tokens.push(token);
+            let secret_path = secret_path(webhooks, configuration.phase);
+            calls_belay &= secret_path
+                .as_ref()
+                .zip(paths)
+                .is_some_and(|(own, paths)| paths.accepted.contains(own));
+            secret_paths.push(secret_path);
             let different = configuration.changes.found().iter();
             changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
             let only_rules =
-                LeaderFields { rules: wanted.rules.clone(), bundle: None, token: None };
+                LeaderFields { rules: wanted.rules.clone(), bundle: None, secret_path: None };
             let difference = compare(webhooks, configuration.phase, &only_rules);
             calls_belay &= difference.calls_belay;
             let absent = difference.missing;
@@ -435,8 +438,9 @@ impl Driver {
                 .filter(|_| calls_belay)
                 .map(|wanted| wanted.generation),
             bundle: bundles.first().copied().flatten().filter(|_| same).map(Arc::from),
-            token: tokens.first().cloned().flatten().filter(|first| {
-                tokens.len() == 2 && tokens.iter().all(|token| token.as_ref() == Some(first))
+            secret_path: secret_paths.first().cloned().flatten().filter(|first| {
+                secret_paths.len() == 2
+                    && secret_paths.iter().all(|secret_path| secret_path.as_ref() == Some(first))
             }),
             missing,
             changed,

@@ -18,7 +18,7 @@ use super::rules::Rules;
 use super::stored::StoredWebhook;
 use crate::decide::AdmissionPhase;
 use crate::objects::operations::{add, remove, test};
-use crate::webhook::PathToken;
+use crate::webhook::SecretPath;
 
 /// How a configuration differs from what belay wants.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -37,14 +37,14 @@ pub struct LeaderFields {
     pub rules: Arc<Rules>,
     /// The CA certificates, PEM; `None`: another client writes them.
     pub bundle: Option<Arc<str>>,
-    /// The token in the path; `None`: the path is not compared.
-    pub token: Option<PathToken>,
+    /// The secret path; `None`: the path is not compared.
+    pub secret_path: Option<SecretPath>,
 }
 
 pub fn compare(
     stored: &[StoredWebhook],
     phase: AdmissionPhase,
-    LeaderFields { rules, bundle, token }: &LeaderFields,
+    LeaderFields { rules, bundle, secret_path }: &LeaderFields,
 ) -> Difference {
     let mut operations = Vec::new();
     let mut calls_belay = true;
@@ -73,8 +73,9 @@ pub fn compare(
             let bundle = ByteString(bundle.as_bytes().to_vec());
             operations.push(add(&["webhooks", index, "clientConfig", "caBundle"], json!(bundle)));
         }
-        if let Some(path) =
-            token.as_ref().map(|token| format!("/{}{}", token.expose(), template.path()))
+        if let Some(path) = secret_path
+            .as_ref()
+            .map(|secret_path| format!("/{}{}", secret_path.expose(), template.path()))
             && webhook.client_config.path() != Some(&path)
         {
             calls_belay = false;
@@ -131,16 +132,17 @@ pub fn bundle(stored: &[StoredWebhook], phase: AdmissionPhase) -> Option<&str> {
     bundles.all(|bundle| bundle == Some(first)).then(|| std::str::from_utf8(first).ok())?
 }
 
-/// The token in the path of all of belay's webhooks; `None` if it differs or is missing.
-pub fn token(stored: &[StoredWebhook], phase: AdmissionPhase) -> Option<PathToken> {
-    let mut tokens = stored.iter().filter_map(|webhook| {
+/// The secret path of all of belay's webhooks; `None` if it differs or is missing.
+pub fn secret_path(stored: &[StoredWebhook], phase: AdmissionPhase) -> Option<SecretPath> {
+    let mut secret_paths = stored.iter().filter_map(|webhook| {
         let template = webhook.template(phase)?;
         let path = webhook.client_config.path().unwrap_or_default();
-        let token = path.strip_suffix(&template.path()).and_then(|rest| rest.strip_prefix('/'));
-        Some(token.and_then(PathToken::parse))
+        let secret_path =
+            path.strip_suffix(&template.path()).and_then(|rest| rest.strip_prefix('/'));
+        Some(secret_path.and_then(SecretPath::parse))
     });
-    let first = tokens.next()??;
-    tokens.all(|token| token.as_ref() == Some(&first)).then_some(first)
+    let first = secret_paths.next()??;
+    secret_paths.all(|secret_path| secret_path.as_ref() == Some(&first)).then_some(first)
 }
 
 /// Whether two lists of rules match the same requests, in any order. The API server adds

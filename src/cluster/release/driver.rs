@@ -98,9 +98,9 @@ pub struct Driver {
     /// The steps of the counts of this pass.
     budget: StepBudget,
     /// The time of the next pass that the state machine planned.
-    pass_at: Option<Instant>,
-    /// The latest time of the next pass after an update. It may be before `pass_at`.
-    pass_by: Option<Instant>,
+    planned_pass: Option<Instant>,
+    /// The time at which an update requests the next pass. It may be before `planned_pass`.
+    requested_pass: Option<Instant>,
 }
 
 impl Driver {
@@ -124,8 +124,8 @@ impl Driver {
             release_reason: None,
             may_have_released: false,
             budget: StepBudget::new(PASS_STEPS),
-            pass_at: None,
-            pass_by: None,
+            planned_pass: None,
+            requested_pass: None,
         }
     }
 
@@ -136,7 +136,7 @@ impl Driver {
         report: impl Fn(&TargetClient, DriverReport),
     ) {
         while self.release.ended().is_none() {
-            let due = self.pass_at.into_iter().chain(self.pass_by).min();
+            let due = self.planned_pass.into_iter().chain(self.requested_pass).min();
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             // The future of a pass is boxed, so that a target that only waits takes little memory.
             tokio::select! {
@@ -176,7 +176,7 @@ impl Driver {
     ) {
         let DriverUpdate { observed, deleted, pass_by, settle } = update;
         self.release.limits.settle = settle.unwrap_or(self.release.limits.settle);
-        self.pass_by = pass_by.into_iter().chain(self.pass_by).min();
+        self.requested_pass = pass_by.into_iter().chain(self.requested_pass).min();
         if deleted {
             self.step(Input::Deleted, inputs, report).await;
         } else if let Some(observed) = observed {
@@ -184,13 +184,15 @@ impl Driver {
         }
         // A new pass starts in `run`, where it waits for its turn. A running pass gets the input
         // here.
-        if self.release.is_busy() && self.pass_by.is_some_and(|time| time <= Instant::now()) {
-            self.pass_by = None;
+        if self.release.is_busy() && self.requested_pass.is_some_and(|time| time <= Instant::now())
+        {
+            self.requested_pass = None;
             self.step(Input::StartPass, inputs, report).await;
         }
     }
 
-    /// Applies the pending updates, and starts a pass if it is due, which covers them.
+    /// Applies the pending updates. Then starts a pass if one is due. This pass also covers the changes
+    /// that the updates report.
     async fn handle_wakeup(
         &mut self,
         is_pass_due: bool,
@@ -200,7 +202,7 @@ impl Driver {
         let mut inputs = Vec::new();
         self.apply_update(pending.take(), &mut inputs, report).await;
         if is_pass_due {
-            (self.pass_at, self.pass_by) = (None, None);
+            (self.planned_pass, self.requested_pass) = (None, None);
             inputs.push(Input::StartPass);
         }
         self.process_inputs(inputs, pending, report).await;
@@ -244,7 +246,7 @@ impl Driver {
         let client = &self.shared.context.client;
         match output {
             Output::SchedulePass(time) => {
-                self.pass_at = Some(self.shared.start + time);
+                self.planned_pass = Some(self.shared.start + time);
                 None
             }
             Output::Get => {

@@ -74,8 +74,8 @@ impl Sweeps {
     }
 }
 
-/// The time at which a read was sent (`None` if no request was necessary), or why it
-/// failed.
+/// The time at which a read requested its last page (`None` if no request was necessary), or why
+/// the read failed.
 pub type ReadResult = Result<Option<Instant>, Arc<str>>;
 
 /// Reads for several targets. It ends when the last target drops it.
@@ -89,7 +89,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Carries out reads at the same time. Returns when the first of them was sent.
+    /// Carries out reads at the same time. Returns the earliest of the times at which they
+    /// requested their last page.
     pub async fn read_all(&self, reads: Vec<LiveRead>) -> ReadResult {
         let sent = try_join_all(reads.into_iter().map(|read| self.read(read))).await?;
         Ok(sent.into_iter().flatten().min())
@@ -151,7 +152,7 @@ mod tests {
 
     fn list(group: &str, resource: &str) -> LiveRead {
         let (group, resource, namespace) = (group.into(), resource.into(), "shop".into());
-        LiveRead::List { group, resource, namespace, first: false }
+        LiveRead::List { group, resource, namespace, only_first: false }
     }
 
     fn pods() -> LiveRead {
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_reads_of_a_group_are_sent_together_and_the_first_one_tells_their_age() {
+    async fn the_reads_of_a_batch_are_sent_together_and_the_first_one_tells_their_age() {
         // Each answer waits until both requests have arrived.
         let arrived = Arc::new(tokio::sync::Barrier::new(2));
         let (sweeps, kind) = sweeps_with(concurrent_client(move |_| {
@@ -170,10 +171,10 @@ mod tests {
             }
         }));
         let sweep = sweeps.join(kind, "shop").await;
-        let group = vec![pods(), list("apps", "deployments")];
-        let sent = sweep.read_all(group.clone()).await.unwrap();
+        let batch = vec![pods(), list("apps", "deployments")];
+        let sent = sweep.read_all(batch.clone()).await.unwrap();
         let mut times = Vec::new();
-        for read in group {
+        for read in batch {
             times.push(sweep.read(read).await.unwrap());
         }
         assert_eq!(sent, times.into_iter().min().unwrap());

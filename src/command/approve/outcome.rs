@@ -59,8 +59,8 @@ impl ApprovalEffect {
                 sentences.extend(unreleased_hold(target, snapshot).await);
             }
             Some(consent) => {
-                counts = consent.people.contains(me);
-                is_enough = consent.people.len() >= consent.terms.required;
+                counts = consent.approver_names.contains(me);
+                is_enough = consent.approver_names.len() >= consent.terms.required;
                 let right = right_to_approve(&target.object_ref, content);
                 sentences.push(missing_text(me, policies, &consent, unread.is_none(), &right));
             }
@@ -180,11 +180,11 @@ pub fn read_consent(
 pub fn missing_beside(
     me: &str,
     policies: &[Policy],
-    RequiredApprovals { terms, people }: &RequiredApprovals,
+    RequiredApprovals { terms, approver_names }: &RequiredApprovals,
 ) -> Option<String> {
     let unlisted = unlisted_account(me, policies, terms);
-    let is_counted = unlisted.is_none() && !people.iter().any(|one| one == me);
-    let missing = terms.required.saturating_sub(people.len() + usize::from(is_counted));
+    let is_counted = unlisted.is_none() && !approver_names.iter().any(|one| one == me);
+    let missing = terms.required.saturating_sub(approver_names.len() + usize::from(is_counted));
     let approvals = more(missing, "approval");
     match (missing, unlisted) {
         (0, _) => None,
@@ -216,13 +216,13 @@ fn names(policies: &[Policy]) -> String {
 fn missing_text(
     me: &str,
     policies: &[Policy],
-    RequiredApprovals { terms, people }: &RequiredApprovals,
+    RequiredApprovals { terms, approver_names }: &RequiredApprovals,
     known: bool,
     right: &str,
 ) -> String {
     let strictest = policies.iter().max_by_key(|policy| policy.approval.required);
     let by = strictest.map_or(String::new(), |policy| policy.source.to_string());
-    if !people.iter().any(|one| one == me) {
+    if !approver_names.iter().any(|one| one == me) {
         return match unlisted_account(me, policies, terms) {
             Some(why) => {
                 format!("it does not count: {why}; next: have a person with {right} approve")
@@ -234,9 +234,9 @@ fn missing_text(
             ),
         };
     }
-    let (required, given) = (terms.required, people.join(", "));
-    match required.saturating_sub(people.len()) {
-        0 => format!("enough people have approved ({} of {required})", people.len()),
+    let (required, given) = (terms.required, approver_names.join(", "));
+    match required.saturating_sub(approver_names.len()) {
+        0 => format!("enough people have approved ({} of {required})", approver_names.len()),
         _ if !known => format!(
             "{by} requires approvals by {required} people, of which one is {given}; each needs \
              {right}"
@@ -270,7 +270,7 @@ mod tests {
         let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         let accounts = owned(accounts);
         let terms = ApprovalTerms { required, longest_seconds: 600, accounts };
-        RequiredApprovals { terms, people: owned(people) }
+        RequiredApprovals { terms, approver_names: owned(people) }
     }
 
     #[test]

@@ -179,7 +179,7 @@ mod tests {
             group: group.to_owned(),
             resource: "gizmos".to_owned(),
             namespace: String::new(),
-            first: true,
+            only_first: true,
         };
         assert_eq!(read_result(&inspection, &list("example.com")), Ok(()));
         assert_eq!(

@@ -365,7 +365,9 @@ impl Release {
             Some(_) => Err("it has no valid approval".to_owned()),
             None => {
                 let (given, required) = consent_to(&world, object, &policies)
-                    .map_or((0, 1), |consent| (consent.people.len(), consent.terms.required));
+                    .map_or((0, 1), |consent| {
+                        (consent.approver_names.len(), consent.terms.required)
+                    });
                 Err(format!("{given} of {required} people have approved it"))
             }
         }

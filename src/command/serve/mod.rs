@@ -195,7 +195,7 @@ fn serve_cluster(
     let cluster = arguments.start(options.timing, &in_folder.ca_cert, metrics, readiness)?;
     let (server, mut shared) =
         options.server(Ipv4Addr::UNSPECIFIED, cluster.serving(), cluster.decider());
-    shared.tokens = Some(cluster.accepted_tokens());
+    shared.secret_paths = Some(cluster.accepted_paths());
     if shows_graph {
         shared.print_graph = Some(Arc::new(cluster.dump()));
     }
@@ -252,7 +252,7 @@ impl ServeOptions {
             limits: self.limits,
             metrics: self.metrics,
             readiness: self.readiness,
-            tokens: None,
+            secret_paths: None,
             print_graph: None,
         };
         (server, shared)

@@ -24,7 +24,7 @@ impl<'a> Judgement<'a> {
     ) -> bool {
         let ObjectFacts { namespace, name, .. } = target.facts;
         let is_terminating = |kind| {
-            let stored = self.situation.read_object(kind, namespace, name).flatten();
+            let stored = self.situation.live_object(kind, namespace, name).flatten();
             stored.or(target.node).is_some_and(Node::is_terminating)
         };
         if target.kind.is_some_and(is_terminating) {
@@ -82,7 +82,7 @@ impl<'a> Judgement<'a> {
                 if self.review.operation == Operation::Delete
                     && may_use_cascade_records(&self.situation, target) =>
             {
-                ExemptionRecords::Cascade
+                ExemptionRecords::OfObjectAndOwners
             }
             _ => ExemptionRecords::Ignored,
         };
@@ -90,7 +90,7 @@ impl<'a> Judgement<'a> {
         for decision in [Decision::Deny, Decision::Hold] {
             let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
             for (index, finding) in self.findings.iter().enumerate() {
-                // A Pause turns denials to records.
+                // A Pause turns Deny into Audit.
                 let is_paused = decision == Decision::Deny && finding.paused;
                 if finding.decision == decision || is_paused {
                     by_object.entry(finding.item.uid()).or_default().push(index);

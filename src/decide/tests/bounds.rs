@@ -60,7 +60,7 @@ fn review(
         resource: Resource { resource: "configmaps".into(), ..Resource::default() },
         name: "x".into(),
         namespace: "shop".into(),
-        user: Requester { name: Text::from("eve"), groups: Default::default() },
+        requester: Requester { name: Text::from("eve"), groups: Default::default() },
         dry_run: false,
         options: DeleteOptions::default(),
         object: new,
@@ -125,7 +125,8 @@ fn delete_steps(label: &str, others: Vec<(&str, serde_json::Value, Edges)>) -> u
         let (kind, object) = (find(&graph, kind), Object::deserialize(&value).unwrap());
         graph.apply(kind, &object, ObjectPhase::Active, edges);
     }
-    let (verdict, steps) = decide_counted(&graph, &review(Operation::Delete, target, None), STEPS);
+    let (verdict, steps) =
+        decide_counted(&graph, &review(Operation::Delete, target, None), REVIEW_STEPS);
     assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
     steps
 }

@@ -73,7 +73,7 @@ pub(super) fn check(file: &str, row: &Row) -> Result<(), String> {
         },
         name: if row.ask.nameless { "" } else { text("/metadata/name") }.into(),
         namespace: text("/metadata/namespace").into(),
-        user: Requester {
+        requester: Requester {
             name: user.as_str().into(),
             groups: row.ask.groups.iter().map(|g| g.as_str().into()).collect(),
         },

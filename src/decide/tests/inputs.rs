@@ -32,7 +32,7 @@ fn inputs() -> BTreeSet<String> {
             resource,
             name,
             namespace,
-            user,
+            requester,
             dry_run,
             options,
             object,

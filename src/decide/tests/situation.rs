@@ -175,8 +175,8 @@ pub(super) fn read_text(read: &LiveRead) -> String {
         LiveRead::Object(ObjectRef { group, resource, namespace, name, .. }) => {
             format!("get {} {namespace}/{name}", dotted(group, resource))
         }
-        LiveRead::List { group, resource, namespace, first } => {
-            let all = if *first { "first of" } else { "list" };
+        LiveRead::List { group, resource, namespace, only_first } => {
+            let all = if *only_first { "first of" } else { "list" };
             format!("{all} {} in {namespace}/", dotted(group, resource))
         }
     }

@@ -44,8 +44,9 @@ impl Propagation {
     /// All values.
     pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
 
-    /// R8 for an object of the graph.
-    pub fn effective(node: Node<'_>, policy: Option<Self>) -> Self {
+    /// The propagation of a DELETE of this object: `policy`, else that of an existing finalizer, else
+    /// the default of the kind (R8).
+    pub fn of_delete_of(node: Node<'_>, policy: Option<Self>) -> Self {
         let default = node.info().default_propagation;
         Self::of_delete(default, node.finalizers().iter(), policy, None)
     }
@@ -106,10 +107,10 @@ pub struct DeletionRequest<'r> {
     /// Finalizers that their controllers remove soon. Verdicts and releases pass none,
     /// because an object still waits for them. `impact` shows the final state.
     pub short_lived_finalizers: &'r [&'r str],
-    /// Whether to ignore namespaced dependents of cluster-scoped objects. Any user of a
+    /// Whether to ignore the namespaced dependents of cluster-scoped objects. Any user of a
     /// namespace can attach objects to a cluster-scoped owner. Verdicts ignore them, because
     /// belay decides about each of them when the garbage collector deletes it.
-    pub same_scope: bool,
+    pub only_dependents_in_same_scope: bool,
     /// The limit of work. Beyond it, the result is incomplete.
     pub work: StepCounter<'r>,
 }
@@ -124,7 +125,7 @@ impl<'r> DeletionRequest<'r> {
             limit: usize::MAX,
             released: &[],
             short_lived_finalizers: &[],
-            same_scope: false,
+            only_dependents_in_same_scope: false,
             work,
         }
     }

@@ -68,7 +68,8 @@ impl DeletionWalk<'_> {
         match self.mode(reference.to) {
             Some(DeletionMode::Background) => OwnerReferenceState::Solid,
             Some(DeletionMode::Foreground)
-                if may_be_solid_again && (!reference.blocking || self.may_be_unblocked(item)) =>
+                if may_be_solid_again
+                    && (!reference.blocking || self.references_may_stop_blocking(item)) =>
             {
                 OwnerReferenceState::Solid
             }

@@ -143,14 +143,15 @@ impl<'g> DeletionWalk<'g> {
         let mut owners = dependent.owner_edges().iter().map(|o| o.to);
         let first = owners.next();
         is_ignored(dependent)
-            || owners.all(|o| Some(o) == first) && !self.may_be_unblocked(dependent)
+            || owners.all(|o| Some(o) == first) && !self.references_may_stop_blocking(dependent)
     }
 
+    /// Whether the owner references of the item may become non-blocking.
     /// R6, the cycle guard: if a dependent of an item is itself in a foreground deletion,
     /// the garbage collector first makes the item's references non-blocking. Because of this
     /// write, the DELETE of the item conflicts. The garbage collector retries it later, and
     /// the owner need not wait for the item.
-    pub(super) fn may_be_unblocked(&self, item: Node<'_>) -> bool {
+    pub(super) fn references_may_stop_blocking(&self, item: Node<'_>) -> bool {
         let possible = self.possible.unwrap_or(self);
         let mut dependents = self.graph.dependents(item).take_while(|_| self.charge(1));
         dependents.any(|d| match possible.mode(d.id()) {

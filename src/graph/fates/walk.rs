@@ -134,7 +134,7 @@ impl<'g> DeletionWalk<'g> {
             self.add_container(id, &content);
             for instance in content {
                 let Some(object) = self.graph.get(instance) else { continue };
-                let mode = Propagation::effective(object, None);
+                let mode = Propagation::of_delete_of(object, None);
                 self.unresolvable.insert(instance);
                 self.delete(instance, mode.into());
             }
@@ -218,10 +218,11 @@ impl<'g> DeletionWalk<'g> {
         }
         let Some(owner) = self.graph.get(id) else { return };
         let (graph, uid, namespace) = (self.graph, owner.uid(), owner.namespace());
-        let dependents: Vec<_> = match self.request.same_scope && mode != DeletionMode::Orphan {
-            true => graph.dependents_in_same_scope(uid, namespace).collect(),
-            false => graph.possible_dependents(uid, namespace).collect(),
-        };
+        let dependents: Vec<_> =
+            match self.request.only_dependents_in_same_scope && mode != DeletionMode::Orphan {
+                true => graph.dependents_in_same_scope(uid, namespace).collect(),
+                false => graph.possible_dependents(uid, namespace).collect(),
+            };
         for dependent in dependents {
             if !self.charge(1) {
                 return;
@@ -371,7 +372,7 @@ impl<'g> DeletionWalk<'g> {
         if !is_deleted {
             return;
         }
-        let owner_waits_for_node = owner_waits_for_node && !self.may_be_unblocked(node);
+        let owner_waits_for_node = owner_waits_for_node && !self.references_may_stop_blocking(node);
         self.delete(dependent, self.collectors_mode(node, owner_waits, owner_waits_for_node));
     }
 

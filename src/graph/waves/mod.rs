@@ -10,8 +10,9 @@
 //! An object with a predecessor gets no DELETE from the client: a controller deletes it after its
 //! predecessor. All objects that follow one DELETE form a unit. A unit is in a later wave than the
 //! units that use one of its objects, and than the content of its Namespace or CRD. Units that
-//! use each other form a cycle, and share a wave. A client sends their DELETEs one by one. If only their owners form it, and their Namespace
-//! is deleted as well, the namespace controller deletes them one by one.
+//! use each other form a cycle, and share a wave. A client sends their DELETEs one by one. There is
+//! an exception if their Namespace is deleted as well, and some order deletes each of their objects
+//! before the objects that it uses. Then the namespace controller deletes these objects.
 
 mod cycles;
 mod predecessors;
@@ -34,8 +35,8 @@ pub struct DeletionToOrder<'p> {
     pub targets: &'p NumberSet<NodeId>,
     /// Whether the dependents of the targets lose their owner and stay.
     pub orphans: bool,
-    /// The Pods that the pod garbage collector deletes, each with its Node.
-    pub on_nodes: &'p NumberMap<NodeId, NodeId>,
+    /// The Pods that the pod garbage collector deletes, each with its Kubernetes Node.
+    pub kube_node_of_pod: &'p NumberMap<NodeId, NodeId>,
 }
 
 /// Who deletes an object.
@@ -65,8 +66,9 @@ pub struct WaveObject {
 pub struct Waves {
     /// The waves. Each object is in one of them.
     pub waves: Vec<Vec<WaveObject>>,
-    /// The objects with a DELETE that use each other, also through objects that follow them. If each
-    /// is deleted before the DELETE of the next, most have no users then.
+    /// The objects with a DELETE that use each other, also through objects that follow them. They are
+    /// sorted: if a client waits for each deletion before it sends the next DELETE, most of these
+    /// DELETEs find no remaining users.
     pub cycles: Vec<Vec<NodeId>>,
 }
 
@@ -180,9 +182,9 @@ fn later_units(objects: &Objects<'_>, predecessors: &Predecessors) -> Vec<BTreeS
     let mut add = |first: usize, second: usize| {
         for earlier in predecessors.units(first) {
             for unit in predecessors.units(second) {
-                let are_shared = predecessors.units(second).contains(earlier)
+                let each_belongs_to_both = predecessors.units(second).contains(earlier)
                     && predecessors.units(first).contains(unit);
-                if earlier != unit && !are_shared {
+                if earlier != unit && !each_belongs_to_both {
                     later[*earlier].insert(*unit);
                 }
             }
@@ -274,8 +276,8 @@ impl<'o> Order<'o> {
         first
     }
 
-    /// The wave of each unit. The next wave has the components of the first rank that wait for
-    /// no other. If an earlier rank waits, it has the components that the earlier rank waits for.
+    /// The wave of each unit. A wave has the components of one rank that wait for no other. But if
+    /// components of an earlier rank still wait, it has the components for which they wait.
     fn waves(&self, is_unit: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
         let (mut waits, first) = (self.waits(), self.first_ranks());
         let has_unit = |component: &usize| self.components[*component].iter().any(|u| is_unit(*u));

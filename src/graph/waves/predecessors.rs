@@ -29,7 +29,7 @@ impl Predecessors {
         }
         own.find_units();
         for (number, namespace) in own.rest_of_namespaces(objects) {
-            own.follow(number, Deleter::NamespaceController, vec![namespace]);
+            own.set_deleter(number, Deleter::NamespaceController, vec![namespace]);
         }
         own.find_units();
         while own.leave_cycles_to_namespaces(objects) {}
@@ -50,7 +50,8 @@ impl Predecessors {
         self.predecessors[number].is_empty()
     }
 
-    fn follow(&mut self, number: usize, deleter: Deleter, predecessors: Vec<usize>) {
+    /// Sets who deletes an object, and the objects whose deletion causes it.
+    fn set_deleter(&mut self, number: usize, deleter: Deleter, predecessors: Vec<usize>) {
         self.deleters[number] = deleter;
         self.predecessors[number] = predecessors;
     }
@@ -64,9 +65,9 @@ impl Predecessors {
         number: usize,
     ) {
         let id = objects.ids[number];
-        let node = deletion.on_nodes.get(&id).and_then(|node| objects.number(*node));
+        let node = deletion.kube_node_of_pod.get(&id).and_then(|node| objects.number(*node));
         if let Some(node) = node {
-            return self.follow(number, Deleter::PodGarbageCollector, vec![node]);
+            return self.set_deleter(number, Deleter::PodGarbageCollector, vec![node]);
         }
         let Some(object) = objects.graph.get(id) else { return };
         let owners = object.owner_edges().iter().filter_map(|o| object.existing_owner(o));
@@ -77,7 +78,7 @@ impl Predecessors {
             })
             .collect();
         if let Some(owners) = owners.filter(|owners| !owners.is_empty()) {
-            self.follow(number, Deleter::GarbageCollector, owners.into_iter().collect());
+            self.set_deleter(number, Deleter::GarbageCollector, owners.into_iter().collect());
         }
     }
 
@@ -124,9 +125,9 @@ impl Predecessors {
                 cycle.iter().partition(|unit| objects.namespace(**unit) == Some(namespace));
             if others.iter().all(|other| *other == namespace) && self.have_order(objects, &content)
             {
-                let follow =
-                    |unit| self.follow(unit, Deleter::NamespaceController, vec![namespace]);
-                content.into_iter().for_each(follow);
+                let leave =
+                    |unit| self.set_deleter(unit, Deleter::NamespaceController, vec![namespace]);
+                content.into_iter().for_each(leave);
                 were_left = true;
             }
         }
@@ -153,7 +154,7 @@ impl Predecessors {
         };
         let following: Vec<usize> = (0..objects.ids.len()).filter(follows).collect();
         for number in &following {
-            self.follow(*number, Deleter::Client, Vec::new());
+            self.set_deleter(*number, Deleter::Client, Vec::new());
         }
         self.find_units();
         !following.is_empty()
@@ -191,7 +192,7 @@ impl Predecessors {
             if !self.units[start].is_empty() {
                 continue;
             }
-            self.follow(start, Deleter::Client, Vec::new());
+            self.set_deleter(start, Deleter::Client, Vec::new());
             let mut reached = vec![start];
             while let Some(number) = reached.pop() {
                 if self.units[number].insert(start) {

@@ -106,8 +106,11 @@ fn wave_of(waves: &Waves) -> BTreeMap<NodeId, usize> {
 }
 
 fn plan(graph: &Graph, deleted: &[NodeId], targets: &NumberSet<NodeId>) -> Waves {
-    let on_nodes = NumberMap::default();
-    waves(graph, &DeletionToOrder { deleted, targets, orphans: false, on_nodes: &on_nodes })
+    let kube_node_of_pod = NumberMap::default();
+    waves(
+        graph,
+        &DeletionToOrder { deleted, targets, orphans: false, kube_node_of_pod: &kube_node_of_pod },
+    )
 }
 
 /// Checks the rules of an order.
@@ -125,8 +128,9 @@ fn check(
     prop_assert!(planned.waves.iter().all(|wave| !wave.is_empty()));
 
     let objects = Objects::new(graph, deleted);
-    let on_nodes = NumberMap::default();
-    let deletion = DeletionToOrder { deleted, targets, orphans: false, on_nodes: &on_nodes };
+    let kube_node_of_pod = NumberMap::default();
+    let deletion =
+        DeletionToOrder { deleted, targets, orphans: false, kube_node_of_pod: &kube_node_of_pod };
     let predecessors = Predecessors::new(&objects, &deletion);
     let units = |id: NodeId| -> BTreeSet<NodeId> {
         let units = predecessors.units(objects.number(id).unwrap());

@@ -169,7 +169,7 @@ fn controllers_are_listed_before_the_objects_that_they_create() {
     let names: Vec<&str> = reads
         .iter()
         .map(|read| match read {
-            LiveRead::List { resource, first: false, .. } => resource.as_str(),
+            LiveRead::List { resource, only_first: false, .. } => resource.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();

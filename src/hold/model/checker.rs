@@ -33,8 +33,8 @@ pub(super) fn timeline<M: Describe>(model: &M, path: &[(M::State, Option<M::Acti
     text
 }
 
-/// Whether the model can reach a state that meets the condition. A promise would also hold in a
-/// model in which nothing happens.
+/// Whether the model can reach a state that meets the condition. Tests check this because a promise
+/// also holds in a model in which nothing happens.
 pub(super) fn reaches<M>(model: &M, condition: impl Fn(&M::State) -> bool) -> bool
 where
     M: Model,

@@ -35,8 +35,8 @@ pub(super) struct Guards {
     pub(super) live: bool,
     /// A leader lists owners before their dependents.
     pub(super) owners_first: bool,
-    /// A leader waits for a group of lists before it sends the next one.
-    pub(super) groups: bool,
+    /// A leader waits for a batch of lists before it sends the next one.
+    pub(super) batches: bool,
     /// The `test` operations of the patches.
     pub(super) tests: PatchTests,
     /// A leader removes no hold after an old read.
@@ -73,7 +73,7 @@ impl RaceModel {
             settle: true,
             live: true,
             owners_first: true,
-            groups: true,
+            batches: true,
             tests: PatchTests { uid: true, token: true, deletion_timestamp: true },
             fresh: true,
         },
@@ -96,13 +96,14 @@ pub(super) struct UserObject {
     pub(super) uses: bool,
     /// Whether the object of the previous kind owns this object.
     pub(super) owned: bool,
-    /// Whether the object was created after the DELETE of the target.
-    pub(super) created_after_delete: bool,
+    /// Whether the create of the object began after the DELETE of the target.
+    pub(super) create_began_after_delete: bool,
     /// Whether the object, or the owner that created it, was stored with this use before the
     /// last pass began.
     pub(super) stored_before_pass: bool,
-    /// Whether the create of the object began before the DELETE of the target.
-    pub(super) created_before_delete: bool,
+    /// Whether this is the create that begins before the DELETE of the target and may be stored
+    /// after it.
+    pub(super) is_slow_create: bool,
 }
 
 /// The state of the user of one kind. No user is created twice.
@@ -239,9 +240,9 @@ impl Model for RaceModel {
             UserState::Exists(UserObject {
                 uses,
                 owned,
-                created_after_delete: false,
+                create_began_after_delete: false,
                 stored_before_pass: false,
-                created_before_delete: false,
+                is_slow_create: false,
             })
         };
         let initial: &[Users] = if self.starts_before_delete || self.recreates {
@@ -430,9 +431,9 @@ impl Model for RaceModel {
                 let user = UserObject {
                     uses: true,
                     owned: false,
-                    created_after_delete: false,
+                    create_began_after_delete: false,
                     stored_before_pass: false,
-                    created_before_delete: true,
+                    is_slow_create: true,
                 };
                 next.users[2] = UserState::Exists(user);
                 if next.target.is_none() {

@@ -138,7 +138,7 @@ fn with_owners_last_an_object_created_between_two_lists_is_missed() {
 
 #[test]
 fn with_all_lists_at_the_same_time_an_object_created_between_two_lists_is_missed() {
-    let race = without(promise_one(), |g| g.groups = false);
+    let race = without(promise_one(), |g| g.batches = false);
     assert_violates("all lists at once", race, Violation::PromiseOne);
 }
 

@@ -15,12 +15,12 @@ fn review(groups: usize, field: &str, value: &str) -> Vec<u8> {
 
 #[test]
 fn h34_a_review_has_a_bounded_number_of_groups() {
-    let body = review(list_limits::MAX_GROUPS, "labels", "null");
+    let body = review(entry_limits::MAX_GROUPS, "labels", "null");
     let Parsed::Review(read) = parse(&body, AdmissionPhase::Validate).unwrap() else {
         panic!("it can be read")
     };
-    assert_eq!(read.user.groups.len(), list_limits::MAX_GROUPS);
-    let body = review(list_limits::MAX_GROUPS + 1, "labels", "null");
+    assert_eq!(read.requester.groups.len(), entry_limits::MAX_GROUPS);
+    let body = review(entry_limits::MAX_GROUPS + 1, "labels", "null");
     let Parsed::Unreadable { detail, .. } = parse(&body, AdmissionPhase::Validate).unwrap() else {
         panic!("it has too many")
     };
@@ -105,12 +105,12 @@ fn h34_an_object_of_a_review_has_a_bounded_number_of_entries() {
         let read = parse(&body, AdmissionPhase::Validate).unwrap();
         assert!(matches!(read, Parsed::Review(_)), "{field}");
         let body = review(0, field, &one_more);
-        let Parsed::Unreadable { detail, user, .. } =
+        let Parsed::Unreadable { detail, requester, .. } =
             parse(&body, AdmissionPhase::Validate).unwrap()
         else {
             panic!("{field} is not bounded")
         };
-        assert!(detail.starts_with("more than ") && user.name == "jane", "{detail}");
+        assert!(detail.starts_with("more than ") && requester.name == "jane", "{detail}");
     }
 }
 
@@ -200,10 +200,12 @@ fn h50_the_texts_that_an_answer_repeats_are_bounded() {
                 assert_eq!((refused.code, short), (StatusCode::BAD_REQUEST, r#""uid":"1""#));
                 assert!(refused.message.len() < 200 && refused.message.contains("1024 bytes"));
             }
-            Ok(Parsed::Unreadable { detail, target, user, .. }) => {
+            Ok(Parsed::Unreadable { detail, target, requester, .. }) => {
                 assert!(detail.contains("1024 bytes"), "{detail}");
                 let texts = [target.name, target.namespace, target.resource, target.group];
-                assert!(texts.iter().all(|text| text.len() <= 1_024) && user.name.len() <= 1_024);
+                assert!(
+                    texts.iter().all(|text| text.len() <= 1_024) && requester.name.len() <= 1_024
+                );
             }
             Ok(Parsed::Review(review)) => {
                 let object = review.object.as_ref().or(review.old_object.as_ref()).unwrap();

@@ -21,23 +21,23 @@ fn wanted() -> Rules {
     crate::cluster::registration::rules::rules(&World::default(), &[])
 }
 
-/// A token that consists of this digit.
-fn secret(digit: &str) -> PathToken {
-    PathToken::parse(&digit.repeat(64)).unwrap()
+/// A secret path that consists of this digit.
+fn secret(digit: &str) -> SecretPath {
+    SecretPath::parse(&digit.repeat(64)).unwrap()
 }
 
-fn fields(bundle: Option<&str>, token: &PathToken) -> LeaderFields {
-    let (bundle, token) = (bundle.map(Arc::from), Some(token.clone()));
-    LeaderFields { rules: Arc::new(wanted()), bundle, token }
+fn fields(bundle: Option<&str>, secret_path: &SecretPath) -> LeaderFields {
+    let (bundle, secret_path) = (bundle.map(Arc::from), Some(secret_path.clone()));
+    LeaderFields { rules: Arc::new(wanted()), bundle, secret_path }
 }
 
 fn compared(live: &Value, bundle: Option<&str>) -> Difference {
     compared_with(live, bundle, &secret("1"))
 }
 
-fn compared_with(live: &Value, bundle: Option<&str>, token: &PathToken) -> Difference {
+fn compared_with(live: &Value, bundle: Option<&str>, secret_path: &SecretPath) -> Difference {
     let webhooks = parse_webhooks(live.get("webhooks")).unwrap();
-    compare(&webhooks, AdmissionPhase::Validate, &fields(bundle, token))
+    compare(&webhooks, AdmissionPhase::Validate, &fields(bundle, secret_path))
 }
 
 /// The configuration after the patch, which has to apply to it.
@@ -202,7 +202,7 @@ fn authorities_that_differ_are_none() {
 #[test]
 fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
     let of = |live: &Value| {
-        token(&parse_webhooks(live.get("webhooks")).unwrap(), AdmissionPhase::Validate)
+        secret_path(&parse_webhooks(live.get("webhooks")).unwrap(), AdmissionPhase::Validate)
     };
     assert_eq!(of(&installed()), None);
     let mut live = patched(&installed(), Some("pem"));
@@ -220,7 +220,7 @@ fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
         let url = format!("{host}/{}/validate", "2".repeat(64));
         assert_eq!(new["webhooks"][index]["clientConfig"]["url"], url);
     }
-    // One webhook with another token, or with another path below it.
+    // One webhook with another secret path, or with another path below it.
     for path in ["/validate", "/labelled/validate"] {
         let mut mixed = new.clone();
         mixed["webhooks"][7]["clientConfig"]["service"]["path"] =

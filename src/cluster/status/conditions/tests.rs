@@ -16,7 +16,7 @@ fn registered(generation: Option<u64>, missing: &[&str]) -> Registered {
     };
     let missing = missing.iter().map(|name| (phase(name), (*name).to_owned())).collect();
     let changed = Vec::new();
-    Registered { generation, bundle: None, token: None, missing, changed, any_exists: true }
+    Registered { generation, bundle: None, secret_path: None, missing, changed, any_exists: true }
 }
 
 #[test]

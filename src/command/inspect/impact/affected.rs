@@ -16,7 +16,8 @@ use crate::command::inspect::label;
 use crate::graph::{Certainty, DeletionOutcome, Node, NodeId};
 use crate::objects::{PROTECT_LABEL, and_more, label_warning};
 
-/// The note on an object that the garbage collector deletes after its last user.
+/// The note on an object whose owners no longer exist, and whose DELETE belay denies to the garbage
+/// collector until its last user is deleted.
 const ABANDONED: &str = "its owner no longer exists, so the garbage collector deletes it";
 
 /// The note on an object whose deletion in the foreground is not certain (R6 of docs/THEORY.md).
@@ -31,7 +32,8 @@ pub struct Summary {
     /// Objects that stay without an owner.
     pub orphaned: Count,
     /// Objects that stay Terminating.
-    pub held: Count,
+    #[serde(rename = "held")]
+    pub stays_terminating: Count,
     /// Objects that stay Terminating because of belay's hold.
     #[serde(skip)]
     pub held_by_belay: Count,
@@ -80,8 +82,8 @@ pub struct AffectedObject {
     /// Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<EdgeReport>,
-    /// The objects that have to be deleted before it, because they use it. For a held object,
-    /// the objects that keep it.
+    /// The objects that have to be deleted before it, because they use it. For an object that
+    /// stays Terminating, the objects that keep it.
     pub after: Vec<Object>,
     /// The fields in `after` that refer to the object.
     #[serde(skip)]
@@ -116,7 +118,7 @@ pub struct EdgeReport {
 
 impl AffectedObject {
     /// An object to which the plan sends no DELETE and for which it does not wait.
-    fn remaining(
+    fn outside_plan(
         object: Object,
         outcome: &'static str,
         certain: bool,
@@ -183,7 +185,11 @@ pub(super) fn affected_objects(
                     false => &mut summary.waiting,
                 };
                 part.add(label::kind_label(node), certain);
-                (&mut summary.held, "Held", vec![terminating, outcomes.why_held(id)])
+                (
+                    &mut summary.stays_terminating,
+                    "Held",
+                    vec![terminating, outcomes.why_terminating(id)],
+                )
             }
             DeletionOutcome::Orphaned => {
                 let note = "it loses its owner, and stays".to_owned();
@@ -240,7 +246,7 @@ pub(super) fn endpoints(
         let via = EdgeReport { edge: "name", of: Object::at(graph, id), field_path };
         let note = "the endpoints controller deletes it".to_owned();
         let object = Object::at(graph, node.id());
-        objects.push(AffectedObject::remaining(object, "Deleted", certain, via, id, note));
+        objects.push(AffectedObject::outside_plan(object, "Deleted", certain, via, id, note));
     }
     objects
 }
@@ -261,7 +267,7 @@ pub(super) fn denied_objects(
         summary.denied.add(label::kind_label(node), true);
         let via = edge_report(inspection, parent, edge);
         let object = Object::at(graph, id);
-        objects.push(AffectedObject::remaining(object, "Denied", true, via, parent, reason));
+        objects.push(AffectedObject::outside_plan(object, "Denied", true, via, parent, reason));
     }
     objects
 }
@@ -296,7 +302,7 @@ pub(super) fn broken_users(
             format!("{}{path}{}", dependent.unwrap_or_default(), and_more(more, "reference"));
         let via = EdgeReport { edge: "use", of: Object::at(graph, lost), field_path: path };
         let object = Object::at(graph, owner);
-        objects.push(AffectedObject::remaining(object, "Broken", certain, via, lost, note));
+        objects.push(AffectedObject::outside_plan(object, "Broken", certain, via, lost, note));
     }
     objects
 }
@@ -323,7 +329,7 @@ pub(super) fn stranded(
         let field_path = "spec.nodeAffinity".to_owned();
         let via = EdgeReport { edge: "use", of: Object::at(graph, node), field_path };
         let object = Object::at(graph, volume);
-        objects.push(AffectedObject::remaining(object, "Stranded", certain, via, node, note));
+        objects.push(AffectedObject::outside_plan(object, "Stranded", certain, via, node, note));
     }
     objects
 }

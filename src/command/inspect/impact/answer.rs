@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use futures_util::{StreamExt as _, stream};
 
 use super::Cascade;
-use super::losses::Losses;
 use super::order::{RequiredOrder, accepted_in_order};
+use super::target_effects::TargetEffects;
 use crate::command::delete_answer::{
     CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial, held_until_of,
 };
@@ -68,10 +68,11 @@ pub async fn ask_server(
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let (mut predecessors, mut accepted) = (RequiredOrder::new(), Vec::new());
     let mut denied_now = RequiredOrder::new();
-    let losses = (nodes.len() > 1).then(|| Losses::new(inspection, targets, cascade.into()));
-    if let Some(losses) = &losses {
+    let effects =
+        (nodes.len() > 1).then(|| TargetEffects::new(inspection, targets, cascade.into()));
+    if let Some(effects) = &effects {
         let passes = verdict.is_some_and(|verdict| verdict.decision.passes());
-        let target_users = TargetUsers::new(&inspection.graph, losses);
+        let target_users = TargetUsers::new(&inspection.graph, effects);
         let mut denied = Vec::new();
         for (id, _, answer) in &mut answers {
             let ServerAnswer::Denies(denial) = answer else {
@@ -87,17 +88,17 @@ pub async fn ask_server(
             }
             denied.push((*id, users, answer));
         }
-        // The verdict of the command finds them, if it is known.
-        let circular = match complete && verdict.is_some() {
+        // If the verdict of the command is known, it denies the targets that use each other.
+        let first_in_cycle = match complete && verdict.is_some() {
             true => Vec::new(),
             false => {
                 let order: Vec<NodeId> = denied.iter().map(|(id, ..)| *id).collect();
-                circular(&order, &accepted, denied_now.clone())
+                first_of_each_cycle(&order, &accepted, denied_now.clone())
             }
         };
         for (id, users, answer) in denied {
             match users {
-                Users::Targets(_) if circular.contains(&id) => {}
+                Users::Targets(_) if first_in_cycle.contains(&id) => {}
                 // The verdict of the command judges all targets together.
                 Users::Targets(_) | Users::Unknown if complete && !passes => {}
                 Users::Targets(earlier) => {
@@ -124,8 +125,8 @@ pub async fn ask_server(
     // The API server was asked about each target alone.
     let is_denied_together = matches!(server, Some(ServerAnswer::Accepts(_)))
         && !webhooks.are_missing()
-        && losses.zip(verdict).is_some_and(|(losses, verdict)| {
-            losses.are_denied_together(&inspection.graph, verdict)
+        && effects.zip(verdict).is_some_and(|(effects, verdict)| {
+            effects.are_denied_together(&inspection.graph, verdict)
         });
     if is_denied_together {
         server = None;
@@ -171,19 +172,23 @@ fn accepted_later(accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId>
     }
 }
 
-/// The denied targets that need an approval, because they use each other: the first of each cycle in
-/// the order of `targets`. With their approvals, no cycle remains.
-fn circular(targets: &[NodeId], accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId> {
-    let (mut ended, mut circular) = (accepted.to_vec(), Vec::new());
+/// The first target of each cycle of denied targets that use each other, in the order of `targets`.
+/// These targets need an approval. With their approvals, no cycle remains.
+fn first_of_each_cycle(
+    targets: &[NodeId],
+    accepted: &[NodeId],
+    mut denied: RequiredOrder,
+) -> Vec<NodeId> {
+    let (mut ended, mut first) = (accepted.to_vec(), Vec::new());
     loop {
         let later = accepted_later(&ended, denied.clone());
         denied.retain(|id, _| !later.contains(id));
         ended.extend(later);
         let Some(id) = targets.iter().copied().find(|id| waits_for_itself(&denied, *id)) else {
-            return circular;
+            return first;
         };
         denied.remove(&id);
-        circular.push(id);
+        first.push(id);
         ended.push(id);
     }
 }
@@ -234,9 +239,9 @@ struct TargetUsers<'g> {
 }
 
 impl<'g> TargetUsers<'g> {
-    fn new(graph: &'g Graph, losses: &Losses) -> Self {
+    fn new(graph: &'g Graph, effects: &TargetEffects) -> Self {
         let mut deleted_by = HashMap::<String, Vec<NodeId>>::new();
-        for (target, lost) in &losses.alone {
+        for (target, lost) in &effects.alone {
             for node in lost.iter().filter_map(|id| graph.get(*id)) {
                 deleted_by.entry(object_name(node).to_string()).or_default().push(*target);
             }

@@ -29,7 +29,8 @@ impl DeniedCollections {
         }
         let request = DeletionRequest::new(targets);
         let reached = fates(graph, &request);
-        let judged = fates(graph, &DeletionRequest { same_scope: true, ..request });
+        let judged =
+            fates(graph, &DeletionRequest { only_dependents_in_same_scope: true, ..request });
         let is_judged =
             |id: NodeId| judged.may_be_lost(id) || targets.iter().any(|(target, _)| *target == id);
         let collectors = collectors().map(|(name, groups)| Subject::new(name, groups));

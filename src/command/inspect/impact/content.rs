@@ -1,5 +1,5 @@
-//! The namespace controller deletes the Pods of a Namespace first. It deletes the other content
-//! after the last Pod was removed.
+//! The content of deleted Namespaces that waits for Pods. The namespace controller deletes the Pods
+//! of a Namespace first, and the other content after the last Pod was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

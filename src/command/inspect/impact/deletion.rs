@@ -54,12 +54,12 @@ impl<'s> Deletion<'s> {
         deletion
     }
 
-    /// The deletion if belay releases each of these holds unless a user of its object remains. belay
-    /// allows the DELETE of an object in `denied` under the same conditions.
-    /// `certain`: whether only certain deletions count.
+    /// The deletion if belay releases the holds of `released`, except of objects with remaining users.
+    /// In the same way, it allows the DELETEs of objects in `denied`, except of objects with remaining
+    /// users. `certain`: whether only certain deletions count.
     ///
-    /// This starts with the release of all holds and then keeps the holds with remaining users,
-    /// so belay releases objects that use each other together.
+    /// This starts with the release of all holds, and then keeps the holds of objects with remaining
+    /// users. So belay releases objects that use each other together.
     pub fn with_releases(
         inspection: &'s Inspection,
         (targets, denied): (&[(NodeId, Propagation)], &BTreeSet<NodeId>),

@@ -33,7 +33,8 @@ pub struct Destroyed {
     pub after: Vec<Object>,
     /// Whether the object in `by` stays Terminating after this deletion. The resource is
     /// destroyed when it is released.
-    pub held: bool,
+    #[serde(rename = "held")]
+    pub stays_terminating: bool,
     /// Whether the destruction is certain, and does not depend on timing.
     pub certain: bool,
     /// Why the reclaimPolicy of the volume is unknown. With Retain, the volume is not destroyed.
@@ -47,8 +48,8 @@ pub struct Destroyed {
 impl Destroyed {
     /// The note on the object whose deletion destroys the resource.
     pub fn text(&self) -> String {
-        let Self { what, name, size, held, .. } = self;
-        let then = if *held { " then" } else { "" };
+        let Self { what, name, size, stays_terminating, .. } = self;
+        let then = if *stays_terminating { " then" } else { "" };
         if *what == "Address" {
             return format!("address {name} released{then}");
         }
@@ -88,8 +89,8 @@ fn snapshot_text(
     format!("{} of {}{note}", snapshot.name, snapshot.time)
 }
 
-/// The destroyed resources. They include the resources of held objects, because a Terminating
-/// object is deleted in the end.
+/// The destroyed resources. They include the resources of objects that stay Terminating, because
+/// these are deleted in the end.
 pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<Destroyed> {
     let Inspection { graph, backing, .. } = inspection;
     let mut destroyed = Vec::new();
@@ -126,7 +127,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
                 .into_iter()
                 .map(|id| Object::at(graph, id))
                 .collect(),
-            held: fate.outcome == DeletionOutcome::Terminating,
+            stays_terminating: fate.outcome == DeletionOutcome::Terminating,
             certain: fate.certainty == Certainty::Certain,
             reclaim_policy_not_read: None,
             id: Some(id),

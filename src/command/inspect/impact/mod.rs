@@ -8,7 +8,6 @@ mod collected;
 mod content;
 mod deletion;
 mod destroyed;
-mod losses;
 mod markdown;
 mod nodes;
 mod order;
@@ -16,6 +15,7 @@ mod outcome;
 mod picture;
 mod plan;
 mod report;
+mod target_effects;
 mod text;
 mod unread;
 
@@ -273,7 +273,7 @@ fn approvers_so_far(inspection: &Inspection, verdict: &Verdict) -> Vec<String> {
     let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
     let object = JudgedObject::of_node(&situation, node);
     required_approvals(&situation, &object, &of_blocker.collect::<Vec<_>>())
-        .map_or_else(Vec::new, |approvals| approvals.people)
+        .map_or_else(Vec::new, |approvals| approvals.approver_names)
 }
 
 /// Whether the caller may approve the denied deletion; `None` for files.

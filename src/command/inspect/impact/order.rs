@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::losses::Losses;
+use super::target_effects::TargetEffects;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::verdict;
@@ -96,7 +96,7 @@ fn required_order(
 ) -> RequiredOrder {
     let graph = &inspection.graph;
     let mut deleted_with: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
-    let Losses { mut alone, together } = Losses::new(inspection, targets, cascade);
+    let TargetEffects { mut alone, together } = TargetEffects::new(inspection, targets, cascade);
     for (target, all) in &mut alone {
         let shared = together.iter().filter(|(_, owners)| owners.contains(target));
         all.extend(shared.map(|(id, _)| *id));
@@ -137,8 +137,8 @@ pub async fn accepted_in_order(
     accepted(targets, &is_accepted).await
 }
 
-/// Whether belay accepts the DELETE of a target after those of `earlier`, which it has accepted. So
-/// none of these is a reason for a denial of all together.
+/// Whether belay accepts the DELETE of a target after the DELETEs of `earlier`. It has accepted those,
+/// so if it denies all together, the reason is the target.
 async fn accepts(
     inspection: &Inspection,
     earlier: &[NodeId],
@@ -155,8 +155,8 @@ fn waits<T: Ord>(predecessors: &BTreeMap<T, BTreeSet<T>>, target: T, earlier: &[
     all.any(|id| *id != target && !earlier.contains(id))
 }
 
-/// The targets whose DELETE is accepted in the given order. `is_accepted`: that of a target after
-/// those of others.
+/// The targets whose DELETE is accepted in the given order. `is_accepted`: whether the DELETE of a
+/// target is accepted after the DELETEs of other targets.
 async fn accepted<T: Copy>(targets: &[T], is_accepted: &impl AsyncFn(&[T], T) -> bool) -> Vec<T> {
     let mut accepted = Vec::new();
     for target in targets {

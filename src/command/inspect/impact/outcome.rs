@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::collected::DeniedCollections;
 use super::content::content_behind_pods;
 use super::deletion::{BALANCER, Deletion, HoldUsers};
-use super::losses::lost_with;
 use super::nodes::pods_on_nodes;
+use super::target_effects::deleted_with;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::why::NeededApproval;
@@ -32,12 +32,12 @@ pub struct ImpactOutcomes<'s> {
     possible: Deletion<'s>,
     /// The deletion if belay releases only the holds that it certainly releases.
     certain: Deletion<'s>,
-    /// What the release of each hold waits for.
-    holds: HashMap<NodeId, HoldForecast>,
+    /// What each held object, and each object in `denied`, waits for.
+    forecasts: HashMap<NodeId, HoldForecast>,
     /// The objects without a hold whose own DELETE belay denies, also if a controller deletes them.
     denied: BTreeSet<NodeId>,
-    /// The Pods on deleted Nodes, each with its Node.
-    on_nodes: NumberMap<NodeId, NodeId>,
+    /// The Pods on deleted Kubernetes Nodes, each with its Node.
+    kube_node_of_pod: NumberMap<NodeId, NodeId>,
     /// The objects that are Terminating, or whose owners no longer exist, and that this deletion
     /// unblocks by deleting their last user.
     freed: BTreeSet<NodeId>,
@@ -58,8 +58,8 @@ pub struct Admission<'a> {
     pub approvals: &'a [NeededApproval],
     /// A held target, and what its hold waits for, from belay's warning.
     pub held: Option<(NodeId, &'a str)>,
-    /// Whether belay accepts the DELETE of the target, but denies the DELETEs of its content by a
-    /// controller. It does not watch the kinds of that content.
+    /// Whether belay accepts the DELETE of the target, because it does not watch the kinds of its
+    /// content, but denies the DELETEs of this content by a controller.
     pub denies_content_deletes: bool,
 }
 
@@ -90,10 +90,11 @@ impl<'s> ImpactOutcomes<'s> {
         let Admission { approvals, held, denies_content_deletes } = *admission;
         let graph = &inspection.graph;
         let targets = targets.iter().filter_map(|id| graph.get(*id));
-        let targets = targets.map(|node| (node.id(), Propagation::effective(node, Some(cascade))));
+        let targets =
+            targets.map(|node| (node.id(), Propagation::of_delete_of(node, Some(cascade))));
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
-        let on_nodes = pods_on_nodes(inspection);
-        targets.extend(on_nodes.keys().map(|pod| (*pod, Propagation::Background)));
+        let kube_node_of_pod = pods_on_nodes(inspection);
+        targets.extend(kube_node_of_pod.keys().map(|pod| (*pod, Propagation::Background)));
         let collections = DeniedCollections::new(inspection, &targets);
         let abandoned = collections.abandoned.iter().filter_map(|id| graph.get(*id));
         let mut terminating = terminating(graph);
@@ -103,35 +104,35 @@ impl<'s> ImpactOutcomes<'s> {
         // All finalizers may be removed, so this reaches every object.
         let none = BTreeSet::new();
         let reached = Deletion::new(inspection, &all, &none, &none);
-        let mut holds = forecasts(inspection, &reached, |node| node.is_held());
+        let mut forecasts = forecast_all(inspection, &reached, |node| node.is_held());
         let is_protected = |node: &Node<'_>| {
             let is_target = targets.iter().any(|(target, _)| *target == node.id());
             let label = node.labels().get(PROTECT_LABEL);
             !node.is_held() && !node.is_terminating() && !is_target && label.is_some()
         };
         let mut denied = match denies_content_deletes {
-            true => forecasts(inspection, &reached, is_protected),
+            true => forecast_all(inspection, &reached, is_protected),
             false => HashMap::new(),
         };
         let is_collected = |node: &Node<'_>| collections.contains(node.id());
-        denied.extend(forecasts(inspection, &reached, is_collected).into_iter().map(
+        denied.extend(forecast_all(inspection, &reached, is_collected).into_iter().map(
             |(id, forecast)| match forecast {
                 HoldForecast::Users(users) if !users.is_empty() => (id, HoldForecast::Users(users)),
                 _ => (id, HoldForecast::Approval),
             },
         ));
-        holds.extend(denied.iter().map(|(id, forecast)| (*id, forecast.clone())));
+        forecasts.extend(denied.iter().map(|(id, forecast)| (*id, forecast.clone())));
         let denied: BTreeSet<NodeId> = denied.into_keys().collect();
         for id in approved(inspection, approvals, cascade) {
-            holds.entry(id).and_modify(|forecast| *forecast = HoldForecast::Unprotected);
+            forecasts.entry(id).and_modify(|forecast| *forecast = HoldForecast::Unprotected);
         }
         if let Some((id, until)) = held {
             let reported = HoldForecast::Reported(until.to_owned());
-            holds.entry(id).and_modify(|forecast| *forecast = reported);
+            forecasts.entry(id).and_modify(|forecast| *forecast = reported);
         }
         let mut users = HoldUsers::new();
         let (mut possible, mut certain) = (BTreeSet::new(), BTreeSet::new());
-        for (id, forecast) in &holds {
+        for (id, forecast) in &forecasts {
             let is_held = graph.get(*id).is_some_and(Node::is_held);
             // Without a leader, belay releases no hold.
             if is_held && inspection.no_leader {
@@ -172,9 +173,9 @@ impl<'s> ImpactOutcomes<'s> {
             inspection,
             possible,
             certain,
-            holds,
+            forecasts,
             denied,
-            on_nodes,
+            kube_node_of_pod,
             freed: BTreeSet::new(),
             deleted_anyway: BTreeSet::new(),
             abandoned: collections.abandoned,
@@ -218,7 +219,7 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// Whether the deletion reaches objects with holds.
     pub fn has_holds(&self) -> bool {
-        self.holds.keys().any(|id| self.inspection.graph.get(*id).is_some_and(Node::is_held))
+        self.forecasts.keys().any(|id| self.inspection.graph.get(*id).is_some_and(Node::is_held))
     }
 
     /// Whether the garbage collector deletes the object, because its owners no longer exist.
@@ -261,7 +262,7 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// The deleted Node of a Pod.
     pub fn node_of(&self, pod: NodeId) -> Option<NodeId> {
-        self.on_nodes.get(&pod).copied()
+        self.kube_node_of_pod.get(&pod).copied()
     }
 
     /// All objects with a fate, in a stable order.
@@ -279,7 +280,7 @@ impl<'s> ImpactOutcomes<'s> {
         if let Some(other) = self.possible.waits.get(&id) {
             return vec![*other];
         }
-        let mut users: BTreeSet<NodeId> = match self.holds.get(&id) {
+        let mut users: BTreeSet<NodeId> = match self.forecasts.get(&id) {
             Some(HoldForecast::Users(users)) => users.iter().copied().collect(),
             _ => BTreeSet::new(),
         };
@@ -308,7 +309,7 @@ impl<'s> ImpactOutcomes<'s> {
     /// The text about the objects that must be deleted before an object: `after pod/a, pod/b
     /// and 3 more objects`. Empty if there are none.
     pub fn blocking_text(&self, id: NodeId) -> String {
-        if let Some(HoldForecast::Unknown(why)) = self.holds.get(&id) {
+        if let Some(HoldForecast::Unknown(why)) = self.forecasts.get(&id) {
             return format!("if belay releases it ({why})");
         }
         match self.blocking_objects(id).as_slice() {
@@ -343,7 +344,7 @@ impl<'s> ImpactOutcomes<'s> {
     /// another controller keeps it.
     pub fn is_held_by_belay(&self, id: NodeId) -> bool {
         !self.possible.waits.contains_key(&id)
-            && match self.holds.get(&id) {
+            && match self.forecasts.get(&id) {
                 Some(HoldForecast::Users(_)) => {
                     self.lacks_leader(id) || !self.blocking_objects(id).is_empty()
                 }
@@ -360,7 +361,7 @@ impl<'s> ImpactOutcomes<'s> {
     }
 
     /// Why an object stays Terminating.
-    pub fn why_held(&self, id: NodeId) -> String {
+    pub fn why_terminating(&self, id: NodeId) -> String {
         let Some(node) = self.inspection.graph.get(id) else { return String::new() };
         if let Some(other) = self.possible.waits.get(&id) {
             let object = Object::at(&self.inspection.graph, *other);
@@ -383,7 +384,7 @@ impl<'s> ImpactOutcomes<'s> {
             .filter(|f| !WAITING_FINALIZERS.contains(f) && *f != BALANCER && !is_hold(f));
         let others: Vec<&str> = others.collect();
         let mut reasons = Vec::new();
-        match self.holds.get(&id) {
+        match self.forecasts.get(&id) {
             Some(HoldForecast::Users(_)) => {
                 let users = self.blocking_objects(id);
                 if !users.is_empty() {
@@ -516,8 +517,9 @@ fn keepers(graph: &Graph, id: NodeId) -> impl Iterator<Item = NodeId> {
     users.chain(graph.pods_keeping(id)).map(Node::id)
 }
 
-/// What the deletion of every kept object that this deletion reaches waits for.
-fn forecasts(
+/// The objects that this deletion reaches and that meet `is_kept`, each with what its own deletion
+/// waits for.
+fn forecast_all(
     inspection: &Inspection,
     reached: &Deletion<'_>,
     is_kept: impl Fn(&Node<'_>) -> bool,
@@ -542,7 +544,7 @@ fn approved(
         let Some(node) = inspection.graph.object_by_ref(object) else { continue };
         approved.push(node.id());
         if *content {
-            approved.extend(lost_with(&inspection.graph, node, cascade));
+            approved.extend(deleted_with(&inspection.graph, node, cascade));
         }
     }
     approved

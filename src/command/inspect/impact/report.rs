@@ -91,10 +91,11 @@ pub struct Impact {
     /// The objects that use each other, if there is a plan or no order that works.
     #[serde(skip)]
     pub cycles: Vec<Vec<Object>>,
-    /// As in [`Admission`].
+    /// Whether belay accepts the DELETE of the target, because it does not watch the kinds of its
+    /// content, but denies the DELETEs of this content by a controller.
     #[serde(skip)]
     pub denies_content_deletes: bool,
-    /// As in [`DeleteAnswer`].
+    /// Whether the API server refuses the DELETE because belay does not answer.
     #[serde(skip)]
     pub is_belay_silent: bool,
 }

@@ -167,16 +167,16 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
 
 /// When the volumes are destroyed whose objects stay Terminating, after the number of all volumes.
 fn later_text(volumes: &[&Destroyed]) -> String {
-    let held: Vec<_> = volumes.iter().filter(|volume| volume.held).collect();
-    let are_claims = held.iter().all(|volume| volume.by.resource == CLAIMS.1);
-    let deleted = match (held.len(), are_claims) {
+    let later: Vec<_> = volumes.iter().filter(|volume| volume.stays_terminating).collect();
+    let are_claims = later.iter().all(|volume| volume.by.resource == CLAIMS.1);
+    let deleted = match (later.len(), are_claims) {
         (0, _) => return String::new(),
         (1, true) => "its claim is deleted",
         (1, false) => "it is deleted",
         (_, true) => "their claims are deleted",
         (_, false) => "they are deleted",
     };
-    match held.len() {
+    match later.len() {
         count if count == volumes.len() => format!(", when {deleted}"),
         count => format!(", {count} of them when {deleted}"),
     }
@@ -364,7 +364,7 @@ fn branch(
     depth: usize,
 ) -> TreeLine {
     let (outcome, tone, rank) = outcome_label(object);
-    // Destroyed data matters more than the deletion.
+    // A note, for example about destroyed data, matters more than the deletion.
     let rank = if rank > 3 && !object.note.is_empty() { 1 } else { rank };
     // Workloads come first.
     let rank = rank * SEVERITY_STEP + kind_rank(&object.object);

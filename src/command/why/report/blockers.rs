@@ -141,7 +141,7 @@ impl CauseReport {
 /// The users who have approved the deletion of the object of a blocker so far.
 fn given_approvals(world: &World, blocker: &Blocker) -> Vec<String> {
     consent_to(world, &blocker.object, &policies_of(world, blocker))
-        .map_or_else(Vec::new, |consent| consent.people)
+        .map_or_else(Vec::new, |consent| consent.approver_names)
 }
 
 /// The policies that a blocker names.

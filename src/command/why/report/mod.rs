@@ -391,7 +391,7 @@ fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option
     let consent = consent_to(world, &target.object_ref, &policies);
     // Without its policies, every object looks unprotected.
     let (required, given) = match consent {
-        Some(consent) => (Some(consent.terms.required), consent.people),
+        Some(consent) => (Some(consent.terms.required), consent.approver_names),
         None if world.loaded => return None,
         None => (None, Vec::new()),
     };

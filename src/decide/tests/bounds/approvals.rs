@@ -16,7 +16,7 @@ fn h05_an_owner_with_too_many_owners_may_be_below_an_approved_object() {
     let owners = format!("{first},{middle}");
     let update = |graph: &Graph| {
         let template = review(Operation::Update, object(&first), Some(object(&owners)));
-        decide_counted(graph, &Review { name: "other".into(), ..template }, STEPS).0.decision
+        decide_counted(graph, &Review { name: "other".into(), ..template }, REVIEW_STEPS).0.decision
     };
     assert_eq!(update(&hidden_owner(3)), Decision::Allow);
     assert_eq!(update(&hidden_owner(1_001)), Decision::Deny);
@@ -52,7 +52,7 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
         };
         policies.approvals = crate::policy::Approvals::new((0..count).map(approval));
         let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
-        let budget = StepBudget::new(STEPS);
+        let budget = StepBudget::new(REVIEW_STEPS);
         let template = review(Operation::Delete, config_map("Always", 0, 0), None);
         let verdict = decide_within(&situation, &template, &budget);
         assert_eq!(verdict.decision, Decision::Deny);
@@ -126,7 +126,7 @@ fn h43_an_approval_above_many_owners_is_found_within_limits_and_reported_once() 
     }
     let mut policies = PolicySet::default();
     policies.approvals = Approvals::new((0..approvals).map(|n| approval(n, "top", "top", true)));
-    let budget = StepBudget::new(STEPS);
+    let budget = StepBudget::new(REVIEW_STEPS);
     let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
     let situation = Situation { work: StepCounter::new(&budget), ..situation };
     let item = JudgedObject::of_node(&situation, graph.object(kind, "shop", "x").unwrap());

@@ -6,7 +6,7 @@ use super::*;
 fn h05_the_work_of_a_delete_grows_with_owner_references_and_dependents() {
     let delete = |dependents, owners| {
         let graph = with_dependents(dependents, owners);
-        decide_counted(&graph, &review(Operation::Delete, target(), None), STEPS).1
+        decide_counted(&graph, &review(Operation::Delete, target(), None), REVIEW_STEPS).1
     };
     assert_linear("owner references of a dependent", |n| delete(3, n));
     assert_linear("dependents", |n| delete(n, 3));
@@ -18,7 +18,7 @@ fn h05_an_owner_reference_beyond_the_limit_hides_no_dependents() {
     for owners in [1, 1_000, 1_001, 27_000] {
         let graph = hidden_owner(owners);
         let (verdict, _) =
-            decide_counted(&graph, &review(Operation::Delete, target(), None), STEPS);
+            decide_counted(&graph, &review(Operation::Delete, target(), None), REVIEW_STEPS);
         assert_eq!(verdict.decision, Decision::Deny, "{owners}");
         assert!(message(&verdict).unwrap().contains("precious"), "{verdict:?}");
     }
@@ -61,7 +61,7 @@ fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_checked() {
     let policy = Policy::compile("full", &serde_json::from_value(spec).unwrap()).unwrap();
     let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
     let delete = |uid: &str, reads: &LiveReads| {
-        let budget = StepBudget::new(STEPS);
+        let budget = StepBudget::new(REVIEW_STEPS);
         let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(reads), 0);
         (decide_within(&situation, &delete_namespace(uid), &budget), budget.steps())
     };
@@ -88,7 +88,7 @@ fn h06_the_work_of_content_grows_with_the_objects_and_their_labels() {
     );
     let delete = |objects: usize, labels: usize| {
         let graph = with_content(&namespace, objects, labels);
-        decide_counted(&graph, &delete_namespace("shop"), STEPS).1
+        decide_counted(&graph, &delete_namespace("shop"), REVIEW_STEPS).1
     };
     assert_linear("objects", |n| delete(n, 3));
     assert_linear("labels of an object", |n| delete(3, 10 * n));
@@ -104,7 +104,7 @@ fn h06_the_work_of_a_foreground_deletion_grows_with_dependents_and_owners() {
             ..DeleteOptions::default()
         };
         let template = Review { options, ..review(Operation::Delete, target(), None) };
-        decide_counted(&graph, &template, STEPS).1
+        decide_counted(&graph, &template, REVIEW_STEPS).1
     };
     assert_linear("dependents that block", |n| delete(n, 3));
     assert_linear("owner references of a blocking dependent", |n| delete(3, n));
@@ -129,7 +129,7 @@ fn h06_the_work_of_a_foreground_deletion_grows_with_dependents_and_owners() {
             ..DeleteOptions::default()
         };
         let template = Review { options, ..review(Operation::Delete, target(), None) };
-        decide_counted(&graph, &template, STEPS).1
+        decide_counted(&graph, &template, REVIEW_STEPS).1
     };
     assert_linear("a chain of owners", chain);
 }
@@ -152,6 +152,7 @@ fn h06_a_used_up_budget_is_unknown_and_denies() {
     let (verdict, _) = decide_counted(&graph, &review(Operation::Delete, target(), None), 50);
     assert_eq!((verdict.decision, verdict.reason), (Decision::Deny, Some(Reason::Unknown)));
     assert!(message(&verdict).unwrap().contains("more objects and references"), "{verdict:?}");
-    let (verdict, _) = decide_counted(&graph, &review(Operation::Delete, target(), None), STEPS);
+    let (verdict, _) =
+        decide_counted(&graph, &review(Operation::Delete, target(), None), REVIEW_STEPS);
     assert_eq!(verdict.decision, Decision::Allow);
 }

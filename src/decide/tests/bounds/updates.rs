@@ -10,7 +10,7 @@ fn h06_too_many_finalizers_or_owners_are_denied_if_a_policy_protects() {
     {
         let update = |label: &str| {
             let (old, new) = (config_map(label, finalizers, owners), config_map(label, 0, 0));
-            decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS)
+            decide_counted(&graph, &review(Operation::Update, old, Some(new)), REVIEW_STEPS)
         };
         let (verdict, steps) = update("Always");
         assert_eq!((verdict.decision, verdict.reason), (Decision::Deny, Some(Reason::Unknown)));
@@ -31,7 +31,7 @@ fn the_hold_is_not_one_of_too_many_finalizers() {
             object
         });
         let review = review(Operation::Update, old, Some(new));
-        decide_counted(&Graph::default(), &review, STEPS).0.decision
+        decide_counted(&Graph::default(), &review, REVIEW_STEPS).0.decision
     };
     assert_eq!(update(1_000), Decision::Allow);
     assert_eq!(update(1_001), Decision::Deny);
@@ -45,7 +45,7 @@ fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
     let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
     let update = |owners: usize| {
         let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
-        let budget = StepBudget::new(STEPS);
+        let budget = StepBudget::new(REVIEW_STEPS);
         let review = review(Operation::Update, old, Some(new));
         (decide_within(&situation, &review, &budget), budget.steps())
     };
@@ -64,7 +64,7 @@ fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
     for owners in [17, 1_001] {
         let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
         let review = review(Operation::Update, old, Some(new));
-        let verdict = decide_within(&situation, &review, &StepBudget::new(STEPS));
+        let verdict = decide_within(&situation, &review, &StepBudget::new(REVIEW_STEPS));
         assert_eq!(verdict.reason, Some(Reason::Unknown), "{owners}");
     }
 }
@@ -77,7 +77,7 @@ fn h62_an_owner_with_a_name_that_is_too_long_is_not_read() {
         let mut new = config_map("Always", 0, 1);
         new.metadata.owner_references[0].name = Text::from(&*String::leak("o".repeat(length)));
         let review = review(Operation::Update, config_map("Always", 0, 0), Some(new));
-        decide_within(&situation, &review, &StepBudget::new(STEPS))
+        decide_within(&situation, &review, &StepBudget::new(REVIEW_STEPS))
     };
     let is_read = |verdict: &Verdict| !verdict.needed_reads.is_empty();
     assert!(is_read(&after(253)));
@@ -109,7 +109,7 @@ fn h06_the_work_of_an_update_grows_with_its_lists_and_not_with_their_square() {
     let graph = Graph::default();
     let update = |finalizers: usize, owners: usize| {
         let (old, new) = (config_map("Always", finalizers, owners), config_map("Always", 0, 0));
-        decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS).1
+        decide_counted(&graph, &review(Operation::Update, old, Some(new)), REVIEW_STEPS).1
     };
     assert_linear("finalizers", |n| update(n, 0));
     assert_linear("owner references", |n| update(0, n));
@@ -120,7 +120,7 @@ fn h06_the_work_of_an_update_grows_with_its_lists_and_not_with_their_square() {
             reference.name = Text::from("none");
         }
         new.metadata.owner_references.extend(old.metadata.owner_references.clone());
-        decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS).1
+        decide_counted(&graph, &review(Operation::Update, old, Some(new)), REVIEW_STEPS).1
     };
     assert_linear("repeated uids", |n| repeat_uids(n / 2));
 }
@@ -143,7 +143,7 @@ fn add_owner(owners: &[Vec<usize>]) -> (Verdict, usize) {
     }
     graph.set_complete(kind, true);
     let (old, new) = (config_map("Always", 0, 0), config_map("Always", 0, 1));
-    decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS)
+    decide_counted(&graph, &review(Operation::Update, old, Some(new)), REVIEW_STEPS)
 }
 
 #[test]
@@ -177,7 +177,12 @@ fn h39_the_work_below_an_object_that_gets_an_owner_grows_with_what_is_there() {
     };
     let update = |dependents, owners| {
         let graph = with_dependents(dependents, owners);
-        decide_counted(&graph, &review(Operation::Update, target(), Some(new_owner())), STEPS).1
+        decide_counted(
+            &graph,
+            &review(Operation::Update, target(), Some(new_owner())),
+            REVIEW_STEPS,
+        )
+        .1
     };
     assert_linear("dependents", |n| update(n, 3));
     assert_linear("owner references of a dependent", |n| update(3, n));
@@ -220,7 +225,7 @@ fn h164_the_hold_is_examined_once_and_not_for_each_removed_finalizer() {
         let [old, new] =
             [removed, 0].map(|count| object(json!({"metadata": metadata(count)}).to_string()));
         let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
-        let budget = StepBudget::new(STEPS);
+        let budget = StepBudget::new(REVIEW_STEPS);
         let review = review(Operation::Update, old, Some(new));
         let verdict = decide_within(&situation, &review, &budget);
         assert_eq!((verdict.decision, verdict.blockers.len()), (Decision::Deny, 20));

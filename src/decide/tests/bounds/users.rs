@@ -37,7 +37,8 @@ fn h06_the_advice_of_a_message_is_checked_within_limits() {
         }
         graph.set_complete(maps, true);
         graph.set_complete(secrets, true);
-        message(&decide_counted(&graph, &review(Operation::Delete, target, None), STEPS).0).unwrap()
+        message(&decide_counted(&graph, &review(Operation::Delete, target, None), REVIEW_STEPS).0)
+            .unwrap()
     };
     let (few, many) = (advice(1), advice(30_000));
     assert!(few.contains("from Secret shop/user, or delete the Secret."), "{few}");
@@ -94,7 +95,7 @@ fn h06_the_steps_of_a_selector_grow_with_the_labels() {
         ObjectPhase::Active,
         Edges { selector_edges: vec![edge], ..Edges::default() },
     );
-    let budget = StepBudget::new(STEPS);
+    let budget = StepBudget::new(REVIEW_STEPS);
     let target = graph.find(kind, "shop", "x").unwrap();
     let users = graph.users_limited(target, StepCounter::new(&budget)).count();
     // Each of the 1,000 requirements searches 300 KB of labels.
@@ -138,7 +139,7 @@ fn h40_shared_owners_of_users_are_checked_once() {
             apply("Pod", pod, uses_config_map());
         }
         let template = review(Operation::Delete, object(target.to_string()), None);
-        let (verdict, steps) = decide_counted(&graph, &template, STEPS);
+        let (verdict, steps) = decide_counted(&graph, &template, REVIEW_STEPS);
         assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
         steps
     };

@@ -68,12 +68,12 @@ impl RaceModel {
                     }
                     Output::CheckUse => {
                         let mut check = check_use(&leader.listed, leader.other_reads);
-                        if let UseCheck::NeedsReads(groups) = &mut check {
+                        if let UseCheck::NeedsReads(batches) = &mut check {
                             if !self.guards.owners_first {
-                                groups.reverse();
+                                batches.reverse();
                             }
-                            if !self.guards.groups {
-                                *groups = vec![groups.concat()];
+                            if !self.guards.batches {
+                                *batches = vec![batches.concat()];
                             }
                         }
                         next.push(Input::UseChecked(check));
@@ -117,14 +117,14 @@ impl RaceModel {
                 *j == i || state.users[j + 1].object().is_some_and(|below| below.owned)
             });
             let mut with_owners = with_owners.filter_map(|j| state.users[j].object());
-            user.uses && with_owners.any(|object| !object.created_after_delete)
+            user.uses && with_owners.any(|object| !object.create_began_after_delete)
         };
         let remains = |condition: fn(UserObject) -> bool| {
             (0..3).any(|i| counts(i) && state.users[i].object().is_some_and(condition))
         };
         let violation = if remains(|user| user.stored_before_pass) {
             Some(Violation::PromiseOne)
-        } else if remains(|user| user.created_before_delete) {
+        } else if remains(|user| user.is_slow_create) {
             Some(Violation::PromiseTwo)
         } else if !had_pass {
             Some(Violation::NoPass)
@@ -159,7 +159,7 @@ fn check_use(listed: &[Option<UserState>; 3], other_reads: u64) -> UseCheck {
     let without_promises = |user: UserState| match user {
         UserState::Exists(user) => UserState::Exists(UserObject {
             stored_before_pass: false,
-            created_before_delete: false,
+            is_slow_create: false,
             ..user
         }),
         _ => UserState::NotCreated,
@@ -210,7 +210,7 @@ impl RaceModel {
         Some(())
     }
 
-    /// The API server executes one list. The leader gets the answers of a group together.
+    /// The API server executes one list. The leader gets the answers of a batch together.
     pub(super) fn execute_list(&self, next: &mut State, l: usize, kind: usize) -> Option<()> {
         let users = *self.visible_users(next, l);
         let leader = &mut next.leaders[l];

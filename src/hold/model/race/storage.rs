@@ -143,7 +143,7 @@ pub(super) fn list(kind: usize) -> LiveRead {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: "a".to_owned(),
-        first: false,
+        only_first: false,
     }
 }
 
@@ -154,7 +154,7 @@ pub(super) fn user_manifest(kind: usize, user: UserObject) -> Value {
         "namespace": "a",
         "uid": USER_KINDS[kind].1,
         // The API server sets the time of a slow create after other webhooks have answered.
-        "creationTimestamp": time(match (user.created_before_delete, user.created_after_delete) {
+        "creationTimestamp": time(match (user.is_slow_create, user.create_began_after_delete) {
             (true, _) => 30,
             (false, true) => 60,
             (false, false) => -60,

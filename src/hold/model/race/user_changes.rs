@@ -55,18 +55,18 @@ impl RaceModel {
                 next.users[i] = UserState::Exists(UserObject {
                     uses: owner.uses,
                     owned: true,
-                    created_after_delete: true,
+                    create_began_after_delete: true,
                     stored_before_pass: owner.stored_before_pass && owner.uses,
-                    created_before_delete: false,
+                    is_slow_create: false,
                 });
             }
             Action::CreatePod => {
                 next.users[2] = UserState::Exists(UserObject {
                     uses: true,
                     owned: false,
-                    created_after_delete: true,
+                    create_began_after_delete: true,
                     stored_before_pass: false,
-                    created_before_delete: false,
+                    is_slow_create: false,
                 });
             }
             Action::DeleteUser(i) => next.users[i] = UserState::Deleted,

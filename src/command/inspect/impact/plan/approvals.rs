@@ -80,5 +80,5 @@ fn given_approvals(inspection: &Inspection, blocker: &Blocker) -> BTreeSet<Strin
         let object = JudgedObject::of_node(&situation, node);
         required_approvals(&situation, &object, &policies(inspection, blocker))
     });
-    consent.map_or_else(BTreeSet::new, |consent| consent.people.into_iter().collect())
+    consent.map_or_else(BTreeSet::new, |consent| consent.approver_names.into_iter().collect())
 }

@@ -41,7 +41,7 @@ impl PlannedOrder {
     /// Finds the denial. Also sorts each cycle, so that an object whose DELETE is accepted is next.
     async fn find_denial(&mut self, inspection: &Inspection, cascade: Cascade) {
         let cascade = cascade.into();
-        // The API server has accepted what the command alone would deny.
+        // These blockers deny nothing: the API server has accepted the DELETEs of the targets.
         let targets = verdict(inspection, &inspection.deletable_targets(), cascade).await;
         let mut known = targets.map_or_else(Vec::new, |verdict| verdict.blockers);
         let mut deleted: Vec<NodeId> = Vec::new();

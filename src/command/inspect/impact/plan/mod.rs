@@ -260,11 +260,16 @@ fn planned_waves(
     let orphans = impact.cascade == "orphan";
     let is_on_node =
         |object: &AffectedObject| object.via.as_ref().is_some_and(|via| via.edge == "use");
-    let on_nodes = deleted.values().filter(|object| is_on_node(object));
-    let on_nodes = on_nodes.filter_map(|object| Some((object.id?, object.parent?))).collect();
+    let kube_node_of_pod = deleted.values().filter(|object| is_on_node(object));
+    let kube_node_of_pod =
+        kube_node_of_pod.filter_map(|object| Some((object.id?, object.parent?))).collect();
     let ids: Vec<NodeId> = deleted.keys().copied().collect();
-    let planned =
-        DeletionToOrder { deleted: &ids, targets: &targets, orphans, on_nodes: &on_nodes };
+    let planned = DeletionToOrder {
+        deleted: &ids,
+        targets: &targets,
+        orphans,
+        kube_node_of_pod: &kube_node_of_pod,
+    };
     let planned = waves(graph, &planned);
     let staying = staying(inspection, impact, &deleted);
     let object = |one: &crate::graph::WaveObject| {

@@ -1,7 +1,7 @@
 //! The objects that are deleted with released objects, and the objects whose DELETE belay
 //! denies.
 
-use super::{ReleaseGroup, UnknownUse, UseSearch};
+use super::{ReleaseEffects, UnknownUse, UseSearch};
 use crate::decide::{
     CollectorRefusal, JudgedObject, Situation, refusal_in_cascade, relevant_users,
 };
@@ -13,21 +13,24 @@ impl<'a> UseSearch<'a> {
     /// members. An object remains if belay denies its DELETE. Then its dependents remain as
     /// well, and belay also denies the DELETE of its owners that would be deleted too, because
     /// that DELETE would cascade to it.
-    pub(super) fn find_effects(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
-        let graph = self.owner_reader.graph();
-        let group = ReleaseGroup::new(self.owner_reader, members, &NumberSet::default());
-        let deleted = group.possibly_deleted();
+    pub(super) fn find_effects(
+        &mut self,
+        members: &[NodeId],
+    ) -> Result<ReleaseEffects, UnknownUse> {
+        let graph = self.pass_reads.graph();
+        let effects = ReleaseEffects::new(self.pass_reads, members, &NumberSet::default());
+        let deleted = effects.possibly_deleted();
         let mut next = Vec::new();
         for node in deleted.iter().filter_map(|id| graph.get(*id)) {
-            if !self.owner_reader.charge(8 + node.labels().size() + node.finalizers().size()) {
+            if !self.pass_reads.charge(8 + node.labels().size() + node.finalizers().size()) {
                 break;
             }
-            if self.may_deny_delete(node, &group)? {
+            if self.may_deny_delete(node, &effects)? {
                 next.push(node);
             }
         }
         if next.is_empty() {
-            return Ok(group);
+            return Ok(effects);
         }
         let deleted: NumberSet<NodeId> = deleted.into_iter().collect();
         let mut denied = NumberSet::default();
@@ -35,12 +38,12 @@ impl<'a> UseSearch<'a> {
             if !denied.insert(node.id()) {
                 continue;
             }
-            if !self.owner_reader.charge(1 + node.owner_edges().len()) {
+            if !self.pass_reads.charge(1 + node.owner_edges().len()) {
                 break;
             }
             next.extend(node.existing_owners().filter(|owner| deleted.contains(&owner.id())));
         }
-        Ok(ReleaseGroup::new(self.owner_reader, members, &denied))
+        Ok(ReleaseEffects::new(self.pass_reads, members, &denied))
     }
 
     /// Whether belay may deny the DELETE of an object that would be deleted with the
@@ -48,20 +51,20 @@ impl<'a> UseSearch<'a> {
     fn may_deny_delete(
         &mut self,
         node: Node<'a>,
-        group: &ReleaseGroup,
+        effects: &ReleaseEffects,
     ) -> Result<bool, UnknownUse> {
-        let item = JudgedObject::of_node(self.owner_reader.situation, node);
-        let modes = match refusal_in_cascade(self.owner_reader.situation, &item) {
+        let item = JudgedObject::of_node(self.pass_reads.situation, node);
+        let modes = match refusal_in_cascade(self.pass_reads.situation, &item) {
             CollectorRefusal::No => return Ok(false),
             CollectorRefusal::Possible => return Ok(true),
             CollectorRefusal::WhileUsed(modes) => modes,
         };
         let lists = self.unread_lists(node)?;
         self.request_reads(&lists);
-        let graph = self.owner_reader.graph();
-        let live = Situation { graph, ..*self.owner_reader.situation };
+        let graph = self.pass_reads.graph();
+        let live = Situation { graph, ..*self.pass_reads.situation };
         let item = JudgedObject::of_node(&live, node);
-        let remains = |user: ObjectUser<'_>| !group.contains(user.node.id());
+        let remains = |user: ObjectUser<'_>| !effects.contains(user.node.id());
         Ok(modes.into_iter().any(|in_use| relevant_users(&live, &item, in_use, graph).any(remains)))
     }
 }

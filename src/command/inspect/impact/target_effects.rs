@@ -7,15 +7,15 @@ use crate::command::inspect::inspection::Inspection;
 use crate::decide::{Decision, Verdict};
 use crate::graph::{DeletionRequest, Graph, Node, NodeId, Propagation, fates};
 
-/// The objects that a deletion of several targets deletes.
-pub struct Losses {
+/// What the DELETEs of several targets delete.
+pub struct TargetEffects {
     /// The objects that the deletion of each target deletes alone.
     pub alone: Vec<(NodeId, Vec<NodeId>)>,
     /// The objects that no target deletes alone, each with the targets that own it.
     pub together: Vec<(NodeId, BTreeSet<NodeId>)>,
 }
 
-impl Losses {
+impl TargetEffects {
     pub fn new(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Self {
         let graph = &inspection.graph;
         let nodes = targets.iter().filter_map(|target| graph.get(*target));
@@ -36,12 +36,12 @@ impl Losses {
 }
 
 /// The objects that the deletion of this object deletes.
-pub fn lost_with(graph: &Graph, node: Node<'_>, cascade: Propagation) -> Vec<NodeId> {
+pub fn deleted_with(graph: &Graph, node: Node<'_>, cascade: Propagation) -> Vec<NodeId> {
     lost(graph, &[delete(node, cascade)])
 }
 
 fn delete(node: Node<'_>, cascade: Propagation) -> (NodeId, Propagation) {
-    (node.id(), Propagation::effective(node, Some(cascade)))
+    (node.id(), Propagation::of_delete_of(node, Some(cascade)))
 }
 
 fn lost(graph: &Graph, deletes: &[(NodeId, Propagation)]) -> Vec<NodeId> {

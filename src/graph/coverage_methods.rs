@@ -1,4 +1,5 @@
-//! Of which kinds the graph has all objects, and which objects it could not read.
+//! The methods of [`Graph`] about its coverage: of which kinds it has all objects, and which objects
+//! it could not read.
 
 use std::collections::BTreeSet;
 
