@@ -142,9 +142,8 @@ pub struct Verdict {
     pub passing_propagation: Option<Propagation>,
     /// Volumes that the steps of a message would delete, so that it must not advise these steps.
     pub lost_volumes: Vec<LostVolume>,
-    /// The change by which an UPDATE leads to the deletion, as the beginning of a sentence: `the new
-    /// owner reference (Deployment web) lets`. `None` if the request is no UPDATE.
-    pub change: Option<String>,
+    /// The change by which an UPDATE leads to the deletion. `None` if the request is no UPDATE.
+    pub change: Option<ChangeDescription>,
     /// The objects that keep the object of the first blocker and that can't be deleted
     /// first.
     pub refused_steps: Vec<RefusedStep>,
@@ -153,6 +152,15 @@ pub struct Verdict {
     pub retry_seconds: Option<i64>,
     /// Whether Events, statuses, logs and metrics may describe the verdict.
     pub recordable: Recordable,
+}
+
+/// The words for the change of an UPDATE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeDescription {
+    /// The beginning of a sentence: `the new owner reference (Deployment web) lets`.
+    pub subject: String,
+    /// The step that avoids the change: `don't add this owner reference`. `None` if it is unknown.
+    pub step: Option<&'static str>,
 }
 
 /// An object that keeps another object, and whose DELETE belay would not allow at once either.
