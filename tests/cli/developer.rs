@@ -388,8 +388,8 @@ fn impact_asks_the_api_server_about_the_given_cascade() {
     let uid = plane.api().field("configmap/store", &ns, ".metadata.uid").unwrap();
     let data = claim("data").with_owner(owner("ConfigMap", "store", &uid));
     plane.apply(&data.with_namespace(&ns)).unwrap();
-    let expected = "keep configmap \"store\"; --cascade=background deletes persistentvolumeclaim \
-                    \"data\" as well";
+    let expected = "keep configmap \"store\"; don't use --cascade=background: it also deletes \
+                    persistentvolumeclaim \"data\"";
     eventually("the step", LIMIT, || match step(&dev, "store") {
         step if step == expected => Ok(()),
         step => Err(step.to_string().into()),
