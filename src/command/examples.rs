@@ -96,7 +96,7 @@ version
 
 completion
   kubectl belay completion kubectl > ~/.local/bin/kubectl_complete-belay
-  source <(belay completion bash)
+  source <(kubectl belay completion bash)
 
 admin certs
   kubectl belay admin certs --name belay.example.com

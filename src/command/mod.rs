@@ -97,24 +97,22 @@ const HOLD_COMMANDS: &[&[&str]] = &[
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answer admission reviews over TLS
-    Serve(Box<serve::ServeArguments>),
-    /// Approve the deletion of objects
-    #[command(
-        override_usage = "kubectl belay approve [OPTIONS] --reason <TEXT> <TYPE/NAME | TYPE NAME>..."
-    )]
-    Approve(approve::ApproveArguments),
-    /// Explain why objects can't be deleted
-    #[command(override_usage = "kubectl belay why [OPTIONS] <TYPE/NAME | TYPE NAME>...")]
-    Why(why::WhyArguments),
-    /// List Terminating objects and explain what blocks them
-    #[command(override_usage = "kubectl belay stuck [OPTIONS]")]
-    Stuck(stuck::StuckArguments),
     /// Show the effects of a deletion
     #[command(override_usage = "kubectl belay impact [OPTIONS] <TARGET>...\n       \
                                 kubectl belay impact [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay impact [OPTIONS] --removed <OLD> <NEW>")]
     Impact(Box<inspect::ImpactArguments>),
+    /// Explain why objects can't be deleted
+    #[command(override_usage = "kubectl belay why [OPTIONS] <TYPE/NAME | TYPE NAME>...")]
+    Why(why::WhyArguments),
+    /// Approve the deletion of objects
+    #[command(
+        override_usage = "kubectl belay approve [OPTIONS] --reason <TEXT> <TYPE/NAME | TYPE NAME>..."
+    )]
+    Approve(approve::ApproveArguments),
+    /// List Terminating objects and explain what blocks them
+    #[command(override_usage = "kubectl belay stuck [OPTIONS]")]
+    Stuck(stuck::StuckArguments),
     /// Delete objects in a safe order
     #[command(override_usage = "kubectl belay delete [OPTIONS] <TARGET>...\n       \
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
@@ -131,6 +129,10 @@ enum Command {
     #[command(override_usage = "kubectl belay test [OPTIONS] <DIR|FILE|->...")]
     Test(policy_tests::TestArguments),
     /// Release a Terminating object that belay holds
+    ///
+    /// Checks now whether anything uses the object. If nothing does, belay removes its hold, and
+    /// Kubernetes deletes the object. belay does this automatically: run the command if you don't want
+    /// to wait, or if belay is down.
     #[command(override_usage = "kubectl belay release [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     Release(Box<release::ReleaseArguments>),
     /// List approvals
@@ -153,8 +155,10 @@ enum Command {
     #[command(override_usage = "kubectl belay version [OPTIONS]")]
     Version(version::VersionArguments),
     /// Generate shell completion scripts
-    #[command(override_usage = "belay completion <bash|zsh|fish|kubectl>")]
+    #[command(override_usage = "kubectl belay completion <bash|zsh|fish|kubectl>")]
     Completion(completion::CompletionArguments),
+    /// Answer admission reviews over TLS
+    Serve(Box<serve::ServeArguments>),
     /// Install, test and uninstall belay
     #[command(subcommand)]
     Admin(admin::AdminCommand),

@@ -1,34 +1,54 @@
 //! The words for the change of an UPDATE.
 
-use super::Review;
 use super::remedy::MAX_DESCRIBED;
+use super::{ChangeDescription, Review};
 use crate::graph::MAX_LIST_ENTRIES;
 use crate::objects::{KeyedSet, ORPHAN, Object, OwnerReference, and_more, clear_name};
 
-/// The change by which an UPDATE leads to a deletion, as the beginning of a sentence.
-pub(super) fn describe_change(review: &Review<'_>) -> String {
+/// The change by which an UPDATE leads to a deletion.
+pub(super) fn describe_change(review: &Review<'_>) -> ChangeDescription {
+    let (subject, step) = subject_and_step(review);
+    ChangeDescription { subject, step }
+}
+
+fn subject_and_step(review: &Review<'_>) -> (String, Option<&'static str>) {
+    let this_change = || ("this change lets".to_owned(), None);
     let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
-        return THIS_CHANGE.to_owned();
+        return this_change();
     };
+    let dont_change = Some("don't change the owner references");
     let [before, after] = [old, new].map(|object| object.metadata.owner_references.as_slice());
     if before.len().max(after.len()) > MAX_LIST_ENTRIES {
-        return "the change of the owner references lets".to_owned();
+        return ("the change of the owner references lets".to_owned(), dont_change);
     }
     let orphans = |object: &Object<'_>| {
         object.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
     };
     match (owners_only_in(after, before), owners_only_in(before, after)) {
         ((0, _), (0, _)) if orphans(old) && !orphans(new) => {
-            format!("the removal of the finalizer {ORPHAN} lets")
+            (format!("the removal of the finalizer {ORPHAN} lets"), Some("keep the finalizer"))
         }
-        ((0, _), (0, _)) => THIS_CHANGE.to_owned(),
-        ((1, added), (0, _)) => format!("the new owner reference ({added}) lets"),
-        ((_, added), (0, _)) => format!("the new owner references ({added}) let"),
-        ((0, _), (1, removed)) => format!("the removal of the owner reference ({removed}) lets"),
-        ((0, _), (_, removed)) => format!("the removal of owner references ({removed}) lets"),
-        ((_, added), (_, removed)) => {
-            format!("the change of owner references (new: {added}; removed: {removed}) lets")
-        }
+        ((0, _), (0, _)) => this_change(),
+        ((1, added), (0, _)) => (
+            format!("the new owner reference ({added}) lets"),
+            Some("don't add this owner reference"),
+        ),
+        ((_, added), (0, _)) => (
+            format!("the new owner references ({added}) let"),
+            Some("don't add these owner references"),
+        ),
+        ((0, _), (1, removed)) => (
+            format!("the removal of the owner reference ({removed}) lets"),
+            Some("keep the owner reference"),
+        ),
+        ((0, _), (_, removed)) => (
+            format!("the removal of owner references ({removed}) lets"),
+            Some("keep the owner references"),
+        ),
+        ((_, added), (_, removed)) => (
+            format!("the change of owner references (new: {added}; removed: {removed}) lets"),
+            dont_change,
+        ),
     }
 }
 
@@ -45,6 +65,3 @@ fn owners_only_in(list: &[OwnerReference<'_>], other: &[OwnerReference<'_>]) -> 
     let more = and_more(only.len() - names.len(), "object");
     (only.len(), names.join(", ") + &more)
 }
-
-/// The beginning of the sentence about any other change.
-const THIS_CHANGE: &str = "this change lets";

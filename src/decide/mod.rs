@@ -74,8 +74,8 @@ pub use status_causes::{StatusCause, denial};
 pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_unreadable};
 pub(crate) use users::{example_rank, relevant_users};
 pub use verdict::{
-    DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval, LostVolume, Overrides,
-    Recordable, RefusedDelete, Verdict, decide_paused,
+    ChangeDescription, DenialStatus, Exemption, HoldChange, HoldPosition, IneffectiveApproval,
+    LostVolume, Overrides, Recordable, RefusedDelete, Verdict, decide_paused,
 };
 
 use crate::graph::{Node, StepBudget, StepCounter};

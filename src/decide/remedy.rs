@@ -2,6 +2,7 @@
 
 use super::content::MAX_OBJECTS;
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedDelete, Verdict};
+use crate::graph::Propagation;
 use crate::objects::{ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
 
 /// The limit of blockers that a message describes.
@@ -70,6 +71,18 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::InUse | Reason::StillNeeded, _) if let Some(volumes) = needing_volumes(blocker) => {
             without_goal(format!("keep {} while {volumes}", target.quoted()))
         }
+        // The other cascade deletes the user first.
+        (Reason::InUse, _)
+            if blocker.is_own_use(target)
+                && verdict.passing_propagation == Some(Propagation::Background) =>
+        {
+            to_delete(format!(
+                "use --cascade=background, which deletes {} first; --cascade=foreground deletes {} \
+                 first",
+                target.quoted(),
+                blocker.object.quoted()
+            ))
+        }
         (Reason::InUse | Reason::FinalizerGuarded, _) if passing_cascade.is_some() => {
             use_cascade(passing_cascade?)
         }
@@ -95,9 +108,18 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             let objects = all_objects()?;
             to_delete(format!("first delete {objects} and wait until it is removed"))
         }
-        (Reason::NotEmpty | Reason::StillNeeded, _) => {
-            to_delete(format!("first delete {}", all_objects()?))
-        }
+        (Reason::NotEmpty | Reason::StillNeeded, _) => match all_objects() {
+            Some(objects) => to_delete(format!("first delete {objects}")),
+            // They can't be deleted first.
+            None if blocker.reason == Reason::StillNeeded => {
+                let causes: Vec<&Cause> = blocker.causes.iter().collect();
+                let one = causes.len() + blocker.more == 1;
+                let objects = join(names(verdict, blocker, &causes, blocker.more))?;
+                let exist = if one { "exists" } else { "exist" };
+                without_goal(format!("keep {} while {objects} {exist}", target.quoted()))
+            }
+            None => None,
+        },
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
             without_goal("keep the owner reference".to_owned())
         }
@@ -113,7 +135,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
                 false => String::new(),
             };
             let (kept, cascade, volume) = (target.quoted(), passing_cascade?, lost.quoted());
-            without_goal(format!("keep {kept}{retain}; {cascade} deletes {volume} as well"))
+            without_goal(format!(
+                "keep {kept}{retain}; don't use {cascade}: it also deletes {volume}"
+            ))
         }
         (Reason::WouldOrphan, _) => use_cascade(passing_cascade?),
         (Reason::FinalizerGuarded, Cause::LostFinalizer(_)) => None,
@@ -126,6 +150,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         ),
         (Reason::FinalizerGuarded, _) => {
             without_goal("let the controller of the finalizer remove it".to_owned())
+        }
+        (Reason::Protected, Cause::Always) => {
+            without_goal(verdict.change.as_ref()?.step?.to_owned())
         }
         (Reason::Unknown, cause) => {
             let cause = match cause {

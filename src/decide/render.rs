@@ -10,7 +10,9 @@ use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
 use crate::objects::operations::{add, test};
-use crate::objects::{HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name};
+use crate::objects::{
+    FOREGROUND, HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name,
+};
 use crate::policy::PolicySource;
 
 /// The limit of characters in a warning. The API server may cut longer ones.
@@ -22,9 +24,8 @@ pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 /// The text before the commands that approve, in the message of a denial.
 pub(crate) const TO_OVERRIDE: &str = "To override: ";
 
-/// [`TO_OVERRIDE`] for an UPDATE, which needs the approval of a deletion.
-const TO_OVERRIDE_CHANGE: &str =
-    "To override, approve the deletion (this also allows the change): ";
+/// [`TO_OVERRIDE`] for an UPDATE.
+const TO_OVERRIDE_CHANGE: &str = "To make this change anyway: ";
 
 /// The beginning of a command that approves.
 pub(crate) const APPROVE: &str = "kubectl belay approve ";
@@ -79,7 +80,7 @@ impl<'v> DenialFacts<'v> {
 pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts<'_>>) -> String {
     let text = match (facts, verdict.deciding_blockers().next()) {
         (Some(facts), _) => text_of_facts(verdict, facts),
-        (None, Some(first)) => text_without_policy(&verdict.target, first),
+        (None, Some(first)) => text_without_policy(verdict, first),
         (None, None) => String::new(),
     };
     one_line(&text, MAX_MESSAGE).into_owned()
@@ -107,12 +108,22 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
             None => write!(text, "{}. ", capitalize(action)),
         };
     }
-    let commands: Vec<String> = commands.iter().map(ToString::to_string).collect();
-    let commands = commands.join(" and ");
+    let to_override = override_text(verdict, commands);
     let target = verdict.target.arguments();
-    let to_override = if verdict.change.is_some() { TO_OVERRIDE_CHANGE } else { TO_OVERRIDE };
-    let _ = write!(text, "{to_override}{commands}. Details: kubectl belay why {target}");
+    let _ = write!(text, "{to_override}. Details: kubectl belay why {target}");
     text
+}
+
+/// How to override a denial with these commands. An UPDATE needs the approval of a deletion.
+fn override_text(verdict: &Verdict, approvals: &[ApprovalCommand]) -> String {
+    let commands: Vec<String> = approvals.iter().map(ToString::to_string).collect();
+    let commands = commands.join(" and ");
+    if verdict.change.is_none() {
+        return format!("{TO_OVERRIDE}{commands}");
+    }
+    let objects: Vec<&str> = approvals.iter().map(|command| command.object.as_str()).collect();
+    let objects = objects.join(" and ");
+    format!("{TO_OVERRIDE_CHANGE}{commands} (this also allows the deletion of {objects})")
 }
 
 /// The described reasons of a denial, each with its blocker. The policies of an owner and of
@@ -143,8 +154,18 @@ fn capitalize(text: &str) -> String {
 /// A command that approves, and how many different people must run it.
 #[derive(PartialEq)]
 pub(super) struct ApprovalCommand {
+    /// What it allows to delete.
+    object: String,
     pub(super) command: String,
     pub(super) required_people: usize,
+}
+
+impl ApprovalCommand {
+    fn new(object: &ObjectRef, content: bool, required_people: usize) -> Self {
+        let content_text = if content { " and its content" } else { "" };
+        let command = approve_command(object, content);
+        Self { object: object.quoted() + content_text, command, required_people }
+    }
 }
 
 impl fmt::Display for ApprovalCommand {
@@ -168,8 +189,7 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCo
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
         let required_people =
             blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);
-        let command =
-            ApprovalCommand { command: approve_command(object, content), required_people };
+        let command = ApprovalCommand::new(object, content, required_people);
         if !commands.contains(&command) {
             commands.push(command);
         }
@@ -209,12 +229,13 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
 }
 
 /// The message of a denial for which no policy is the reason.
-fn text_without_policy(target: &ObjectRef, blocker: &Blocker) -> String {
+fn text_without_policy(verdict: &Verdict, blocker: &Blocker) -> String {
+    let target = &verdict.target;
     let approve = match blocker.required_approvals {
         0 => String::new(),
         required_people => {
-            let command = approve_command(target, false);
-            format!(" {TO_OVERRIDE}{}.", ApprovalCommand { command, required_people })
+            let command = ApprovalCommand::new(target, false, required_people);
+            format!(" {}.", override_text(verdict, &[command]))
         }
     };
     let target = target.quoted();
@@ -250,7 +271,7 @@ fn sentence_about(verdict: &Verdict, blocker: &Blocker) -> String {
         Some(change) => {
             let suffix = namespace_suffix(target, &blocker.object);
             let object = blocker.object.quoted();
-            let subject = format!("{change} Kubernetes delete {object}{suffix}, which");
+            let subject = format!("{} Kubernetes delete {object}{suffix}, which", change.subject);
             sentence_with(target, blocker, &subject)
         }
         None => sentence(target, blocker),
@@ -309,8 +330,12 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::Hold { .. })) => {
             format!("only belay may remove the finalizer {HOLD} from {object}")
         }
-        (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(_))) => {
-            format!("this DELETE removes the finalizer {list} from {object}")
+        (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
+            let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
+            format!(
+                "{object} has the finalizer {list} (--cascade={cascade}), and this DELETE removes \
+                 it because it uses another cascade"
+            )
         }
         (Reason::FinalizerGuarded, _) => {
             format!("you may not remove the finalizer {list} from {object}")
@@ -345,6 +370,11 @@ fn list(blocker: &Blocker) -> String {
         {
             format!("{object}, which is protected")
         }
+        Cause::Content { object, why: ContentReason::Held(by) }
+            if blocker.policies == [by.clone()] =>
+        {
+            format!("{object}, which has the finalizer {HOLD}")
+        }
         cause => describe_cause(cause),
     };
     let causes: Vec<String> = blocker.causes.iter().map(describe).collect();
@@ -376,7 +406,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
         }
         Cause::Content { object, why: ContentReason::Bound } => format!("{object}, which is bound"),
         Cause::Content { object, why: ContentReason::Protected(by) } => {
-            format!("{object}, which is protected ({by})")
+            format!("{object}, which is protected by {by}")
         }
         Cause::Content { object, why: ContentReason::Held(by) } => {
             format!("{object}, which has the finalizer {HOLD} ({by})")

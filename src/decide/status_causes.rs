@@ -72,7 +72,7 @@ fn status_causes(facts: DenialFacts<'_>) -> Vec<StatusCause> {
     add_number("MoreReasons", undescribed, &mut all);
     all.extend(remedy.map(|remedy| StatusCause::new("NextStep", remedy.action)));
     let mut commands = Vec::new();
-    for ApprovalCommand { command, required_people } in approvals {
+    for ApprovalCommand { command, required_people, .. } in approvals {
         commands.push(StatusCause::new("Approve", command));
         if required_people > 1 {
             add_number("Approvers", required_people, &mut commands);

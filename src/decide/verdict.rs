@@ -140,9 +140,8 @@ pub struct Verdict {
     /// Volumes and claims that DELETEs would delete which a message could advise. The message must
     /// not advise them.
     pub lost_volumes: Vec<LostVolume>,
-    /// The change by which an UPDATE leads to the deletion, as the beginning of a sentence: `the new
-    /// owner reference (Deployment web) lets`. `None` if the request is no UPDATE.
-    pub change: Option<String>,
+    /// The change by which an UPDATE leads to the deletion. `None` if the request is no UPDATE.
+    pub change: Option<ChangeDescription>,
     /// The objects that keep the object of a blocker, and whose DELETE belay would deny or hold
     /// as well.
     pub refused_deletes: Vec<RefusedDelete>,
@@ -151,6 +150,15 @@ pub struct Verdict {
     pub retry_seconds: Option<i64>,
     /// Whether Events, statuses, logs and metrics may describe the verdict.
     pub recordable: Recordable,
+}
+
+/// The words for the change of an UPDATE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeDescription {
+    /// The beginning of a sentence: `the new owner reference (Deployment web) lets`.
+    pub subject: String,
+    /// The step that avoids the change: `don't add this owner reference`. `None` if it is unknown.
+    pub step: Option<&'static str>,
 }
 
 /// An object that keeps another one, and whose own DELETE belay would deny or hold.

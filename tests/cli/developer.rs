@@ -190,12 +190,12 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
 
     // The API server also answers about a Terminating object.
     let user = format!("Pod {ns}/web");
-    let holds = format!("belay holds it for: {user}");
+    let holds = format!("belay keeps it because it is in use by: {user}");
     let said = why(&dev, &ns, "settings", "has been Terminating since");
     assert!(said.stdout.contains(&holds) && said.code == 1, "{said:?}");
     let step = format!(
-        "\nnext step: first delete Pod {ns}/web\n  to override: kubectl belay approve \
-         configmaps/settings -n {ns} --reason \"…\" (needs "
+        "\nnext step: first delete Pod {ns}/web\n  to let Kubernetes delete it although it is in use \
+         (data may be lost): kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (needs "
     );
     let right = format!("the RBAC verb approve-deletion on configmaps in namespace {ns})\n");
     for who in [&dev, plane.kubeconfig()] {
@@ -300,9 +300,9 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     eventually("the order of another client", LIMIT, || {
         let line = ["impact", "cm/settings", "pods/web", "cm/taken", "-n", &ns];
         let said = belay_as(&dev, &line);
-        let accepted = "kubectl would still delete 1 of these 3 objects without an approval: \
-                        pod/web. Another order, such as that of helm uninstall, would also \
-                        delete configmap/settings\n";
+        let accepted = "kubectl would still delete 1 of these 3 objects: pod/web. In another \
+                        order, such as that of helm uninstall, a client would also delete \
+                        configmap/settings\n";
         let is_told = said.stdout.contains(accepted) && said.code == 1;
         if is_told { Ok(()) } else { Err(format!("{said:?}").into()) }
     })
@@ -388,8 +388,8 @@ fn impact_asks_the_api_server_about_the_given_cascade() {
     let uid = plane.api().field("configmap/store", &ns, ".metadata.uid").unwrap();
     let data = claim("data").with_owner(owner("ConfigMap", "store", &uid));
     plane.apply(&data.with_namespace(&ns)).unwrap();
-    let expected = "keep configmap \"store\"; --cascade=background deletes persistentvolumeclaim \
-                    \"data\" as well";
+    let expected = "keep configmap \"store\"; don't use --cascade=background: it also deletes \
+                    persistentvolumeclaim \"data\"";
     eventually("the step", LIMIT, || match step(&dev, "store") {
         step if step == expected => Ok(()),
         step => Err(step.to_string().into()),

@@ -61,10 +61,7 @@ fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
     let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
     assert_eq!(all.len(), 1, "{all:?}");
     let said = all[0].to_string();
-    assert!(
-        said.contains("was added by db-operator. Its controller does not seem to exist"),
-        "{said}"
-    );
+    assert!(said.contains("was added by db-operator. Its controller was not found"), "{said}");
     assert!(said.contains("the API server serves no API group of example.test"), "{said}");
 
     // The table contains the same, and the command of the next step works.
@@ -72,7 +69,7 @@ fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
     assert_eq!(table.code, 1, "{table:?}");
     let first = table.stdout.lines().nth(1).unwrap();
     assert!(first.starts_with("configmaps/settings   "), "{table:?}");
-    assert!(first.ends_with("a finalizer without a controller"), "{table:?}");
+    assert!(first.ends_with("a finalizer whose controller was not found"), "{table:?}");
     assert!(!table.stdout.contains('\x1b') && table.stderr.is_empty(), "{table:?}");
     kubectl(plane, &patch_of(all[0]["next"].as_str().unwrap()));
     assert_eq!(plane.api().get("configmap/settings", &ns).unwrap(), None);
@@ -197,7 +194,8 @@ fn held_objects_are_reported_with_their_users() {
     let all = causes(plane, &["-n", &ns], &object, "HeldByBelay");
     let says = all[0]["says"].as_str().unwrap();
     assert!(
-        says.starts_with("belay holds it for: Pod ") && says.contains("/web (spec.volumes[0]"),
+        says.starts_with("belay keeps it because it is in use by: Pod ")
+            && says.contains("/web (spec.volumes[0]"),
         "{says}"
     );
     assert_eq!(all[0]["next"], format!("kubectl belay why {object}"));
@@ -272,10 +270,7 @@ fn the_state_of_the_controller_of_a_finalizer_is_reported() {
 
     delete(plane, &["deploy/queue-operator", "-n", &ns]);
     let (says, _) = told("OwnerGone");
-    assert!(
-        says.ends_with("was added by queue-operator. Its controller does not seem to exist"),
-        "{says}"
-    );
+    assert!(says.ends_with("was added by queue-operator. Its controller was not found"), "{says}");
 }
 
 /// The command reads a Pod as a whole, and the client that added a finalizer from its metadata.

@@ -79,7 +79,9 @@ fn a_hold_is_counted_without_a_leader_and_the_named_command_releases_it() {
     let kept = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
     let says = kept["says"].as_str().unwrap();
     assert!(
-        says.starts_with(&format!("belay holds it for: Pod {ns}/web (spec.volumes[0]")),
+        says.starts_with(&format!(
+            "belay keeps it because it is in use by: Pod {ns}/web (spec.volumes[0]"
+        )),
         "{kept}"
     );
     assert!(kept["evidence"].as_array().unwrap().contains(&unled.into()), "{kept}");

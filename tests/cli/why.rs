@@ -171,7 +171,7 @@ fn why_names_the_controllers_of_finalizers_before_the_delete() {
     let text = why("cm/settings");
     let line = text.lines().find(|line| line.starts_with("finalizer why-clean.test/drop "));
     let line = line.unwrap_or_else(|| panic!("{text}"));
-    assert!(line.ends_with(". Its controller does not seem to exist"), "{text}");
+    assert!(line.ends_with(". Its controller was not found"), "{text}");
     let controller = workload("Deployment", "why-clean", &pod("web"));
     plane.apply(&controller.with_namespace(&ns)).unwrap();
     let text = why("cm/settings");

@@ -304,8 +304,8 @@ fn s35_a_stateful_set_with_retain_leaves_its_claims() {
     // The advice does not lead to the deletion of the claim.
     let orphan = team.delete(&["sts/db", "--cascade=orphan"]);
     let advice = "Keep statefulset.apps \"db\", or first set \
-                  spec.persistentVolumeClaimRetentionPolicy.whenDeleted to Retain; \
-                  --cascade=background deletes persistentvolumeclaim \"data-db-0\" as well.";
+                  spec.persistentVolumeClaimRetentionPolicy.whenDeleted to Retain; don't \
+                  use --cascade=background: it also deletes persistentvolumeclaim \"data-db-0\".";
     let refused = orphan.failure().unwrap();
     assert!(refused.contains(advice), "{refused}");
     let retain = r#"{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenDeleted":"Retain"}}}"#;

@@ -295,7 +295,7 @@ fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
     let strip = |object: &str| team.kubectl(&["patch", object, "--type=merge", "-p", &strip]);
     for object in objects {
         let refused = strip(object).failure().unwrap();
-        assert!(refused.contains("To override"), "{refused}");
+        assert!(refused.contains("To make this change anyway"), "{refused}");
         let refused = team.refused(&[object]);
         assert!(refused.contains(" is protected; policy "), "{refused}");
         team.assert_exists(object);

@@ -109,9 +109,9 @@ fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
             "Error from server (FinalizerGuarded): admission webhook \"hold.belay.dev\" denied the \
              request: only belay may remove the finalizer belay.dev/hold from persistentvolumeclaim \
              \"data\"; policy {ns}. Keep the finalizer: belay removes it when the object is \
-             Terminating and nothing uses it. To override, approve the deletion (this also allows \
-             the change): kubectl belay approve persistentvolumeclaims/data -n {ns} --reason \"…\". \
-             Details: kubectl belay why persistentvolumeclaims/data -n {ns}\n"
+             Terminating and nothing uses it. To make this change anyway: kubectl belay approve \
+             persistentvolumeclaims/data -n {ns} --reason \"…\" (this also allows the deletion of \
+             persistentvolumeclaim \"data\"). Details: kubectl belay why persistentvolumeclaims/data -n {ns}\n"
         )
     );
     let status: &[&str] = &["--subresource=status"];
@@ -190,9 +190,8 @@ fn s06_a_guarded_finalizer_is_removed_only_by_its_controller() {
                 "Error from server (FinalizerGuarded): admission webhook \"update.belay.dev\" \
                  denied the request: you may not remove the finalizer example.com/database from \
                  configmap \"{name}\"; policy {ns}-{name}. Let the controller of the finalizer \
-                 remove it. To override, approve the deletion (this also allows the change): \
-                 kubectl belay approve configmaps/{name} -n {ns} --reason \"…\". \
-                 Details: kubectl belay why configmaps/{name} -n {ns}\n"
+                 remove it. To make this change anyway: kubectl belay approve configmaps/{name} -n \
+                 {ns} --reason \"…\" (this also allows the deletion of configmap \"{name}\"). Details: kubectl belay why configmaps/{name} -n {ns}\n"
             )
         );
         // Every user may remove a finalizer that is not guarded.

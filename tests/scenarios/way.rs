@@ -13,7 +13,7 @@ pub fn commands_in(text: &str, verb: &str) -> Vec<Vec<String>> {
     let begin = format!("kubectl belay {verb} ");
     let mut commands = Vec::new();
     for rest in text.split(&begin).skip(1) {
-        let ends = [". Details: ", ". To override", " and kubectl ", " (", "\n"];
+        let ends = [". Details: ", ". To override", ". To make", " and kubectl ", " (", "\n"];
         let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
         let words = rest[..end].split_whitespace().map(|word| match word.trim_matches('"') {
             "…" => "it was agreed".to_owned(),

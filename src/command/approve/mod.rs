@@ -95,9 +95,10 @@ impl ObjectReport for ApproveOutput {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
     /// The object. Kubernetes also deletes its content and dependents, but belay still denies the
-    /// DELETE if a policy protects one of these
+    /// DELETE if a policy denies the deletion of one of these
     Object,
-    /// The object and everything that is deleted with it, protected or not
+    /// The object and everything that is deleted with it, also objects whose deletion policies
+    /// deny
     Content,
 }
 

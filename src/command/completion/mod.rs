@@ -14,9 +14,9 @@ use super::{CommandError, print};
 
 #[derive(Debug, Args)]
 pub struct CompletionArguments {
-    /// The shell; there is no script for PowerShell. All scripts complete names of objects.
-    /// kubectl: a script for kubectl's own completion, to be saved in the PATH as
-    /// kubectl_complete-belay
+    /// For the plugin, kubectl belay: kubectl, whose script extends kubectl's own completion. For the
+    /// program installed under the name belay: its shell. All scripts complete names of objects.
+    /// There is no script for PowerShell
     #[arg(value_name = "bash|zsh|fish|kubectl")]
     shell: Shell,
 
@@ -27,13 +27,13 @@ pub struct CompletionArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Shell {
-    /// To be sourced, in ~/.bashrc for example
+    /// For belay; to be sourced, in ~/.bashrc for example
     Bash,
-    /// To be sourced, in ~/.zshrc for example
+    /// For belay; to be sourced, in ~/.zshrc for example
     Zsh,
-    /// To be sourced, or put in ~/.config/fish/completions/belay.fish
+    /// For belay; to be sourced, or put in ~/.config/fish/completions/belay.fish
     Fish,
-    /// An executable for the PATH, for kubectl belay
+    /// For kubectl belay; an executable in the PATH, called kubectl_complete-belay
     Kubectl,
     /// Used by the scripts
     #[value(hide = true)]

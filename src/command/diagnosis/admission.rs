@@ -57,6 +57,12 @@ pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     ))
 }
 
+/// The step that shows why the deletion of an object is refused.
+pub fn see_who_refuses(object: &ObjectRef) -> String {
+    let object = object.arguments();
+    format!("to see who refuses its deletion: kubectl delete {object} --dry-run=server")
+}
+
 /// The refusals of requests that would remove a finalizer or a dependent.
 pub fn refusals(
     found: &TerminatingObject,
@@ -64,10 +70,11 @@ pub fn refusals(
     evidence: &Evidence,
     finalizers: &[&str],
 ) -> Vec<Finding> {
-    let next = |events: &[&ObjectEvent], target: &ObjectRef| {
+    let next = |events: &[&ObjectEvent], other: String| {
         let webhook = events.iter().find_map(|event| ask_who_refuses(&event.message, evidence));
-        webhook.unwrap_or_else(|| format!("kubectl describe {}", target.arguments()))
+        webhook.unwrap_or(other)
     };
+    let describe = |target: &ObjectRef| format!("kubectl describe {}", target.arguments());
     let mut findings = Vec::new();
     let refused = |event: &&ObjectEvent| {
         is_refusal(&event.message)
@@ -83,7 +90,8 @@ pub fn refusals(
         (of_belay, "belay refused a request to remove a finalizer"),
     ] {
         if !events.is_empty() {
-            let finding = Finding::new(Cause::Refused, says, next(&events, &found.object_ref));
+            let finding =
+                Finding::new(Cause::Refused, says, next(&events, describe(&found.object_ref)));
             findings.push(finding.with(events.into_iter().map(event_text)));
         }
     }
@@ -102,7 +110,11 @@ pub fn refusals(
         let events: Vec<&ObjectEvent> = events.take(3).collect();
         if !events.is_empty() {
             let says = format!("the deletion of {} was refused", dependent.object_ref.short());
-            let finding = Finding::new(Cause::Refused, says, next(&events, &dependent.object_ref));
+            let other = match dependent.terminating {
+                true => describe(&dependent.object_ref),
+                false => see_who_refuses(&dependent.object_ref),
+            };
+            let finding = Finding::new(Cause::Refused, says, next(&events, other));
             findings.push(finding.with(events.into_iter().map(event_text)));
         }
     }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::admission::{refusals, webhooks_that_may_refuse};
+use super::admission::{refusals, see_who_refuses, webhooks_that_may_refuse};
 use super::controller::foreign_finalizer;
 use super::finalizers::{finalizers_of, remover};
 use super::finding::{Cause, Finding};
@@ -108,10 +108,7 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
     // The garbage collector deletes dependents at once. If one is not Terminating, its DELETE
     // was refused, and no object reports by whom.
     let next = match dependents.iter().find(|dependent| !dependent.terminating) {
-        Some(remaining) => format!(
-            "to see who refuses its deletion: kubectl delete {} --dry-run=server",
-            remaining.object_ref.arguments()
-        ),
+        Some(remaining) => see_who_refuses(&remaining.object_ref),
         None => format!("kubectl describe {}", first.object_ref.arguments()),
     };
     finding(

@@ -43,7 +43,7 @@ pub fn foreign_finalizer(
     let unread = || "not all workloads of the cluster could be read".to_owned();
     let writer_note = || match &manager {
         Some(tool) if is_tool(tool) => {
-            Some(format!("a user added it with {tool}, so its controller is unknown"))
+            Some(format!("a user added it with {tool}, so managedFields don't show its controller"))
         }
         None if found.object.pointer("/metadata/managedFields").is_some() => {
             Some("managedFields do not contain the client that added it".to_owned())
@@ -80,7 +80,7 @@ pub fn foreign_finalizer(
     }
     // Only a complete search proves that no controller exists.
     if evidence.more_workloads {
-        return Finding::new(Cause::Unknown, format!("{state}. Its controller is unknown"), find)
+        return Finding::new(Cause::Unknown, format!("{state}. {NOT_FOUND}"), find)
             .with([unread()].into_iter().chain(writer_note()).chain(domain.webhook_notes()));
     }
     let no_workload = match owner {
@@ -92,21 +92,18 @@ pub fn foreign_finalizer(
             format!("no Deployment, StatefulSet or DaemonSet has \"{word}\" in its name")
         }),
     };
+    let says = format!("{state}. {NOT_FOUND}");
     let finding = match domain.is_gone() || domain.is_abandoned() {
-        true => {
-            let says = format!("{state}. Its controller does not seem to exist");
-            Finding::new(Cause::OwnerGone, says, remove())
-        }
-        false => {
-            let says = format!("{state}. Its controller is unknown");
-            Finding::new(Cause::Unknown, says, find).with_further_step(&remove())
-        }
+        true => Finding::new(Cause::OwnerGone, says, remove()),
+        false => Finding::new(Cause::Unknown, says, find).with_further_step(&remove()),
     };
     finding.with(writer_note().into_iter().chain(no_workload).chain(domain.webhook_notes()))
 }
 
 /// The maximum number of workloads that a finding names.
 const MAX_NAMED: usize = 3;
+
+const NOT_FOUND: &str = "Its controller was not found";
 
 const ONLY_LIKENESS: &str =
     "this is a guess from the name or image, which any user who can create workloads can choose";
@@ -269,13 +266,7 @@ impl<'e> FinalizerDomain<'e> {
         let kinds = match (&self.served[..], self.stale) {
             ([], true) => format!("the API of {base} does not answer"),
             ([], false) if self.more.0 => format!("it is unknown whether kinds of {base} exist"),
-            ([], false) => {
-                let controller = match self.may_answer() {
-                    true => "",
-                    false => ", so its controller is probably not installed",
-                };
-                format!("the API server serves no API group of {base}{controller}")
-            }
+            ([], false) => format!("the API server serves no API group of {base}"),
             (served, _) => format!("still served: {}", served.join(", ")),
         };
         let webhooks = self.webhooks.iter().take(3).map(|(what, problem)| match problem {

@@ -15,8 +15,8 @@ text_enum! {
         BrokenApi = "an API does not answer",
         /// The conversion webhook of a kind does not answer.
         ConversionWebhook = "a conversion webhook does not answer",
-        /// The controller that removes a finalizer does not seem to exist.
-        OwnerGone = "a finalizer without a controller",
+        /// The controller that removes a finalizer was not found.
+        OwnerGone = "a finalizer whose controller was not found",
         /// The controller that removes a finalizer does not run.
         OwnerDown = "a finalizer whose controller does not run",
         /// The node of the Pod does not exist, or is not ready.

@@ -106,6 +106,20 @@ impl HoldState {
         Self { free, released_by_belay, known, r#for, step, unreleased: None, needs_no_approval }
     }
 
+    /// The text before the command that approves the deletion although the hold keeps the object.
+    pub fn override_heading(&self) -> &'static str {
+        let (_, users) = self.sentences_and_users();
+        match (self.free, self.known, users.is_empty()) {
+            (true, ..) | (_, true, true) => "to let Kubernetes delete it",
+            (_, true, false) => {
+                "to let Kubernetes delete it although it is in use (data may be lost)"
+            }
+            (_, false, _) => {
+                "to let Kubernetes delete it although it may be in use (data may be lost)"
+            }
+        }
+    }
+
     /// Why the object is not released now.
     pub fn why_not_released(&self) -> String {
         let Self { free, released_by_belay, known, r#for, .. } = self;
@@ -119,11 +133,16 @@ impl HoldState {
         if !known {
             return format!("it is unknown whether it is in use: {}", r#for.join(", "));
         }
-        let (sentences, users): (Vec<&str>, Vec<&str>) =
-            r#for.iter().map(String::as_str).partition(|text| [ALWAYS, UNCHECKED].contains(text));
+        let (sentences, users) = self.sentences_and_users();
         let users = (!users.is_empty()).then(|| format!("it is in use by {}", users.join(", ")));
         let parts = users.into_iter().chain(sentences.into_iter().map(str::to_owned));
         parts.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The reasons that are a sentence, and the users.
+    fn sentences_and_users(&self) -> (Vec<&str>, Vec<&str>) {
+        let all = self.r#for.iter().map(String::as_str);
+        all.partition(|text| [ALWAYS, UNCHECKED].contains(text))
     }
 
     /// The step to run next. `no_leader`: whether belay has no leader, so that `release` itself
@@ -183,7 +202,13 @@ impl fmt::Display for HoldState {
                 write!(f, "belay holds it, and can release it: {for}")
             }
             Self { free: true, .. } => write!(f, "belay holds it: {for}"),
-            Self { known: true, .. } => write!(f, "belay holds it for: {for}"),
+            Self { known: true, .. } => {
+                let (sentences, users) = self.sentences_and_users();
+                let users =
+                    (!users.is_empty()).then(|| format!("it is in use by: {}", users.join(", ")));
+                let reasons: Vec<&str> = users.as_deref().into_iter().chain(sentences).collect();
+                write!(f, "belay keeps it because {}", reasons.join("; "))
+            }
             Self { .. } => {
                 write!(f, "belay holds it, and it is unknown whether an object needs it: {for}")
             }

@@ -96,10 +96,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     assert_eq!(gone.cause, Cause::OwnerGone);
     assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
     let says = words(&gone);
-    assert!(
-        says.contains("was added by db-operator. Its controller does not seem to exist; "),
-        "{says}"
-    );
+    assert!(says.contains("was added by db-operator. Its controller was not found; "), "{says}");
     assert!(says.contains("is called db-operator or runs an image of that name"), "{says}");
     assert!(says.contains("the API server serves no API group of example.com"), "{says}");
     let command = "if the controller no longer exists and you have cleaned up its resources: \
@@ -160,7 +157,9 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
     assert_eq!(gone.cause, Cause::OwnerGone);
     let says = words(&gone);
     assert!(
-        says.contains("a user added it with kubectl-create, so its controller is unknown"),
+        says.contains(
+            "a user added it with kubectl-create, so managedFields don't show its controller"
+        ),
         "{says}"
     );
     assert!(says.contains("the API server serves no API group of example.test"), "{says}");
@@ -215,8 +214,8 @@ fn the_hold_of_belay_is_reported_with_its_users() {
     let counted = |state| of(Some(state), false, (true, false));
     assert_eq!(
         counted(waits(false, &["Deployment shop/web", "Pod shop/x"])),
-        "belay holds it for: Deployment shop/web, Pod shop/x; ; kubectl belay why \
-         configmaps/settings -n shop"
+        "belay keeps it because it is in use by: Deployment shop/web, Pod shop/x; ; kubectl belay \
+         why configmaps/settings -n shop"
     );
     let forbidden = Some(Unreleased::forbidden("", "configmaps"));
     let forbidden = waits(true, &["nothing needs it"]).with_unreleased(forbidden);

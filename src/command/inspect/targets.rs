@@ -47,7 +47,8 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// With a TYPE and no name: select all objects of this type. Also print long lists in full
+    /// With a TYPE and no name: select ALL objects of the type. Otherwise: only print long
+    /// lists completely
     #[arg(long)]
     pub all: bool,
 
@@ -63,8 +64,8 @@ pub struct SelectionArguments {
     pub objects: ObjectSelection,
 
     /// Show the effects of pruning. OLD and NEW are files or folders with the manifests before and
-    /// after a change; the targets are the objects that only OLD contains. With --from, belay uses
-    /// an object of OLD or NEW only if the --from files do not contain it
+    /// after a change; the targets are the objects that only OLD contains. If an object is
+    /// in the --from files and also in OLD or NEW, the one in the --from files counts
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

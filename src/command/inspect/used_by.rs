@@ -22,11 +22,16 @@ use crate::objects::and_more;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --all, the list includes objects that only mention the object, create it, have \
-                  ended or can do without it. Dependents and content of the object are deleted with \
-                  it, so they are only counted; kubectl belay impact lists them.\n\nExit codes: 0 no \
-                  object uses it, 1 objects use it, 2 wrong arguments, 3 unknown (failed reads). \
-                  With --reverse always 0"
+    after_help = "With --all, the list also contains these objects. They block no deletion and do not \
+                  change the exit code:\n\
+                  \x20 mentions     it only mentions the object\n\
+                  \x20 makes        it creates the object\n\
+                  \x20 has ended    it no longer runs\n\
+                  \x20 optional     it runs without the object\n\
+                  \x20 scaled down  it has 0 replicas\n\n\
+                  Dependents and content of the object are deleted with it, so they are only counted; \
+                  kubectl belay impact lists them.\n\nExit codes: 0 no object uses it, 1 objects use it, \
+                  2 wrong arguments, 3 unknown (failed reads). With --reverse always 0"
 )]
 pub struct UsedByArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if
@@ -37,7 +42,7 @@ pub struct UsedByArguments {
     #[command(flatten)]
     search: SearchArguments,
 
-    /// Show the objects that the object uses instead
+    /// Show what the object uses, instead of what uses it
     #[arg(long)]
     reverse: bool,
 
@@ -420,8 +425,8 @@ impl UsedBy {
     /// The number of omitted edges.
     fn weaker_text(&self) -> String {
         let what = match self.weaker {
-            1 => "reference that blocks nothing",
-            _ => "references that block nothing",
+            1 => "reference that blocks no deletion",
+            _ => "references that block no deletion",
         };
         format!("not listed: {} {what}", self.weaker)
     }

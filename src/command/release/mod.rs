@@ -47,8 +47,9 @@ struct ReleaseOptions {
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Remove the hold even if the object is in use; Kubernetes then deletes it for good. You
-    /// need sufficient approvals and the permission to patch the object. Give its exact name
+    /// Only if belay does not release the object after the required approvals: remove the hold
+    /// yourself, even if the object is in use. Kubernetes then deletes it for good. You need the
+    /// permission to patch the object. Give its exact name
     #[arg(long, value_name = "NAME", require_equals = true)]
     force: Option<String>,
 

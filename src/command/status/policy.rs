@@ -154,7 +154,7 @@ fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
 }
 
 /// Why a policy adds no hold.
-pub(super) const NEVER: &str = "the policy has hold: Never";
+pub(super) const NEVER: &str = "the policy sets hold to Never";
 pub(super) const NO_MODE: &str = "the policy enables neither always nor whileUsed";
 pub(super) const ONLY_RECORDS: &str = "the policy has action Audit";
 pub(super) const ONLY_WARNS: &str = "the policy has action Warn";
@@ -240,8 +240,13 @@ impl PolicyStatus {
             table.below(&screen.paragraph(2, note));
         }
         if !self.unknown_kinds.is_empty() {
-            let kinds = self.unknown_kinds.join(", ");
-            table.below(&screen.paragraph(2, &format!("unknown kinds: {kinds}")));
+            table.below(&screen.paragraph(2, &unknown_kinds_text(&self.unknown_kinds)));
         }
     }
+}
+
+/// The kinds of a policy that no API server or CRD defines, and what to do.
+pub(super) fn unknown_kinds_text(kinds: &[String]) -> String {
+    let kinds = kinds.join(", ");
+    format!("unknown kinds: {kinds}; use plural names (kubectl api-resources) or install the CRDs")
 }

@@ -63,11 +63,11 @@ fn the_table_has_the_cause_its_evidence_and_what_next() {
     let text = shown(&report(1, &["secrets"]), Format::Table, false);
     let expected = "\
 OBJECT                NAMESPACE   FOR   CAUSE
-configmaps/settings   shop        12m   a finalizer without a controller
-  finalizer db.example.com/drop was added by db-operator. Its controller does not seem to exist
+configmaps/settings   shop        12m   a finalizer whose controller was not found
+  finalizer db.example.com/drop was added by db-operator. Its controller was not found
     no Deployment, StatefulSet or DaemonSet is called db-operator or runs an image of that name; \
 editors of the object can change who added the finalizer
-    the API server serves no API group of example.com, so its controller is probably not installed
+    the API server serves no API group of example.com
   next: if the controller no longer exists and you have cleaned up its resources: kubectl patch configmaps/settings \
 -n shop --type=json -p '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"db.example.com/drop\"},\
 {\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'
@@ -99,14 +99,14 @@ not read: secrets: forbidden
     };
     let many = on_terminal(false);
     let expected = "\
-25 objects: a finalizer without a controller (db.example.com/drop)
+25 objects: a finalizer whose controller was not found (db.example.com/drop)
 OBJECT                NAMESPACE   FOR
 configmaps/settings   shop        12m
 configmaps/settings   shop        12m
 configmaps/settings   shop        12m
 … and 22 more objects with this cause; --all
 for example configmaps/settings -n shop:
-  finalizer db.example.com/drop was added by db-operator. Its controller does not seem to exist
+  finalizer db.example.com/drop was added by db-operator. Its controller was not found
 ";
     assert!(many.starts_with(expected) && many.matches("  next: ").count() == 1, "{many}");
     assert!(!on_terminal(true).contains("more objects"));

@@ -82,8 +82,8 @@ pub struct UndoArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// For a cluster-scoped object: skip its dependents in this namespace. The garbage collector
-    /// can then delete them
+    /// For a cluster-scoped object: continue even if undo can't keep its dependents in this
+    /// namespace. Kubernetes can then delete them
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

@@ -295,7 +295,7 @@ mod tests {
             let object = json!({"metadata": {"finalizers": [name]}});
             BlockingFinalizer::all(&object, &ObjectRef::default()).remove(0)
         };
-        let foreign = "its controller does not seem to exist";
+        let foreign = "its controller was not found";
         let pvc = "kubernetes.io/pvc-protection";
         let mut terminating = Terminating {
             undo: None,
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(
             rest.split_once('\n').unwrap().1,
             "why it stays: the API\n    it shows the API\n  next: look\n\
-             belay holds it for: Pod shop/web\nthe Namespace reports: 1 left\n"
+             belay keeps it because it is in use by: Pod shop/web\nthe Namespace reports: 1 left\n"
         );
         let free = |unreleased: Option<Unreleased>| {
             let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused));

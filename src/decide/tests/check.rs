@@ -196,7 +196,10 @@ pub(super) fn missing_texts(verdict: &Verdict) -> Vec<String> {
             "NextStep" => vec![text.split_at(1).1],
             // The message has the name, and the namespace if it is not that of the target.
             "Object" => text.split([' ', '/']).skip(1).filter(|part| *part != "-n").collect(),
-            "Cause" => text.trim_end_matches(')').split(" (").chain([field.as_str()]).collect(),
+            "Cause" => {
+                let parts = text.trim_end_matches(')').split(" (");
+                parts.flat_map(|part| part.split(" by ")).chain([field.as_str()]).collect()
+            }
             _ => vec![&text],
         };
         // The message has the name of a dependent in quotes.

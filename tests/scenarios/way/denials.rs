@@ -180,7 +180,10 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     let why = alice.belay(&["why", "configmap", "settings", "-n", &ns]);
     assert_eq!(why.code, 1, "{why:?}");
     assert!(why.stdout.contains("has been Terminating since "), "{why:?}");
-    assert!(why.stdout.contains(&format!("belay holds it for: {user}")), "{why:?}");
+    assert!(
+        why.stdout.contains(&format!("belay keeps it because it is in use by: {user}")),
+        "{why:?}"
+    );
 
     // The other way that the refusal names.
     alice.approves_what_is_named(&refusal);

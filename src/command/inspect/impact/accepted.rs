@@ -28,6 +28,9 @@ pub struct AcceptedPart {
     pub in_another_order: Vec<Object>,
     /// Resources outside the cluster that only the other order destroys.
     pub destroyed_in_another_order: Vec<Destroyed>,
+    /// Whether a tool that prunes sends the DELETEs, in its own order.
+    #[serde(skip)]
+    pub is_prune: bool,
 }
 
 impl AcceptedPart {
@@ -58,22 +61,23 @@ impl AcceptedPart {
             destroyed,
             in_another_order: objects(others),
             destroyed_in_another_order: more,
+            is_prune: false,
         }
     }
 
     /// `count`: the number of all targets; `namespace`: left out of names.
     pub fn text(&self, count: usize, namespace: &str) -> String {
         let least = if count > MAX_ASKED { "at least " } else { "" };
+        let client = if self.is_prune { "a prune can" } else { "kubectl would" };
         let mut text = format!(
-            "in the given order, kubectl would still delete {least}{} of these {count} objects \
-             without an approval: {}{}",
+            "without an approval, {client} still delete {least}{} of these {count} objects: {}{}",
             self.targets.len(),
             names(&self.targets, namespace),
             destruction(&self.destroyed)
         );
         if !self.in_another_order.is_empty() {
             text.push_str(&format!(
-                ". Another order, such as that of helm uninstall, would also delete {}{}",
+                ". In another order, such as that of helm uninstall, a client would also delete {}{}",
                 names(&self.in_another_order, namespace),
                 destruction(&self.destroyed_in_another_order)
             ));

@@ -26,7 +26,7 @@ use clap::Args;
 
 use self::accepted::AcceptedPart;
 pub use self::answer::held_until;
-use self::answer::{TargetAnswers, ask_server};
+use self::answer::{MAX_ASKED, TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::{FoundOrder, RequiredOrder};
 pub use self::plan::{
@@ -46,8 +46,8 @@ use crate::graph::NodeId;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Exit codes: 0 the deletion is allowed, 1 a DELETE is denied, also if another order \
-                  of the objects would work, 2 wrong arguments, 3 unknown (failed reads)"
+    after_help = "Exit codes: 0 the deletion is allowed, 1 a DELETE is denied (even if another order \
+                  of the objects would work), 2 wrong arguments, 3 unknown (failed reads)"
 )]
 pub struct ImpactArguments {
     #[command(flatten)]
@@ -127,6 +127,9 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
             impact.order = Some(order);
         }
     }
+    if let Some(part) = &mut impact.accepted {
+        part.is_prune = query.change().is_some();
+    }
     let lacks_order = impact.order.as_ref().is_some_and(|order| order.targets.is_empty());
     if out.is_none() && !lacks_order {
         return Ok(impact);
@@ -199,6 +202,11 @@ pub async fn assess(
         impact.accepted = is_partial
             .then(|| AcceptedPart::new(inspection, &accepted, &accepted_later, cascade.into()));
         predecessors = denied;
+    } else if inspection.caller.is_none() && impact.verdict == ReportedVerdict::Deny {
+        let first = &targets[..targets.len().min(MAX_ASKED)];
+        let accepted = order::accepted_in_order(inspection, first, cascade.into()).await;
+        impact.accepted = (!accepted.is_empty())
+            .then(|| AcceptedPart::new(inspection, &accepted, &[], cascade.into()));
     }
     if let Some(verdict) = verdict.as_ref().filter(|_| !impact.is_belay_silent)
         && impact.verdict == ReportedVerdict::Deny

@@ -406,7 +406,11 @@ impl<'s> ImpactOutcomes<'s> {
             Some(HoldForecast::Unprotected) | None => {}
         }
         if !others.is_empty() {
-            reasons.push(format!("until {} is removed", others.join(", ")));
+            let (its, is) = match others.len() {
+                1 => ("its finalizer", "is"),
+                _ => ("its finalizers", "are"),
+            };
+            reasons.push(format!("until {its} {} {is} removed", others.join(", ")));
         }
         let graph = &self.inspection.graph;
         let mut denied = self.denied_ids();

@@ -245,13 +245,20 @@ pub(super) fn verdict_text(impact: &Impact) -> String {
     }
 }
 
+/// The condition for an order in which belay denies no DELETE.
+const IN_ORDER: &str = "if deleted in the order that works";
+
 /// The condition under which a denied DELETE has these effects.
 pub(super) fn condition(impact: &Impact) -> Option<&'static str> {
     let is_denied = impact.verdict == ReportedVerdict::Deny && !impact.objects.is_empty();
     // An approval does not change what the API server forbids.
     let by_belay = impact.deciding().any(|blocker| blocker.reason != FORBIDDEN);
     let allowed = if impact.is_belay_silent { "if belay allows it" } else { "if approved" };
-    (is_denied && by_belay).then_some(allowed)
+    let has_order = impact.order.as_ref().is_some_and(|order| !order.commands.is_empty());
+    match is_denied && by_belay {
+        true => Some(allowed),
+        false => (has_order && impact.verdict.text().starts_with("ALLOWED")).then_some(IN_ORDER),
+    }
 }
 
 /// A short text about the targets.
@@ -481,7 +488,7 @@ pub(super) fn order_text(order: &DeletionOrder) -> String {
     let works = match order.commands.as_slice() {
         [] => "belay knows no order that works.",
         [_] => "This order works:",
-        _ => "Run these commands one after the other:",
+        _ => "This order works. Run these commands one after the other:",
     };
     format!(
         "kubectl deletes the objects in the given order, so belay would deny the DELETE of {}, \

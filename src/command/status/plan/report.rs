@@ -10,7 +10,7 @@ use crate::command::document::FailedRead;
 use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
-use crate::command::status::policy::{effects, modes, policy_lines};
+use crate::command::status::policy::{effects, modes, policy_lines, unknown_kinds_text};
 use crate::command::status::report::MAX_POLICIES;
 use crate::objects::Kinds;
 use crate::policy::api::{Action, DeletionPolicySpec};
@@ -194,7 +194,7 @@ impl PolicyPlan {
         more.into_iter().for_each(&mut add_line);
         self.notes.iter().cloned().for_each(&mut add_line);
         if !self.unknown_kinds.is_empty() {
-            add_line(format!("unknown kinds: {}", self.unknown_kinds.join(", ")));
+            add_line(unknown_kinds_text(&self.unknown_kinds));
         }
     }
 }

@@ -161,7 +161,7 @@ mod tests {
             (used.clone(), secret, shop.to_owned(), 1, ""),
             (with("action", "Warn"), secret, shop.to_owned(), 0, "action Warn"),
             (with("action", "Audit"), secret, shop.to_owned(), 0, "action Audit"),
-            (with("hold", "Never"), secret, shop.to_owned(), 0, "hold: Never"),
+            (with("hold", "Never"), secret, shop.to_owned(), 0, "sets hold to Never"),
             (
                 json!({"targets": all, "protect": {"fromOrphaning": {}}}),
                 secret,

@@ -81,7 +81,7 @@ fn policies_are_reported_with_their_objects() {
          kept     Warn     yes     40          38      3 (2 would be denied)   always, whileUsed\n  \
          holds: effective in 31s; until then belay denies the deletion of objects in use with newer \
          holds\n  \
-         unknown kinds: gadgets.test\n"
+         unknown kinds: gadgets.test; use plural names (kubectl api-resources) or install the CRDs\n"
     );
     assert_eq!(code(&report), 0);
     let policy: DeletionPolicy = serde_json::from_value(json!({

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Approval, ProtectingPolicy, WhyReport};
+use crate::command::diagnosis::HoldState;
 use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
@@ -54,6 +55,9 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     for says in report.refused_otherwise.iter().chain(warnings) {
         let _ = writeln!(text, "- {says}");
     }
+    // The approval of a held object lets Kubernetes delete it at once.
+    let hold = report.terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
+    let heading = hold.map_or("to override", HoldState::override_heading);
     let mut shown_approvals = BTreeSet::new();
     for explained in &report.blockers {
         let BlockerReport { message, by, reason, verdict, object, is_hold, .. } =
@@ -83,7 +87,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             _ => {}
         }
         // Several blockers can require the same approval.
-        let approve = explained.approval.text();
+        let approve = explained.approval.text(heading);
         if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
             text.push_str(&approve);
         }
@@ -91,7 +95,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     for explained in &report.orphaning {
         let BlockerReport { message, by, reason, .. } = &explained.blocker;
         let _ = writeln!(text, "- denied with --cascade=orphan: {message}; {by} ({reason})");
-        let approve = explained.approval.text();
+        let approve = explained.approval.text(heading);
         if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
             text.push_str(&approve);
         }
@@ -113,7 +117,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if let Some(next_step) = &report.next_step {
         let _ = writeln!(text, "next step: {next_step}");
     }
-    text.extend(report.approval.as_ref().map(Approval::text));
+    text.extend(report.approval.as_ref().map(|approval| approval.text(heading)));
     for change in &report.automatic {
         let _ = writeln!(text, "automatically: {}", without_controls(change));
     }
@@ -203,7 +207,7 @@ impl ProtectingPolicy {
 }
 
 impl Approval {
-    fn text(&self) -> String {
+    fn text(&self, heading: &str) -> String {
         let Self { required, given, right, command, known } = self;
         let given = match (known, given.len()) {
             (false, _) => "; the approvals so far are unknown".to_owned(),
@@ -219,6 +223,6 @@ impl Approval {
             Some(required) => counted(*required, "approval"),
             None => "at least 1 approval".to_owned(),
         };
-        format!("  to override: {command} (needs {approvals}{given}{each} {right})\n")
+        format!("  {heading}: {command} (needs {approvals}{given}{each} {right})\n")
     }
 }
