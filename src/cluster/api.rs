@@ -10,6 +10,7 @@ use std::pin::Pin;
 
 use futures_util::{AsyncBufRead, AsyncReadExt as _, TryStreamExt as _};
 use http::Request;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http_body_util::BodyExt as _;
 use kube::api::{
     Api, DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions, WatchParams,
@@ -25,6 +26,8 @@ use crate::objects::{ApiError, KindInfo};
 
 /// The field manager of belay's writes.
 pub const MANAGER: &str = "belay";
+
+const PROTOBUF: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
 
 /// The parameters for objects that belay creates or replaces.
 pub fn post_params(dry_run: bool) -> PostParams {
@@ -98,6 +101,22 @@ pub fn patch_request<P: Serialize>(
     }?)
 }
 
+/// The request that replaces one object by its protobuf, as belay's field manager. `detail` is how
+/// much of the new object the API server sends back, as JSON.
+pub fn replace_request(
+    info: &KindInfo,
+    (namespace, name): (&str, &str),
+    object: Vec<u8>,
+    detail: Detail,
+) -> Result<Request<Vec<u8>>, ApiError> {
+    let accepts = get_request(info, (namespace, name), detail)?.into_parts().0.headers;
+    let requests = requests(info, namespace);
+    let mut request = requests.replace(&escaped(name), &post_params(false), object)?;
+    request.headers_mut().extend(accepts);
+    request.headers_mut().insert(CONTENT_TYPE, PROTOBUF);
+    Ok(request)
+}
+
 /// The request that watches the objects of a kind after a version, in a namespace or (empty) in
 /// all. `None`: the watch starts with all existing objects.
 pub fn watch_request(
@@ -164,11 +183,27 @@ pub async fn object(
     name: &str,
     detail: Detail,
 ) -> Result<Option<String>, ApiError> {
-    match answer(client, get_request(info, (namespace, name), detail)?).await {
-        Ok(bytes) => Ok(Some(
-            String::from_utf8(bytes)
-                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
-        )),
+    let bytes = existing(answer(client, get_request(info, (namespace, name), detail)?).await)?;
+    Ok(bytes.map(|bytes| {
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }))
+}
+
+/// Reads the protobuf of one object; `None` if it does not exist.
+pub async fn protobuf(
+    client: &kube::Client,
+    info: &KindInfo,
+    place: (&str, &str),
+) -> Result<Option<Vec<u8>>, ApiError> {
+    let mut request = get_request(info, place, Detail::Whole)?;
+    request.headers_mut().insert(ACCEPT, PROTOBUF);
+    existing(answer(client, request).await)
+}
+
+fn existing<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
         Err(ApiError::NotFound) => Ok(None),
         Err(error) => Err(error),
     }

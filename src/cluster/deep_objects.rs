@@ -101,39 +101,38 @@ fn report(target: &TargetClient, result: &Result<bool, ApiError>) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::convert::Infallible;
     use std::sync::Arc;
 
-    use http::Method;
+    use http::{Method, Request, Response, StatusCode};
+    use kube::client::Body;
     use parking_lot::Mutex;
-    use serde_json::json;
 
     use super::*;
-    use crate::cluster::local_api::{failure, local_client};
     use crate::cluster::patch_rights::PatchRights;
+    use crate::cluster::release::protobuf::{managed_fields_of_test, object_of_test};
     use crate::cluster::world::World;
 
     #[tokio::test(start_paused = true)]
     async fn h137_an_object_that_cannot_be_repaired_now_is_tried_again_later_and_delays_no_other() {
-        let patched = Arc::<Mutex<Vec<String>>>::default();
-        let sent = patched.clone();
-        let client = local_client(move |request| {
-            let path = request.uri().path().to_owned();
-            if request.method() == Method::PATCH {
-                sent.lock().push(path.clone());
-                let (code, body) = match path.contains("/busy/") {
-                    true => failure(409, "changed", ("configmaps", "x")),
-                    false => (200, json!({})),
-                };
-                return Some((code, body.to_string()));
-            }
-            let levels = if path.ends_with("shallow") { 1 } else { 10_000 };
-            let (open, close) = ("{\"f:a\":".repeat(levels), "}".repeat(levels));
-            let metadata = format!(
-                "{{\"uid\":\"u\",\"resourceVersion\":\"1\",\
-                 \"managedFields\":[{{\"fieldsV1\":{open}{{}}{close}}}]}}"
-            );
-            Some((200, format!("{{\"metadata\":{metadata}}}")))
-        });
+        let replaced = Arc::<Mutex<Vec<String>>>::default();
+        let sent = replaced.clone();
+        let client = kube::Client::new(
+            tower::service_fn(move |request: Request<Body>| {
+                let path = request.uri().path().to_owned();
+                let levels = if path.ends_with("shallow") { 10 } else { 20_000 };
+                let mut response =
+                    Response::new(Body::from(object_of_test(&managed_fields_of_test(levels))));
+                if request.method() == Method::PUT {
+                    let is_busy = path.contains("/busy/");
+                    *response.status_mut() =
+                        if is_busy { StatusCode::CONFLICT } else { StatusCode::OK };
+                    sent.lock().push(path);
+                }
+                async { Ok::<_, Infallible>(response) }
+            }),
+            "default",
+        );
         let world = World::default();
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
         let context = Context::of_test(client, world, &[]);
@@ -145,19 +144,19 @@ mod tests {
         let mut retries = Retries::new();
         run_round(&context, &mut retries).await;
         let quiet = |path: &&String| path.contains("/quiet/");
-        assert_eq!(patched.lock().iter().filter(quiet).count(), 1);
+        assert_eq!(replaced.lock().iter().filter(quiet).count(), 1);
         assert_eq!(context.world.read().too_deep.len(), 2 * ROUND);
         // Others have their turn before the first ones are tried again.
         run_round(&context, &mut retries).await;
         run_round(&context, &mut retries).await;
-        let tries: BTreeSet<String> = patched.lock().iter().cloned().collect();
-        assert_eq!((patched.lock().len(), tries.len()), (2 * ROUND + 1, 2 * ROUND + 1));
+        let tries: BTreeSet<String> = replaced.lock().iter().cloned().collect();
+        assert_eq!((replaced.lock().len(), tries.len()), (2 * ROUND + 1, 2 * ROUND + 1));
         context.world.write().patch_rights = PatchRights::none();
         tokio::time::advance(Duration::from_secs(600)).await;
         for _ in 0..3 {
             run_round(&context, &mut retries).await;
         }
-        assert_eq!(patched.lock().len(), 2 * ROUND + 1);
+        assert_eq!(replaced.lock().len(), 2 * ROUND + 1);
         assert!(context.world.read().too_deep.is_empty());
     }
 }

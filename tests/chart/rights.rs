@@ -117,7 +117,7 @@ fn secrets_are_readable_only_if_the_values_protect_them() {
     for render in [profile("observe"), profile("guarded")] {
         assert_eq!(may(render), [""; 0]);
     }
-    let all = ["get", "list", "patch", "watch"];
+    let all = ["get", "list", "patch", "update", "watch"];
     let on = "policies.secretsInUse.enabled=true";
     for render in [
         profile("guarded").set(on),

@@ -20,7 +20,7 @@ impl Buffers {
     }
 
     /// Waits until one more large object is allowed.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+    pub async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().acquire_owned().await.ok()
     }
 }

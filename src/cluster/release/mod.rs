@@ -12,9 +12,8 @@
 
 mod driver;
 pub(crate) mod manual;
-mod repairs;
+pub(super) mod protobuf;
 mod requests;
-mod strategic;
 mod sweep;
 #[cfg(test)]
 mod tests;

@@ -8,12 +8,11 @@ use kube::api::Patch;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cluster::api::{self, Detail};
+use crate::cluster::api::{self, Body, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
 use crate::cluster::pace::within;
-use crate::cluster::release::repairs;
-use crate::cluster::release::strategic::strategic_patch;
+use crate::cluster::release::protobuf;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_shallow};
@@ -114,58 +113,47 @@ impl TargetClient {
         self.await_response(self.send(client, request)).await
     }
 
-    /// Patches the finalizers and annotations of the target, by another patch if the API server
-    /// can't patch its JSON.
+    /// Patches the finalizers and annotations of the target. If the API server can't patch its JSON,
+    /// replaces the target by its patched protobuf.
     pub async fn patch(&self, client: &kube::Client, patch: &json_patch::Patch) -> Response {
         self.await_response(async {
-            let sent = self.send(client, self.patch_request(Patch::Json(patch.clone()))).await;
+            let request = api::patch_request(
+                &self.info,
+                self.place(),
+                &Patch::<Value>::Json(patch.clone()),
+                self.detail,
+            );
+            let sent = self.send(client, request).await;
             let problem = sent.as_ref().err().and_then(SendFailure::object_problem);
             let Some(problem) = problem else { return sent };
-            let is_undecodable = problem == ObjectProblem::Undecodable;
-            let detail = if is_undecodable { self.detail_with_times() } else { Detail::Metadata };
-            let request = api::get_request(&self.info, self.place(), detail);
-            let Some(object) = self.send(client, request).await? else { return sent };
-            let version = self.info.api_version();
-            if is_undecodable {
-                let operations = [patch.0.clone(), repairs::repair(&object, &version)].concat();
-                let repair = Patch::Json(json_patch::Patch(operations));
-                let sent = self.send(client, self.patch_request(repair)).await;
-                if !sent.as_ref().is_err_and(|failure| failure.object_problem().is_some()) {
-                    return sent;
-                }
-            }
-            let Some(mut patch) = strategic_patch(&object, patch) else { return sent };
-            if is_undecodable {
-                patch["metadata"]["managedFields"] = repairs::managed_fields(&version);
-            }
-            self.send(client, self.patch_request(Patch::Strategic(patch))).await
+            let body = {
+                let _permit = self.buffers.acquire().await;
+                let read = api::protobuf(client, &self.info, self.place()).await;
+                // Custom resources have no protobuf.
+                let Ok(Some(object)) = read else { return sent };
+                let version = self.info.api_version();
+                let reset = (problem == ObjectProblem::Undecodable).then_some(&*version);
+                let Some(object) = protobuf::patch(&object, patch, reset) else { return sent };
+                let request = api::replace_request(&self.info, self.place(), object, self.detail);
+                let request = request.map_err(SendFailure::Unsent)?;
+                api::send(client, request).await.map_err(SendFailure::Failed)?
+            };
+            Ok(self.read(body).await)
         })
         .await
     }
 
     /// Resets the managedFields of the target if they are nested too deeply (H137). Returns whether
-    /// they were. For a strategic merge patch, the API server need not read them as JSON.
+    /// they were.
     pub async fn reset_deep_fields(&self, client: &kube::Client) -> Result<bool, ApiError> {
-        let (namespace, name) = self.place();
-        let detail = self.detail_with_times();
-        let reading = api::object(client, &self.info, namespace, name, detail);
-        let Some(json) = within(reading).await? else { return Ok(false) };
-        let Some(patch) = repairs::reset_deep_fields(&json, &self.info.api_version()) else {
-            return Ok(false);
-        };
-        let patch = Patch::Strategic(patch);
-        let request = api::patch_request(&self.info, self.place(), &patch, Detail::Metadata)?;
+        let _permit = self.buffers.acquire().await;
+        let read = within(api::protobuf(client, &self.info, self.place())).await?;
+        let version = self.info.api_version();
+        let reset = read.and_then(|object| protobuf::reset_deep_fields(&object, &version));
+        let Some(object) = reset else { return Ok(false) };
+        let request = api::replace_request(&self.info, self.place(), object, Detail::Metadata)?;
         within(api::send(client, request)).await?;
         Ok(true)
-    }
-
-    /// What contains all times of the target. A Secret has them only in its metadata.
-    fn detail_with_times(&self) -> Detail {
-        if self.info.is_secret() { Detail::Metadata } else { Detail::Whole }
-    }
-
-    fn patch_request(&self, patch: Patch<Value>) -> Result<Request<Vec<u8>>, ApiError> {
-        api::patch_request(&self.info, self.place(), &patch, self.detail)
     }
 
     fn place(&self) -> (&str, &str) {
@@ -181,9 +169,13 @@ impl TargetClient {
     ) -> Result<Option<Value>, SendFailure> {
         let request = request.map_err(SendFailure::Unsent)?;
         let body = api::send(client, request).await.map_err(SendFailure::Failed)?;
-        // An answer that breaks off proves nothing.
+        Ok(self.read(body).await)
+    }
+
+    /// Reads the object in an answer. An answer that breaks off proves nothing.
+    async fn read(&self, body: Body) -> Option<Value> {
         let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
-        Ok(read.ok().flatten())
+        read.ok().flatten()
     }
 
     async fn await_response(

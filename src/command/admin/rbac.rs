@@ -20,6 +20,7 @@ use crate::policy::api::GROUP;
 use crate::relations::related_kinds;
 
 const READ: &[&str] = &["get", "list", "watch"];
+const CHANGE: &[&str] = &["patch", "update"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 
@@ -100,9 +101,9 @@ impl ExtraKinds {
         read.extend(ALWAYS_READ);
         read.extend(also());
         let mut rules = if self.everything {
-            vec![rule(&["*"], &["*"], READ), rule(&["*"], &["*"], &["patch"])]
+            vec![rule(&["*"], &["*"], READ), rule(&["*"], &["*"], CHANGE)]
         } else {
-            // To add and remove the hold, belay needs the verb patch, and RBAC has no narrower
+            // To add and remove the hold, belay needs these verbs, and RBAC has no narrower
             // permission. So only the kinds that the policies of the chart or the label hold get
             // it, and the kinds that the administrator adds.
             let labelled = parse_kinds(LABELLED_KINDS);
@@ -110,7 +111,7 @@ impl ExtraKinds {
             let held: BTreeSet<_> =
                 HELD_BY_CHART.into_iter().chain(labelled).chain(also()).collect();
             let mut rules = rules_by_group(&read, READ);
-            rules.extend(rules_by_group(&held, &["patch"]));
+            rules.extend(rules_by_group(&held, CHANGE));
             rules
         };
         rules.extend([
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn secrets_are_readable_only_on_request() {
         let rights = ExtraKinds::default();
-        for verb in ["get", "list", "watch", "patch"] {
+        for verb in ["get", "list", "watch", "patch", "update"] {
             assert!(!may(&rights, verb, "", "secrets"), "{verb}");
         }
         let asked = ExtraKinds { also: vec![parse_kind("secrets").unwrap()], everything: false };

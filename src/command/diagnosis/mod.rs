@@ -39,7 +39,9 @@ pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text, reason_text};
 pub use self::irreversible::why_irreversible;
-pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message, webhook_name};
+pub use self::refusal::{
+    UNENCODABLE, denies, is_refusal, is_unanswered, is_unencodable, policy_message, webhook_name,
+};
 pub use self::undo_advice::UndoAdviser;
 pub use self::unreleased::Unreleased;
 pub use self::verdict::{

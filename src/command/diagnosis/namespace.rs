@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::admission::{ask_who_refuses, is_of_belay};
 use super::finding::{Cause, Finding};
-use super::refusal::{is_refusal, is_unanswered, policy_message, webhook_name};
+use super::refusal::{denies, is_refusal, policy_message, webhook_name};
 use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
 use crate::decide::{APPROVE, TO_OVERRIDE, approve_command_with};
 use crate::objects::{condition, texts_at};
@@ -167,7 +167,7 @@ fn content_failure(message: &str, name: &str, evidence: &Evidence) -> Option<Fin
 /// The next step if belay denies the DELETE of an object in this Namespace. The command `denials`
 /// does not list this denial, because the API server creates no Event in a Terminating Namespace.
 fn allow_content(message: &str, name: &str) -> Option<String> {
-    if !is_of_belay(webhook_name(message)?) || is_unanswered(message) {
+    if !is_of_belay(webhook_name(message)?) || !denies(message) {
         return None;
     }
     let commands = message.split_once(TO_OVERRIDE).map(|(_, commands)| commands);

@@ -11,9 +11,29 @@ pub fn denies(message: &str) -> bool {
     message.contains("denied the request") || policy_message(message).is_some()
 }
 
+/// Whether the API server refused the write because it could not call a webhook.
+fn is_uncalled(message: &str) -> bool {
+    ["failed calling webhook", "failed to call webhook"].iter().any(|text| message.contains(text))
+}
+
+/// The sentence about an object that the API server can't encode for a webhook.
+pub const UNENCODABLE: &str = "the API server can't send this object to a webhook, because its \
+                               managedFields are nested too deeply; belay resets them within \
+                               seconds; if it does not, have an administrator reset them \
+                               (docs/guides/limits.md, Holds)";
+
+/// Whether the API server could not encode the object for a webhook (H137), so that it did not
+/// send the review.
+pub fn is_unencodable(message: &str) -> bool {
+    let is_encoding = ["call webhook: json: ", "exceeded max depth", "create admission objects"]
+        .iter()
+        .any(|text| message.contains(text));
+    is_uncalled(message) && is_encoding
+}
+
 /// Whether the API server refused the write because a webhook did not answer.
 pub fn is_unanswered(message: &str) -> bool {
-    ["failed calling webhook", "failed to call webhook"].iter().any(|text| message.contains(text))
+    is_uncalled(message) && !is_unencodable(message)
 }
 
 pub fn webhook_name(message: &str) -> Option<&str> {
@@ -24,5 +44,23 @@ pub fn webhook_name(message: &str) -> Option<&str> {
 /// Whether admission refused the write: a webhook or a policy denied it, or a webhook did not
 /// answer.
 pub fn is_refusal(message: &str) -> bool {
-    denies(message) || is_unanswered(message)
+    denies(message) || is_uncalled(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h137_an_object_that_the_api_server_cannot_encode_is_no_silence_of_a_webhook() {
+        // The messages of Kubernetes 1.37.
+        let deep = "Internal error occurred: failed calling webhook \"label-delete.belay.dev\": \
+                    failed to call webhook: json: error calling MarshalJSON for type \
+                    runtime.RawExtension: invalid character '{' exceeded max depth";
+        assert!(is_unencodable(deep) && is_refusal(deep) && !is_unanswered(deep));
+        let silent = "Internal error occurred: failed calling webhook \"delete.belay.dev\": failed \
+                      to call webhook: Post \"https://belay.belay.svc:443/validate?timeout=5s\": EOF";
+        assert!(is_unanswered(silent) && is_refusal(silent) && !is_unencodable(silent));
+        assert!(!is_unencodable("exceeded max depth"));
+    }
 }

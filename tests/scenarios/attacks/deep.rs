@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::harness::manifest::{Manifest as _, config_map, secret};
+use crate::harness::rbac::rule;
 use crate::harness::{Api, eventually};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
@@ -164,6 +165,29 @@ fn h166_bytes_that_json_cannot_have_neither_keep_nor_prevent_a_hold() {
     create("configmaps", "ConfigMap", &hold, data(vec![0xff; 700_000]));
     team.deleted(&["configmap/deep"]);
     team.wait_until_deleted("configmap/deep");
+}
+
+/// A patch of such a port loses its text, and the API server rejects it in a Pod and in the
+/// template of a Job. A Pod would also end the watch of the kubelet of this world.
+#[test]
+fn h171_a_port_that_json_cannot_have_keeps_neither_deep_fields_nor_a_hold() {
+    let team = Team::new(&world().plane, "h171");
+    let belay = json!({"kind": "ServiceAccount", "namespace": "belay", "name": "belay"});
+    team.plane.grant("jobs", None, &[rule("batch", "jobs", "patch, update")], &[belay]).unwrap();
+    let api = Api::of(&team.kubeconfig).unwrap();
+    let port = [vec![8, 0, 16, 80], field(3, "http")].concat();
+    let probe = field(1, field(2, [field(1, "/"), field(2, port)].concat()));
+    let container = [field(1, "web"), field(2, "web"), field(10, probe)].concat();
+    let pod = [field(2, container), field(3, "Never")].concat();
+    // Without Pods.
+    let spec = field(2, [vec![8, 0], field(6, field(2, pod))].concat());
+    let label = field(11, [field(1, "belay.dev/protect"), field(2, "WhileUsed")].concat());
+    let metadata = [label, field(14, HOLD), deep_fields()].concat();
+    let path = format!("/apis/batch/v1/namespaces/{}/jobs", team.ns);
+    api.write_protobuf(Method::POST, &path, object("batch/v1", "Job", metadata, spec)).unwrap();
+    wait_until_readable(&team, "job/deep");
+    team.deleted(&["job/deep"]);
+    team.wait_until_deleted("job/deep");
 }
 
 /// Protobuf has more years than JSON, and no client needs the time of a template.
