@@ -28,7 +28,8 @@ impl LoadGenerator {
     /// Sends one review and returns the text of the answer.
     pub fn answer(&self, url: &str, body: &Path) -> Result<String> {
         let output = self.command(url, body).arg("--debug").output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        // oha prints the bytes as a Rust literal, with escaped quotes.
+        Ok(String::from_utf8_lossy(&output.stdout).replace('\\', ""))
     }
 
     /// Sends the review again and again for some seconds. Returns the number of answers and the
