@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help run play test test-long quick lint bench image controlplane fmt
+.PHONY: help run play test test-long quick lint bench bench-peers image controlplane fmt
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -37,6 +37,10 @@ lint: ## check formatting, clippy, and cargo-deny if it is installed
 
 bench: ## run the benchmarks of docs/PERFORMANCE.md
 	$(CARGO) bench --locked
+
+bench-peers: ## compare belay with other webhooks, and draw docs/peers.svg
+	@tools=$$(examples/peers/build) && \
+		$(CARGO) run --locked --release --example peers -- $$tools docs/peers.svg
 
 image: ## build the container image and its SBOM with docker, podman or buildah
 	@image/build

@@ -168,6 +168,17 @@ impl Process {
         self.status("VmHWM:")
     }
 
+    /// The CPU time that it has used.
+    pub fn cpu(&self) -> Option<Duration> {
+        let pid = self.running.as_ref()?.pid.as_raw_nonzero();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name of the program before the last parenthesis may contain spaces.
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+        let second = rustix::param::clock_ticks_per_second();
+        Some(Duration::from_secs_f64(ticks as f64 / second as f64))
+    }
+
     fn status(&self, field: &str) -> Option<u64> {
         let pid = self.running.as_ref()?.pid.as_raw_nonzero();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -1,0 +1,83 @@
+//! `make bench-peers`: belay's webhook beside other servers that answer the same reviews.
+//!
+//! ```text
+//! peers OHA WEBHOOK PLOT           the webhooks alone, and a plot
+//! peers plane                      DELETEs on a control plane
+//! peers constant|typed PORT DIR    one of the servers in servers.rs, with the certificate in DIR
+//! ```
+//!
+//! With other arguments it is belay itself. So all servers in Rust are built with the same
+//! options, and have the allocator of belay.
+
+#[path = "../../tests/harness/mod.rs"]
+mod harness;
+
+mod load;
+mod plane;
+mod plot;
+mod reviews;
+mod servers;
+mod table;
+mod webhooks;
+
+// The measurements of `numbers` use more of these.
+#[path = "../numbers/policies.rs"]
+#[allow(dead_code)]
+mod policies;
+#[path = "../numbers/samples.rs"]
+#[allow(dead_code)]
+mod samples;
+#[path = "../numbers/writer.rs"]
+#[allow(dead_code)]
+mod writer;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use harness::Result;
+
+// The allocator of belay.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        ["constant", port, folder] => servers::serve(servers::Answer::Constant, port, folder),
+        ["typed", port, folder] => servers::serve(servers::Answer::Typed, port, folder),
+        ["plane"] => with_load(plane::run),
+        [oha, webhook, plot] if Path::new(oha).is_file() => {
+            with_load(|| measure(Path::new(oha), Path::new(webhook), Path::new(plot)))
+        }
+        _ => return belay::command::main(),
+    };
+    harness::folder::remove_own();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(oha: &Path, webhook: &Path, plot: &Path) -> Result<()> {
+    let results = webhooks::measure(oha, webhook)?;
+    print!("{}", table::markdown(&results));
+    std::fs::write(plot, plot::svg(&results))?;
+    Ok(())
+}
+
+/// Prints the load of the machine before and after a measurement.
+fn with_load(run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let load = || -> Result<String> {
+        let text = std::fs::read_to_string("/proc/loadavg")?;
+        Ok(text.split(' ').take(2).collect::<Vec<_>>().join(" "))
+    };
+    let cores = std::thread::available_parallelism()?;
+    println!("{cores} cores, load before (1 min, 5 min): {}\n", load()?);
+    run()?;
+    println!("\nload after: {}", load()?);
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! The time of DELETEs on a control plane: without a check, with a ValidatingAdmissionPolicy,
+//! and with belay. Each has a namespace of its own, so nothing changes between the requests.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::harness::{ControlPlane, Install, Options, Result, eventually};
+use crate::policies::{enforce, only, protecting};
+use crate::reviews::KEEP_LABEL;
+use crate::samples::{Samples, milliseconds};
+use crate::writer::{Writer, config_map, core};
+
+/// The number of DELETEs of each sort in each namespace.
+const EACH: usize = 400;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The namespaces, and the titles of their columns.
+const NAMESPACES: [(&str, &str); 3] =
+    [("no-check", "no check"), ("by-cel", "ValidatingAdmissionPolicy"), ("by-belay", "belay")];
+
+/// belay denies the DELETE of an object with this label in any namespace. The
+/// ValidatingAdmissionPolicy uses another one.
+const BELAY_LABEL: &str = "belay.dev/protect";
+
+struct Run {
+    runtime: Runtime,
+    writer: Writer,
+}
+
+pub fn run() -> Result<()> {
+    let plane = ControlPlane::start_with(&Options::default())?;
+    let own = std::env::current_exe()?;
+    let _installed =
+        Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &own)?;
+    for (namespace, _) in NAMESPACES {
+        plane.create_namespace(namespace)?;
+    }
+    plane.apply(&cel_policy())?;
+    let policy = protecting("held", &only("by-belay"), "configmaps", "whileUsed: {onDelete: Hold}");
+    enforce(&plane, "held", &policy)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let writer = runtime.block_on(Writer::of(&plane))?;
+    let run = Run { runtime, writer };
+    run.wait_until_enforced()?;
+    let mut denied: [Samples; 3] = Default::default();
+    let mut allowed: [Samples; 3] = Default::default();
+    for number in 0..EACH {
+        for (sort, samples) in [("denied", &mut denied), ("allowed", &mut allowed)] {
+            let name = format!("{sort}-{number}");
+            for (namespace, _) in NAMESPACES {
+                run.create(namespace, &name, sort == "denied")?;
+            }
+            for ((namespace, _), samples) in NAMESPACES.iter().zip(samples) {
+                let started = Instant::now();
+                let is_allowed = run.delete(namespace, &name, "")?;
+                samples.push(started.elapsed());
+                if is_allowed != (sort == "allowed" || *namespace == "no-check") {
+                    return Err(format!("{namespace}/{name}: deleted: {is_allowed}").into());
+                }
+            }
+        }
+    }
+    let titles = NAMESPACES.map(|(_, title)| title).join(" | ");
+    println!("| DELETE, p50 / p99 in ms | {titles} |\n|---|---|---|---|");
+    for (sort, samples) in [("of a labelled object: denied", denied), ("allowed", allowed)] {
+        let cells = samples.map(|samples| {
+            [0.5, 0.99].map(|part| milliseconds(samples.quantile(part))).join(" / ")
+        });
+        println!("| {sort} | {} |", cells.join(" | "));
+    }
+    Ok(())
+}
+
+impl Run {
+    fn create(&self, namespace: &str, name: &str, is_labelled: bool) -> Result<()> {
+        let mut object = config_map(name, 500);
+        if is_labelled {
+            let label = if namespace == "by-belay" { BELAY_LABEL } else { KEEP_LABEL };
+            object["metadata"]["labels"][label] = "Always".into();
+        }
+        self.runtime.block_on(self.writer.create(&core(namespace, "configmaps"), &object)).map(drop)
+    }
+
+    /// Whether the API server accepts the DELETE.
+    fn delete(&self, namespace: &str, name: &str, query: &str) -> Result<bool> {
+        let path = format!("{}/{name}{query}", core(namespace, "configmaps"));
+        let request = http::Request::delete(path).body(Vec::new())?;
+        match self.runtime.block_on(self.writer.0.request_text(request)) {
+            Ok(_) => Ok(true),
+            // A ValidatingAdmissionPolicy answers 422, if it states no other reason.
+            Err(kube::Error::Api(status)) if [403, 422].contains(&status.code) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn wait_until_enforced(&self) -> Result<()> {
+        for (namespace, title) in &NAMESPACES[1..] {
+            self.create(namespace, "probe", true)?;
+            eventually(title, LIMIT, || match self.delete(namespace, "probe", "?dryRun=All")? {
+                true => Err("it allows a DELETE".into()),
+                false => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The ValidatingAdmissionPolicy, and its binding to a namespace.
+fn cel_policy() -> String {
+    let version = "admissionregistration.k8s.io/v1";
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
+        "resources": ["configmaps"]});
+    let expression = format!("!('{KEEP_LABEL}' in oldObject.metadata.?labels.orValue({{}}))");
+    let object = |kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "keep"}, "spec": spec});
+    let policy = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": expression}]});
+    let binding = json!({"policyName": "keep", "validationActions": ["Deny"], "matchResources":
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "by-cel"}}}});
+    format!(
+        "{}\n---\n{}\n",
+        object("ValidatingAdmissionPolicy", policy),
+        object("ValidatingAdmissionPolicyBinding", binding)
+    )
+}
