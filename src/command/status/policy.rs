@@ -137,7 +137,7 @@ impl PolicyStatus {
 }
 
 /// The note of a policy whose status still reports a Pause that has ended.
-const PAUSE_ENDED: &str = "the pause has ended, so belay denies requests again; belay updates this \
+const PAUSE_ENDED: &str = "the pause has ended, and belay enforces its policies again; it updates this \
                            status within a minute";
 
 /// The start of the note that webhook configurations are missing.

@@ -108,7 +108,10 @@ fn a_pause_is_reported_once_and_no_policy_is_ready_under_it() {
     let mut paused = PolicyStatus::new(&policy, None, NOW);
     paused.note_ended_pause();
     let ended = text(&report(vec![paused]));
-    assert!(ended.contains("  the pause has ended, so belay denies requests again; "), "{ended}");
+    assert!(
+        ended.contains("  the pause has ended, and belay enforces its policies again; "),
+        "{ended}"
+    );
     let text = text(&report(vec![PolicyStatus::new(&policy, None, NOW)]));
     assert!(text.contains("kept     Deny     paused   0"), "{text}");
     assert!(!text.contains("not enforced until"), "{text}");
