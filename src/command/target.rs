@@ -107,6 +107,15 @@ fn usage(error: ObjectWordsError) -> CommandError {
     CommandError::Usage(error.to_string())
 }
 
+/// The message about an object that does not exist.
+pub fn not_found(object: &ObjectRef) -> String {
+    let place = match object.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!(" in namespace {namespace:?}"),
+    };
+    format!("{} not found{place}", object.quoted())
+}
+
 fn text_with_namespace(object: &ObjectRef) -> String {
     object.quoted() + &in_namespace(&object.namespace)
 }
@@ -228,8 +237,7 @@ impl TargetObject {
                 true => "; next: check the name and the namespace (-n)",
                 false => "",
             };
-            let object = text_with_namespace(&object_ref);
-            CommandError::NoObject(format!("there is no {object}{next}"))
+            CommandError::NoObject(not_found(&object_ref) + next)
         })?;
         Ok(Self { session: session.clone(), info: info.clone(), object_ref, json })
     }

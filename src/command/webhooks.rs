@@ -1,6 +1,7 @@
 //! The two webhook configurations of an installation. Without them, belay gets no requests.
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject};
 use schemars::JsonSchema;
@@ -13,6 +14,7 @@ use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::stored::{
     StoredWebhook, configuration_kind, kind_name, parse_webhooks,
 };
+use crate::cluster::uninstall::installed;
 use crate::decide::AdmissionPhase;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 
@@ -26,6 +28,9 @@ const MISSING: &str = "the webhook configurations of belay are missing, so belay
 /// The sentence where an uninstall has deleted that configuration and still removes holds.
 const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all holds, and belay \
                                 refuses nothing; next: kubectl belay status";
+
+/// The sentence where neither the configurations nor the Lease of belay exist.
+pub const UNINSTALLED: &str = "belay is not installed (only its CRDs remain), so it denies nothing";
 
 /// What the API server does while no replica answers.
 const REFUSES_ALL: &str = "the API server refuses every delete of a kind that a policy names";
@@ -54,6 +59,8 @@ pub struct Webhooks {
     pub ignores_failures: bool,
     /// The name of the uninstall that has deleted them and still runs.
     pub uninstall: Option<String>,
+    /// Whether the Lease does not exist either: belay is not installed.
+    pub is_uninstalled: bool,
 }
 
 impl Webhooks {
@@ -83,6 +90,12 @@ impl Webhooks {
             let holder = leader(client, (namespace, name), now).await.ok().flatten();
             webhooks.uninstall =
                 holder.filter(LeaderInfo::is_uninstall).map(|holder| holder.replica);
+            let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+            let no_configuration = webhooks.configurations.iter().all(|one| !one.present);
+            webhooks.is_uninstalled = webhooks.not_read.is_empty()
+                && no_configuration
+                && matches!(leases.get_metadata_opt(name).await, Ok(None))
+                && matches!(installed(client).await, Ok(None));
         }
         webhooks
     }

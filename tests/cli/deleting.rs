@@ -321,7 +321,7 @@ fn the_same_deletion_again_waits_for_terminating_users() {
     assert!(named.stderr.contains("unless it was deleted before"), "{named:?}");
     let listed = belay(plane, &["delete", "-f", &file, "-n", &ns, "--yes"]);
     assert_eq!(listed.code, 0, "{listed:?}");
-    assert!(listed.stdout.starts_with("nothing is left to delete; there is no "), "{listed:?}");
+    assert!(listed.stdout.starts_with("nothing is left to delete: "), "{listed:?}");
     let selected = belay(plane, &["delete", "deploy", "-l", "a=b", "-n", &ns, "--dry-run=server"]);
     assert_eq!((selected.code, selected.stdout.as_str()), (0, "no objects match\n"));
 }

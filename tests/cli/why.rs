@@ -205,7 +205,9 @@ fn several_objects_are_approved_or_none() {
     };
     // One is missing, and one she may not approve.
     let missing = approve(&["cm/one", "cm/none"]);
-    assert!(missing.code == 3 && missing.stderr.contains("there is no configmap \"none\""));
+    assert!(
+        missing.code == 3 && missing.stderr.contains("configmap \"none\" not found in namespace")
+    );
     eventually("her right to approve ConfigMaps alone", LIMIT, || {
         let refused = approve(&["cm/one", "secret/token"]);
         let says = "may not approve-deletion of secrets token";

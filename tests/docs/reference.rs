@@ -30,7 +30,8 @@ These rules apply to the commands for people:
   the chart) and `--control-plane`. A verdict in a cluster comes from belay itself, by a dry run, so it is right with other
   values as well.
 - belay reports failed reads. An answer with missing permissions never looks complete.
-- Exit codes: 0 for success, 1 for a negative answer or a finding, 2 for wrong arguments, 3 for an unknown result.
+- Exit codes: 0 for success, 1 for a negative answer or a finding, 2 for wrong arguments, 3 for an unknown result, also
+  if an object that you name does not exist. `kubectl belay delete` then exits with 1, like `kubectl delete`.
 ";
 
 /// The help of a command, independent of the environment of the test.

@@ -256,6 +256,13 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
         "{waits:?}"
     );
     assert!(waits.stderr.contains("already deleted: MutatingWebhook"), "{waits:?}");
+    let says = "\nbelay denies nothing now, because its webhook configurations are deleted\n";
+    assert!(waits.stderr.contains(says), "{waits:?}");
+    assert_eq!(stage.held(), ["used"]);
+
+    let would = stage.all(&["--abandon", "--dry-run"]);
+    let says = format!("would abandon configmaps/used -n {}: it waits for Pod", stage.ns);
+    assert!(would.code == 0 && would.stdout.contains(&says), "{would:?}");
     assert_eq!(stage.held(), ["used"]);
 
     let done = stage.all(&["--abandon"]);
@@ -276,4 +283,10 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
         if kept.is_empty() { Ok(()) } else { Err(kept.into()) }
     })
     .unwrap();
+    // Only the CRDs and a policy are left.
+    for command in ["status", "denials"] {
+        let said = stage.command(&[command]);
+        let says = "belay is not installed (only its CRDs remain), so it denies nothing\n";
+        assert!(said.stdout.contains(says) && !said.stdout.contains("Pods run"), "{said:?}");
+    }
 }

@@ -12,7 +12,7 @@ use crate::cluster::Snapshot;
 use crate::cluster::pace::within;
 use crate::cluster::world::{ObjectKey, World};
 use crate::graph::{Node, OwnerEdge};
-use crate::objects::{ApiError, KindId, Uid, clear_name, is_namespace};
+use crate::objects::{ApiError, KindId, ObjectRef, Uid, clear_name, is_namespace};
 
 /// Live reads of owners and Namespaces, because no list contains every kind of owner.
 pub struct OwnerReads {
@@ -66,7 +66,12 @@ impl OwnerReads {
         for Parent { place, uid, text } in parents {
             match self.read(snapshot, &place).await {
                 Ok(Some(terminating)) if uid.is_none_or(|uid| uid == terminating) => {
-                    return Some(format!("{text} is Terminating"));
+                    let world = snapshot.context.world.read();
+                    let info = world.graph.kinds.info(place.0);
+                    let parent = ObjectRef::of_kind(info, &place.1, &place.2).arguments();
+                    return Some(format!(
+                        "{text} is Terminating; next: kubectl belay why {parent}"
+                    ));
                 }
                 Ok(_) => {}
                 Err(why) => {

@@ -225,6 +225,7 @@ impl<'a> Withdrawal<'a> {
         let mut leaving = None;
         if let HoldWriteResult::Kept(reason @ Reason::Leaving(_)) = &outcome
             && abandon
+            && !dry_run
         {
             leaving = Some(reason.clone());
             planner.keeps_leaving = false;
@@ -322,8 +323,8 @@ impl<'a> Withdrawal<'a> {
             if count > 0 && reminded.elapsed() >= self.timing().remind {
                 reminded = Instant::now();
                 (self.uninstall.report)(Event::Progress(format!(
-                    "{count} objects are Terminating and still have the hold; --abandon releases \
-                     them although they are in use"
+                    "{count} objects still have the hold, because they or their owners are \
+                     Terminating; --abandon removes these holds as well"
                 )));
             }
             let next_check =

@@ -31,7 +31,7 @@ use super::confirm::{self, ConfirmArguments};
 use super::document::Object;
 use super::duration::parse_timeout;
 use super::files::stdin_once;
-use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
+use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery, missing_text};
 use super::place::{self, ClusterArguments};
 use super::report::{Format, Report as _, View};
 use super::screen::{Screen, progress};
@@ -162,7 +162,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     if is_nothing {
         let says = match state.inspection.missing.as_slice() {
             [] => "no objects match".to_owned(),
-            missing => format!("nothing is left to delete; there is no {}", missing.join(", ")),
+            missing => format!("nothing is left to delete: {}", missing_text(missing)),
         };
         return report(DeleteResult::Deleted, says).print(output);
     }

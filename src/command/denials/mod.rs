@@ -117,9 +117,10 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     }
     // A user who may not read the Lease does not see who is the leader.
     let unled = matches!(leader, Ok(None));
+    let is_uninstalled = unled && session.webhooks().await.is_uninstalled;
     let policies = policy_counts(&policies);
     let age_seconds = ((would || !policies.is_empty()) && !unled).then(delay);
-    Ok(Denials { items, policies, age_seconds, not_read, would, unled })
+    Ok(Denials { items, policies, age_seconds, not_read, would, unled, is_uninstalled })
 }
 
 /// Whether these are the kinds of all denials.

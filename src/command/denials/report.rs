@@ -1,5 +1,7 @@
 //! The report of the command.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,14 +10,18 @@ use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View, exit_code_of, name_lines};
 use crate::command::screen::{Field, Table, Tone};
+use crate::command::webhooks::UNINSTALLED;
 
 /// The number of rows without --all.
 pub(super) const SHOWN: usize = 30;
 
 /// Why a row has no user.
-const NO_USER: &str = "USER -: only an Event reports this request, and Events name no user. For a \
-                       denial by a policy, the status of the policy adds the user later; for one by \
-                       the label belay.dev/protect, only the log of belay names the user";
+const NO_USER: &str = "USER -: only an Event reports this request, and Events name no user";
+
+/// Where the user is.
+const USER_ELSEWHERE: &str = ". For a denial by a policy, the status of the policy adds the user \
+                              later; for one by the label belay.dev/protect, only the log of belay \
+                              names the user";
 
 /// One thing that was refused, or would have been.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -84,6 +90,9 @@ pub struct Denials {
     /// Whether belay has no leader, which writes the statuses.
     #[serde(skip)]
     pub(super) unled: bool,
+    /// Whether belay is not installed.
+    #[serde(skip)]
+    pub(super) is_uninstalled: bool,
 }
 
 impl Report for Denials {
@@ -105,11 +114,15 @@ impl Report for Denials {
     fn text(&self, view: View) -> String {
         let mut text = String::new();
         if self.items.is_empty() {
-            text.push_str(match (self.would, self.not_read.is_empty()) {
-                (true, true) => "no allowed request would have been denied\n",
-                (false, true) => "no denials\n",
-                (true, false) => "no such requests found, but some reads failed\n",
-                (false, false) => "no denials found, but some reads failed\n",
+            let ago = match self.age_seconds {
+                Some(age) => format!(" up to {age} s ago"),
+                None => String::new(),
+            };
+            text.push_str(&match (self.would, self.not_read.is_empty()) {
+                (true, true) => format!("no allowed request{ago} would have been denied\n"),
+                (false, true) => "no denials\n".to_owned(),
+                (true, false) => "no such requests found, but some reads failed\n".to_owned(),
+                (false, false) => "no denials found, but some reads failed\n".to_owned(),
             });
         } else {
             let heading = ["AGE", "VERDICT", "OBJECT", "USER"];
@@ -119,11 +132,14 @@ impl Report for Denials {
             text.push_str(&view.table_in_turns(&heading, list, Denial::namespace, row));
         }
         if self.items.iter().any(|item| item.subject.is_none()) {
-            text.push_str(&view.screen.paragraph(0, NO_USER));
+            let more = if self.is_uninstalled { "" } else { USER_ELSEWHERE };
+            text.push_str(&view.screen.paragraph(0, &format!("{NO_USER}{more}")));
         }
-        for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
-            &self.policies
-        {
+        // The label belay.dev/protect is in no count.
+        let listed: HashSet<&str> =
+            self.items.iter().flat_map(|item| &item.policies).map(String::as_str).collect();
+        let counts = self.policies.iter().filter(|counts| listed.contains(counts.name.as_str()));
+        for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in counts {
             let line = format!(
                 "policy {name}, whole cluster, last 24h: {denied_last_24h} denied, \
                  {would_deny_last_24h} would be denied, {held_last_24h} kept Terminating"
@@ -132,16 +148,19 @@ impl Report for Denials {
         }
         // A replica writes Events of denials at once.
         let stale = match (self.unled, self.age_seconds) {
+            _ if self.is_uninstalled => Some(UNINSTALLED.to_owned()),
             (true, _) => Some(
                 "belay has no leader, so no policy reports newer requests; check that the belay \
                  Pods run"
                     .to_owned(),
             ),
-            (false, Some(age)) => {
-                let what = if self.would { "list" } else { "counts" };
-                Some(format!("under load, the {what} may lack the requests of the last {age} s"))
+            (false, Some(age)) if self.would && !self.items.is_empty() => {
+                Some(format!("the list may lack the requests of the last {age} s"))
             }
-            (false, None) => None,
+            (false, Some(age)) if !self.would && !listed.is_empty() => {
+                Some(format!("the counts may lack the requests of the last {age} s"))
+            }
+            (false, _) => None,
         };
         text.extend(stale.map(|stale| view.screen.paragraph(0, &stale)));
         text + &view.not_read(&self.not_read)

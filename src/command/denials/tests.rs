@@ -158,6 +158,7 @@ fn the_table_has_the_sums_of_each_policy() {
         not_read: vec![FailedRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
         would: false,
         unled: false,
+        is_uninstalled: false,
     };
     assert_eq!(
         said.render(Format::Table, PIPE).unwrap(),
@@ -181,25 +182,50 @@ fn the_table_has_the_sums_of_each_policy() {
         not_read: Vec::new(),
         would,
         unled,
+        is_uninstalled: false,
     };
     assert_eq!(nothing(false, false).exit_code(), 0);
     let text = |would, unled| nothing(would, unled).text(PIPE);
     assert_eq!(text(false, false), "no denials\n");
-    assert_eq!(
-        text(true, false),
-        "no allowed request would have been denied\n\
-         under load, the list may lack the requests of the last 12 s\n"
-    );
+    assert_eq!(text(true, false), "no allowed request up to 12 s ago would have been denied\n");
     let stale = text(true, true);
     assert!(
         stale.contains("\nbelay has no leader, so no policy reports newer requests"),
         "{stale}"
     );
+    let removed = Denials { is_uninstalled: true, ..nothing(false, true) }.text(PIPE);
+    assert!(removed.starts_with("no denials\nbelay is not installed (only its CRDs"), "{removed}");
+    assert!(!removed.contains("leader"), "{removed}");
     let json = said.render(Format::Json, PIPE).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["kind"], "DenialList");
     assert_eq!(json["items"][0]["time"], "1970-01-01T01:23:20Z");
     assert_eq!(json["policies"][0]["wouldDenyLast24h"], 3);
+}
+
+#[test]
+fn only_policies_of_listed_requests_are_counted_below_the_list() {
+    let listed = policy("kept", &[(5000, "configmaps shop/a", "Deny")]);
+    let (by_label, other) = (event(5001, "labelled", "Warning", 1), policy("other", &[]));
+    let of = |policies: &[DeletionPolicy]| Denials {
+        items: known(policies, std::slice::from_ref(&by_label), asked(false, 0)),
+        policies: policy_counts(&[listed.clone(), other.clone()]),
+        age_seconds: Some(delay()),
+        not_read: Vec::new(),
+        would: false,
+        unled: false,
+        is_uninstalled: false,
+    };
+    let text = of(std::slice::from_ref(&listed)).text(PIPE);
+    assert!(text.contains("policy kept, whole cluster") && !text.contains("other"), "{text}");
+    assert!(text.ends_with("\nthe counts may lack the requests of the last 12 s\n"), "{text}");
+    let only_label = of(&[]);
+    let text = only_label.text(PIPE);
+    assert!(!text.contains("whole cluster") && !text.contains("counts"), "{text}");
+    assert!(text.contains("the status of the policy adds the user later"), "{text}");
+    // Without belay, no status is updated.
+    let text = Denials { unled: true, is_uninstalled: true, ..only_label }.text(PIPE);
+    assert!(text.contains("Events name no user\n") && !text.contains("later"), "{text}");
 }
 
 #[test]
@@ -346,6 +372,7 @@ fn h133_denials_of_one_namespace_hide_none_of_others_on_a_terminal() {
         not_read: Vec::new(),
         would: false,
         unled: false,
+        is_uninstalled: false,
     };
     let text = denials.text(View { screen: Screen::terminal(200), ..PIPE });
     assert!(text.contains(" prod/other "), "{text}");

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::backing::{BackingResources, READ_WHOLE};
 use super::change::Change;
-use super::targets::{ResolvedTarget, SearchArguments, TargetQuery, namespaces};
+use super::targets::{MissingTarget, ResolvedTarget, SearchArguments, TargetQuery, namespaces};
 use crate::cluster::{Caller, SearchScope, Snapshot, UserIdentity, World};
 use crate::command::CommandError;
 use crate::command::document::FailedRead;
@@ -12,10 +12,10 @@ use crate::command::files::{Archive, read_nonempty};
 use crate::command::place::Installation;
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
-use crate::command::target::{self, SILENT};
+use crate::command::target::{self, SILENT, not_found};
 use crate::command::webhooks::Webhooks;
 use crate::graph::{Graph, Node, NodeId};
-use crate::objects::{ApiError, KindId, KindInfo, KindNames, Uid, is_namespace};
+use crate::objects::{ApiError, KindId, KindInfo, KindNames, ObjectRef, Uid, is_namespace};
 use crate::policy::PolicySet;
 
 /// The Namespaces that the API server never deletes (admission plugin NamespaceLifecycle).
@@ -35,8 +35,7 @@ pub struct Inspection {
     /// The resources outside the cluster.
     pub backing: BackingResources,
     pub targets: Vec<NodeId>,
-    /// Missing targets, as the user typed them.
-    pub missing: Vec<String>,
+    pub missing: Vec<MissingTarget>,
     /// Targets that could not be read.
     pub unread_targets: Vec<String>,
     /// Failed reads of objects.
@@ -137,13 +136,9 @@ pub async fn read(
         let problem = match (inspection.missing.as_slice(), inspection.unread_targets.as_slice()) {
             ([], []) => return Ok(inspection),
             ([], _) => format!("cannot read {}", unread_targets(&inspection)),
-            (missing, []) => format!("there is no {}", missing.join(", ")),
+            (missing, []) => missing_text(missing),
             (missing, _) => {
-                format!(
-                    "there is no {}; cannot read {}",
-                    missing.join(", "),
-                    unread_targets(&inspection)
-                )
+                format!("{}; cannot read {}", missing_text(missing), unread_targets(&inspection))
             }
         };
         let next = match (inspection.missing.is_empty(), inspection.unread_targets.is_empty()) {
@@ -235,7 +230,7 @@ async fn read_objects(
     missing.extend(unserved.missing);
     unread_targets.extend(unserved.unread_targets);
     // A target that could not be read may exist.
-    missing.retain(|typed| unread_targets.iter().all(|(other, _)| other != typed));
+    missing.retain(|target| unread_targets.iter().all(|(other, _)| *other != target.typed));
     // A selection from a list that could not be read is not known to be empty.
     for target in resolved.iter().filter(|target| targets.is_empty() && target.name.is_none()) {
         let KindInfo { group, resource, .. } = &target.info;
@@ -270,8 +265,7 @@ async fn read_objects(
 
 /// The targets in manifests whose kinds the API server does not serve.
 struct UnservedTargets {
-    /// Targets that do not exist, as the user typed them.
-    missing: Vec<String>,
+    missing: Vec<MissingTarget>,
     /// Targets that could not be read, each with the error.
     unread_targets: Vec<(String, String)>,
 }
@@ -293,7 +287,10 @@ impl UnservedTargets {
                 unserved.unread_targets.push((typed, SILENT.to_owned()));
             } else if query.may_have_no_targets() {
                 // A kind that is not served has no objects.
-                unserved.missing.push(typed);
+                let kind = (&*manifest.group, &*manifest.kind.to_lowercase());
+                let namespace = manifest.namespace.as_deref().unwrap_or_default();
+                let message = not_found(&ObjectRef::new(kind, namespace, &manifest.name));
+                unserved.missing.push(MissingTarget { typed, message });
             } else {
                 // The user may have misspelt the kind, and a dump may lack its CRD.
                 unserved
@@ -351,15 +348,24 @@ fn policy_state(snapshot: &Snapshot) -> (PolicyState, Vec<FailedRead>) {
 
 /// Returns an error if an object that the user named does not exist. An object in a
 /// manifest may be missing, because the manifest may never have been applied.
-fn require_existing(resolved: &[ResolvedTarget], missing: &[String]) -> Result<(), CommandError> {
-    let named =
-        resolved.iter().filter(|target| !target.may_be_missing).map(ResolvedTarget::as_typed);
-    let named: Vec<String> = named.filter(|typed| missing.contains(typed)).collect();
-    if named.is_empty() {
+fn require_existing(
+    resolved: &[ResolvedTarget],
+    missing: &[MissingTarget],
+) -> Result<(), CommandError> {
+    let named = resolved.iter().filter(|target| !target.may_be_missing);
+    let named: HashSet<String> = named.map(ResolvedTarget::as_typed).collect();
+    let missing = missing.iter().filter(|target| named.contains(&target.typed));
+    let missing: Vec<MissingTarget> = missing.cloned().collect();
+    if missing.is_empty() {
         return Ok(());
     }
     Err(CommandError::Remote(format!(
-        "there is no {}; next: check the name and the namespace (-n)",
-        named.join(", ")
+        "{}; next: check the name and the namespace (-n)",
+        missing_text(&missing)
     )))
+}
+
+/// The messages about objects that do not exist.
+pub fn missing_text(missing: &[MissingTarget]) -> String {
+    missing.iter().map(|target| target.message.as_str()).collect::<Vec<_>>().join(", ")
 }

@@ -26,7 +26,7 @@ pub use impact::{
     Cascade, ClusterIdentity, DeletedBy, DeletionPlan, Impact, ImpactArguments, PlanChange,
     PlannedObject, assess, held_until, plan_order, run as impact,
 };
-pub use inspection::{Inspection, PolicyState, read as read_inspection};
+pub use inspection::{Inspection, PolicyState, missing_text, read as read_inspection};
 pub use targets::{ObjectSelection, SearchArguments, TargetQuery};
 pub use used_by::{UsedBy, UsedByArguments, run as used_by};
 pub use verdict::{verdict, verdict_at};

@@ -12,9 +12,9 @@ use crate::command::files::{Manifest, read_manifests, read_nonempty, stdin_once}
 use crate::command::object_words::{ObjectArgument, parse_object, parse_objects};
 use crate::command::place::{self, ClusterArguments, SourceArguments};
 use crate::command::selector;
-use crate::command::target::unserved;
+use crate::command::target::{not_found, unserved};
 use crate::graph::{Graph, NodeId, Requirement};
-use crate::objects::{KindInfo, KindNames, is_namespace, namespace_option};
+use crate::objects::{KindInfo, KindNames, ObjectRef, is_namespace, namespace_option};
 
 /// Where to search for objects.
 #[derive(Debug, Clone, Args)]
@@ -99,6 +99,14 @@ pub struct ResolvedTarget {
     pub name: Option<String>,
     /// Whether a missing object is no error: a manifest may never have been applied.
     pub may_be_missing: bool,
+}
+
+/// A target that does not exist.
+#[derive(Debug, Clone)]
+pub struct MissingTarget {
+    /// The object as the user typed it.
+    pub typed: String,
+    pub message: String,
 }
 
 impl SelectionArguments {
@@ -285,16 +293,25 @@ impl TargetQuery {
         }
     }
 
-    /// The targets in the graph, and the missing targets as the user typed them.
-    pub fn find(&self, graph: &Graph, resolved: &[ResolvedTarget]) -> (Vec<NodeId>, Vec<String>) {
+    /// The targets in the graph, and the missing targets.
+    pub fn find(
+        &self,
+        graph: &Graph,
+        resolved: &[ResolvedTarget],
+    ) -> (Vec<NodeId>, Vec<MissingTarget>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for target in resolved {
             let mut nodes = target.nodes(graph, &self.selector);
             if nodes.is_empty() && self.includes_missing {
                 nodes.extend(target.referenced_node(graph));
             }
-            if nodes.is_empty() && target.name.is_some() {
-                missing.push(target.as_typed());
+            if nodes.is_empty()
+                && let Some(name) = &target.name
+            {
+                let namespace = target.namespace.as_deref().unwrap_or_default();
+                let object = ObjectRef::of_kind(&target.info, namespace, name);
+                let message = not_found(&object);
+                missing.push(MissingTarget { typed: target.as_typed(), message });
             }
             found.extend(nodes);
         }

@@ -68,12 +68,16 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
     if let Err(error) = &leader {
         not_read.push(FailedRead::new("leases.coordination.k8s.io", error));
     }
+    let are_pauses_read = pauses.is_ok();
     let pauses = pauses.unwrap_or_else(|error| {
         not_read.push(FailedRead::new("pauses.belay.dev", &error));
         Vec::new()
     });
+    let pauses = pauses.into_iter().filter_map(|pause| PauseReport::if_active(pause, now));
+    let pauses: Vec<PauseReport> = pauses.collect();
     let effect_of_outage = webhooks.effect_of_outage();
     let are_present = webhooks.are_present();
+    let is_uninstalled = webhooks.is_uninstalled;
     let Webhooks { configurations, ca_expiries, not_read: unread, uninstall, .. } = webhooks;
     not_read.extend(unread);
     let certificate_until =
@@ -86,6 +90,10 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
     if are_present {
         policies.iter_mut().for_each(PolicyStatus::replace_missing_webhooks);
     }
+    // Without a leader, no replica updates the status.
+    if are_pauses_read && pauses.is_empty() && outage.is_none() {
+        policies.iter_mut().for_each(PolicyStatus::note_ended_pause);
+    }
     // An uninstall removes the holds, and its policies are deleted.
     let unreleased_holds = match uninstall.is_none() && outage != Some(Outage::NoWebhooks) {
         true => UnreleasedHolds::read_all(&session).await,
@@ -94,9 +102,10 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
     Ok(StatusReport {
         policies,
         effect_of_outage,
+        is_uninstalled,
         unreleased_holds,
         leader,
-        pauses: pauses.into_iter().filter_map(|pause| PauseReport::if_active(pause, now)).collect(),
+        pauses,
         configurations,
         uninstall: uninstall.map(|by| RunningUninstall::new(by, &session.installation)),
         certificate: certificate_until.map(|until| Expiry::new(until, now)),

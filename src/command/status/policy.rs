@@ -117,6 +117,13 @@ impl PolicyStatus {
 }
 
 impl PolicyStatus {
+    /// Adds a note if the status reports a Pause. There is none.
+    pub fn note_ended_pause(&mut self) {
+        if self.paused {
+            self.notes.push(PAUSE_ENDED.to_owned());
+        }
+    }
+
     /// Replaces the note that webhook configurations are missing, where they exist. Seconds after an
     /// install, belay has not updated the condition.
     pub fn replace_missing_webhooks(&mut self) {
@@ -128,6 +135,10 @@ impl PolicyStatus {
         }
     }
 }
+
+/// The note of a policy whose status still reports a Pause that has ended.
+const PAUSE_ENDED: &str = "the pause has ended, and belay enforces its policies again; it updates this \
+                           status within a minute";
 
 /// The start of the note that webhook configurations are missing.
 const MISSING_WEBHOOKS: &str = "Ready: ConfigurationMissing";

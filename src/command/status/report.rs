@@ -14,7 +14,7 @@ use crate::command::duration::format_age;
 use crate::command::place::Installation;
 use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Table, Tone};
-use crate::command::webhooks::{WebhookConfiguration, is_missing};
+use crate::command::webhooks::{UNINSTALLED, WebhookConfiguration, is_missing};
 use crate::policy::api::Pause;
 
 /// The maximum number of policies in a table, without `--all`.
@@ -141,6 +141,9 @@ pub struct StatusReport {
     /// The kinds with holds that belay may no longer release, because no policy and no value of the
     /// chart grants it the rights.
     pub unreleased_holds: Vec<UnreleasedHolds>,
+    /// Whether neither the webhook configurations nor the Lease exist.
+    #[serde(skip)]
+    pub is_uninstalled: bool,
     /// What the API server does while belay is down.
     #[serde(skip)]
     pub effect_of_outage: &'static str,
@@ -223,6 +226,9 @@ impl StatusReport {
 
     /// The lines about the health of belay.
     fn lines(&self) -> Vec<(Tone, String)> {
+        if self.is_uninstalled {
+            return vec![(Tone::Bad, UNINSTALLED.to_owned())];
+        }
         let mut lines = vec![match &self.leader {
             // An uninstall that runs has taken the Lease.
             Leader { name: Some(name), .. } if self.uninstall.is_some() => {

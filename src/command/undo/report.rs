@@ -9,6 +9,10 @@ use super::record::{LostObject, UndoRecord, all_typed};
 use super::restore::UndoOutcome;
 use crate::command::document::Object;
 use crate::command::report::{Report, View};
+use crate::objects::and_more;
+
+/// The maximum number of restored objects in the message. The document contains all of them.
+const MAX_NAMED: usize = 20;
 
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -71,7 +75,7 @@ impl UndoReport {
             UndoOutcome::Finished { by_another_undo, .. } if is_complete => {
                 let says = match by_another_undo.target {
                     true => format!("another undo restored {typed}; nothing is left to do"),
-                    false => format!("{typed} is restored"),
+                    false => restored_text(record.objects_to_recreate().map(|one| &one.object)),
                 };
                 let kept = match by_another_undo.unproven {
                     true => format!(
@@ -132,6 +136,15 @@ impl UndoReport {
     }
 }
 
+/// The restored objects.
+fn restored_text<'o>(objects: impl Iterator<Item = &'o Object>) -> String {
+    let objects: Vec<&Object> = objects.collect();
+    let named = objects.iter().copied().take(MAX_NAMED);
+    let more = and_more(objects.len().saturating_sub(MAX_NAMED), "object");
+    let are = if objects.len() == 1 { "is" } else { "are" };
+    format!("{}{more} {are} restored", all_typed(named))
+}
+
 impl Report for UndoReport {
     const KIND: &'static str = "Undone";
 
@@ -152,5 +165,26 @@ impl Report for UndoReport {
             UndoResult::Undone | UndoResult::WouldUndo => 0,
             _ => 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{Kinds, ObjectRef};
+
+    #[test]
+    fn an_undo_names_all_objects_that_it_restored() {
+        let object = |name: String| {
+            Object::of(&ObjectRef::new(("", "secrets"), "shop", &name), &Kinds::default())
+        };
+        let text = |count: usize| {
+            let objects: Vec<Object> = (0..count).map(|n| object(n.to_string())).collect();
+            restored_text(objects.iter())
+        };
+        assert_eq!(text(1), "secrets/0 -n shop is restored");
+        assert_eq!(text(2), "secrets/0 -n shop, secrets/1 -n shop are restored");
+        let many = text(22);
+        assert!(many.ends_with("secrets/19 -n shop and 2 more objects are restored"), "{many}");
     }
 }

@@ -190,10 +190,16 @@ fn refuse_lost_claims(
         return Ok(());
     }
     let (typed, options) = (&workload.arguments, cluster.kubectl_options());
+    let set = |policy: &str| {
+        format!(
+            "kubectl patch {typed} --type=merge -p '{{\"spec\":\
+             {{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\"{policy}\"}}}}}}'{options}"
+        )
+    };
     Err(CommandError::Refused(format!(
         "the undo must scale {typed} to 0, which would delete its claims (whenScaled); {typed} was not \
-         changed; next: kubectl patch {typed} --type=merge -p '{{\"spec\":\
-         {{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\"Retain\"}}}}}}'{options}, run the \
-         command again, and set Delete again after it"
+         changed; next: {}, run the command again, and after it {}",
+        set("Retain"),
+        set("Delete")
     )))
 }

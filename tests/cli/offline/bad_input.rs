@@ -24,7 +24,11 @@ const WRONG: &[(&str, i32, &str)] = &[
     ("used-by pvc/a --from . -o markdown", 2, ""),
     ("impact pcv/a --from .", 3, "have a kind \"pcv\"; nearest: persistentvolumeclaims"),
     ("impact gizmo/a --from .", 3, "have a kind \"gizmo\"; kubectl api-resources lists the kinds"),
-    ("impact pvc/a -n shop --from .", 3, "there is no persistentvolumeclaims/a -n shop\nhint: "),
+    (
+        "impact pvc/a -n shop --from .",
+        3,
+        "persistentvolumeclaim \"a\" not found in namespace \"shop\"\nhint: ",
+    ),
     (
         "impact ns/shop --from -",
         3,
@@ -62,7 +66,7 @@ const WRONG: &[(&str, i32, &str)] = &[
     ("status --plan -f policies.yaml", 3, "cannot find a cluster: "),
     ("used-by secret a b --from .", 2, ""),
     ("used-by pvc,svc a --from .", 2, "is more than one object"),
-    ("used-by secret/none --from .", 3, "there is no secrets/none -n default"),
+    ("used-by secret/none --from .", 3, "secret \"none\" not found in namespace \"default\""),
     ("used-by secret/a --depth 0 --from .", 2, ""),
     ("test", 2, ""),
     ("test .", 2, "there is no PolicyTest in .\nhint: see whether it is the right folder"),

@@ -262,7 +262,7 @@ fn an_unknown_kind_does_not_change_the_answer_for_the_rest_of_a_manifest() {
     let absent = "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\n";
     let nothing = fed("impact -f - --from .", &format!("{absent}{MONITOR}"));
     assert_eq!((nothing.code, nothing.stdout.as_str()), (3, ""), "{nothing:?}");
-    let says = "there is no secrets/other -n default; cannot read servicemonitor.";
+    let says = "secret \"other\" not found in namespace \"default\"; cannot read servicemonitor.";
     assert!(nothing.stderr.contains(says), "{nothing:?}");
 }
 

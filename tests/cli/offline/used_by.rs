@@ -62,7 +62,7 @@ fn what_is_not_there_is_needed_all_the_same() {
     for line in ["used-by secret/other -n shop", "used-by secret/db-creds -n shop --reverse"] {
         let none = fed(&format!("{line} --from -"), PODS);
         assert_eq!((none.code, none.stdout.as_str()), (3, ""), "{line}: {none:?}");
-        assert!(none.stderr.contains("there is no secrets/"), "{line}: {none:?}");
+        assert!(none.stderr.contains(" not found in namespace \"shop\""), "{line}: {none:?}");
     }
     let there = belay("used-by secret/db-creds -n shop --from . -o json");
     let there: serde_json::Value = serde_json::from_str(&there.stdout).unwrap();

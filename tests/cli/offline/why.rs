@@ -64,7 +64,11 @@ fn a_label_that_protects_nothing_is_reported() {
 fn unknown_answers_are_reported() {
     for (line, code, words) in [
         ("why secret/key -n shop --from ../going/dump.yaml", 3, "name a file with the policies"),
-        ("why secret/none -n shop --from ../going", 3, "there is no secret \"none\""),
+        (
+            "why secret/none -n shop --from ../going",
+            3,
+            "secret \"none\" not found in namespace \"shop\"",
+        ),
         ("why secrt/key --from ../going", 3, "nor the files have a kind \"secrt\"; nearest: secr"),
         ("why secret/key --from ../going --context x", 2, "--from reads no cluster"),
         ("why secret --from ../going", 2, "\"secret\" is not an object"),

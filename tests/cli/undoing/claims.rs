@@ -110,6 +110,8 @@ fn an_undo_protects_the_claims_of_other_replicas_and_changes_made_since() {
     let undo = ["undo", "pvc/data-web-0", "-n", &ns, "--yes", "--timeout", "1s"];
     let refused = belay(plane, &undo);
     assert!(refused.code == 1 && refused.stderr.contains("(whenScaled)"), "{refused:?}");
+    let next = "run the command again, and after it kubectl patch statefulsets.apps/web";
+    assert!(refused.stderr.contains(next), "{refused:?}");
 
     plane.apply(&config_map("settings").with_namespace(&ns).with(kept)).unwrap();
     delete(plane, &ns, "cm/settings");

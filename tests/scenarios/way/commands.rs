@@ -122,7 +122,7 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
     assert_eq!(alice.belay(&approve).code, 0);
     let forced = || {
         let output = release(&["--force=settings"]);
-        if output.stderr.contains("there is no configmaps") {
+        if output.stderr.contains("configmap \"settings\" not found") {
             return crate::harness::kubectl::Output { code: 0, ..output };
         }
         output

@@ -4,6 +4,10 @@ use super::*;
 use crate::cluster::uninstall::owners::OwnerReads;
 use crate::cluster::world::ObjectKey;
 
+const DEPLOYMENT_GOES: &str = "its owner Deployment goes is Terminating; next: kubectl belay why \
+                              deployments.apps/goes -n n";
+const NAMESPACE_GOES: &str = "its Namespace n is Terminating; next: kubectl belay why namespaces/n";
+
 pub fn deployment(name: &str, uid: &str, deleted: bool) -> (String, (u16, Value)) {
     let (code, mut object) = at(uid, deleted);
     object["metadata"]["name"] = json!(name);
@@ -47,7 +51,7 @@ async fn an_object_whose_owner_is_terminating_keeps_its_hold() {
     assert_eq!(report.tally.released, 4, "{report:?}");
     // An owner that can't be read may be Terminating.
     assert_eq!(held(&store), ["of-going", "of-hidden"]);
-    let leaving = Reason::Leaving("its owner Deployment goes is Terminating".to_owned());
+    let leaving = Reason::Leaving(DEPLOYMENT_GOES.to_owned());
     let [("of-going", reason), ("of-hidden", Reason::Leaving(why))] = left(&report)[..] else {
         panic!("{report:?}")
     };
@@ -69,9 +73,14 @@ async fn an_object_whose_namespace_is_terminating_keeps_its_hold_unless_it_is_ab
     let others = BTreeMap::from([namespace(true)]);
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, others, ..Store::default() });
-    let reason = Reason::Leaving("its Namespace n is Terminating".to_owned());
+    let reason = Reason::Leaving(NAMESPACE_GOES.to_owned());
     let dry_run = UninstallOptions { dry_run: true, ..NORMAL };
-    let reports = [for_seconds(&client, 4).await, remove_holds(&client, dry_run, true, &[]).await];
+    let abandoning = UninstallOptions { abandon: true, ..dry_run };
+    let reports = [
+        for_seconds(&client, 4).await,
+        remove_holds(&client, dry_run, true, &[]).await,
+        remove_holds(&client, abandoning, true, &[]).await,
+    ];
     for (report, _) in reports {
         assert_eq!(left(&report), [("a", &reason)]);
     }
@@ -162,7 +171,7 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
         }
         let reads = OwnerReads::new(Duration::ZERO);
         let why = reads.why_leaving(&snapshot, maps.0, &child).await;
-        assert_eq!(why.as_deref(), Some("its owner Deployment d is Terminating"));
+        assert!(why.unwrap().starts_with("its owner Deployment d is Terminating; next: "));
         assert_eq!((known(&owner), known(&maps)), (is_released, false));
         assert!(known(&place("", "Namespace", ("", "n"))));
     }

@@ -183,7 +183,11 @@ fn record(event: Event, messages: &mut Messages, show: &dyn Fn(&str)) {
         }
         Event::Waits(HeldObject { target, reason }) => {
             let (what, why) = (target.arguments(), reason_text(&reason));
-            show(&format!("Terminating and held: {what}: {why}"));
+            let held = match reason {
+                Reason::Leaving(_) => "held",
+                _ => "Terminating and held",
+            };
+            show(&format!("{held}: {what}: {why}"));
         }
         Event::Abandoned(HeldObject { target, reason }) => {
             let text = format!("ABANDONED: {}: {}", target.arguments(), reason_text(&reason));
@@ -211,12 +215,15 @@ fn plan_text(
         let count = tally.released_terminating;
         text.push_str(&format!("would release {count} Terminating objects\n"));
     }
-    for HeldObject { target, reason } in waits {
+    for HeldObject { target, reason } in &waits {
         let (what, why) = (target.arguments(), reason_text(reason));
         text.push_str(&match abandon {
-            true => format!("would release {what}, which is then deleted although {why}\n"),
+            true => format!("would abandon {what}: {why}\n"),
             false => format!("would wait for {what}: {why}\n"),
         });
+    }
+    if abandon && !waits.is_empty() {
+        text.push_str("Kubernetes can then delete these objects, even if they are in use\n");
     }
     for (kind, why) in unread {
         text.push_str(&format!("could not read {kind}: {why}\n"));
@@ -245,10 +252,11 @@ fn remaining_text(UninstallReport { tally, left, unread }: &UninstallReport, me:
     for (kind, why) in unread {
         text.push_str(&format!("\n- {kind}, which could not be read: {why}"));
     }
+    text.push_str("\nbelay denies nothing now, because its webhook configurations are deleted");
     if !waits.is_empty() {
         text.push_str(
-            "\nhint: run this again to continue, or add --abandon to release objects that are in use, \
-             which are then deleted",
+            "\nhint: run this again to continue, or add --abandon to remove these holds as well; \
+             Kubernetes can then delete these objects, even if they are in use",
         );
     }
     let kinds: Vec<&str> = fails
@@ -297,8 +305,9 @@ mod tests {
              - configmaps/a -n shop: it waits for Pod shop/web\n\
              - 2 configmaps: the API server answers 403: cannot patch\n\
              - secrets, which could not be read: secrets is forbidden: no\n\
-             hint: run this again to continue, or add --abandon to release objects that are in use, \
-             which are then deleted\n\
+             belay denies nothing now, because its webhook configurations are deleted\n\
+             hint: run this again to continue, or add --abandon to remove these holds as well; \
+             Kubernetes can then delete these objects, even if they are in use\n\
              hint: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
              secrets to bob, if that is what is missing, and run this again"
         );
@@ -313,16 +322,24 @@ mod tests {
     fn warnings_are_not_steps_and_progress_is_only_shown() {
         let mut messages = Messages::default();
         let text = |text: &str| text.to_owned();
+        let shown = RefCell::new(Vec::new());
+        let show = |text: &str| shown.borrow_mut().push(text.to_owned());
         for event in [
             Event::Step(text("deleted: x")),
             Event::Progress(text("released 3 holds")),
             Event::Waits(left("a", in_use())),
+            Event::Waits(left("c", Reason::Leaving(text("its owner is Terminating")))),
             Event::Warning(text("Secret x was not deleted")),
             Event::Fails(text("configmaps"), 2, Reason::Late),
             Event::Abandoned(left("b", in_use())),
         ] {
-            record(event, &mut messages, &|_| {});
+            record(event, &mut messages, &show);
         }
+        let waits = "Terminating and held: configmaps/a -n shop: it waits for Pod shop/web";
+        assert_eq!(shown.borrow()[2], waits);
+        let owner = "held: configmaps/c -n shop: it is not Terminating, and its hold cannot be \
+                     removed safely: its owner is Terminating";
+        assert_eq!(shown.borrow()[3], owner);
         let Messages { steps, warnings } = messages;
         let abandoned = "ABANDONED: configmaps/b -n shop: it waits for Pod shop/web";
         assert_eq!(steps, ["deleted: x", abandoned]);
@@ -354,8 +371,8 @@ mod tests {
             )
         );
         let abandoned = plan_text(&report, &Messages::default(), true);
-        let deletes = "would release configmaps/c -n shop, which is then deleted although it waits for \
-                       Pod shop/web\n";
+        let deletes = "would abandon configmaps/c -n shop: it waits for Pod shop/web\n\
+                       Kubernetes can then delete these objects, even if they are in use\n";
         assert!(abandoned.ends_with(deletes), "{abandoned}");
     }
 

@@ -164,7 +164,7 @@ pub fn reason_text(reason: &Reason) -> String {
         }
         Reason::Unknown(why) => format!("it is unknown whether an object uses it: {why}"),
         Reason::Leaving(why) => {
-            format!("it is not Terminating yet, and its hold cannot be removed safely: {why}")
+            format!("it is not Terminating, and its hold cannot be removed safely: {why}")
         }
         Reason::Unserved => "the API server does not serve its kind".to_owned(),
         Reason::Stranded => {

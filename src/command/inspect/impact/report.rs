@@ -183,7 +183,7 @@ impl Impact {
             unread_content,
             objects,
             not_read,
-            missing: inspection.missing.clone(),
+            missing: inspection.missing.iter().map(|target| target.typed.clone()).collect(),
             has_unread_targets: !inspection.unread_targets.is_empty(),
             cycles: Vec::new(),
             denies_content_deletes,

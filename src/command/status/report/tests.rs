@@ -51,6 +51,7 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
         pauses: Vec::new(),
         configurations: vec![WebhookConfiguration { object, present: true }],
         uninstall: None,
+        is_uninstalled: false,
         effect_of_outage: Webhooks::default().effect_of_outage(),
         unreleased_holds: Vec::new(),
         certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, remaining_seconds: 86_400 * 60 }),
@@ -104,9 +105,32 @@ fn a_pause_is_reported_once_and_no_policy_is_ready_under_it() {
         "status": {"conditions": [condition]}
     });
     let policy: DeletionPolicy = serde_json::from_value(policy).unwrap();
+    let mut paused = PolicyStatus::new(&policy, None, NOW);
+    paused.note_ended_pause();
+    let ended = text(&report(vec![paused]));
+    assert!(
+        ended.contains("  the pause has ended, and belay enforces its policies again; "),
+        "{ended}"
+    );
     let text = text(&report(vec![PolicyStatus::new(&policy, None, NOW)]));
     assert!(text.contains("kept     Deny     paused   0"), "{text}");
     assert!(!text.contains("not enforced until"), "{text}");
+    assert!(!text.contains("the pause has ended"), "{text}");
+    let mut enforced = well();
+    enforced.note_ended_pause();
+    assert_eq!(enforced.notes, [""; 0]);
+}
+
+#[test]
+fn without_webhooks_and_lease_belay_is_not_installed() {
+    let mut report = report(vec![well()]);
+    report.leader = Leader::from_lease(&Ok::<_, ()>(None));
+    report.configurations[0].present = false;
+    report.is_uninstalled = true;
+    let text = text(&report);
+    assert!(text.starts_with("belay is not installed (only its CRDs remain)"), "{text}");
+    assert!(!text.contains("Pods") && !text.contains("again"), "{text}");
+    assert_eq!(code(&report), 1);
 }
 
 #[test]
