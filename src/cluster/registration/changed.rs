@@ -1,4 +1,4 @@
-//! Finds webhooks that differ from the installed manifests, apart from the fields that
+//! Finds webhooks that differ from the manifests of this version, apart from the fields that
 //! belay writes.
 //!
 //! belay reports these fields and does not write them, because they belong to the manifests of the
@@ -31,7 +31,7 @@ impl Changes {
         &self.found
     }
 
-    /// Compares the webhooks with the installed manifests. Returns whether the result has changed.
+    /// Compares the webhooks with the manifests of this version. Returns whether the result has changed.
     /// `account` is the user name of belay's ServiceAccount.
     pub(super) fn compare(
         &mut self,
@@ -65,7 +65,7 @@ fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<S
     webhooks
 }
 
-/// Compares the webhooks that have rules.
+/// Compares the webhooks that have rules, and finds those that only another version of belay has.
 fn changed(now: &[StoredWebhook], installed: &[StoredWebhook], rules: &Rules) -> Vec<String> {
     let active = installed.iter().filter(|webhook| !rules.for_webhook(&webhook.name).is_empty());
     let differs = active.filter_map(|webhook| {
@@ -73,7 +73,10 @@ fn changed(now: &[StoredWebhook], installed: &[StoredWebhook], rules: &Rules) ->
         let fields = differing(now, webhook);
         (!fields.is_empty()).then(|| format!("{} ({})", webhook.name, fields.join(", ")))
     });
-    differs.collect()
+    let is_known = |name: &str| installed.iter().any(|webhook| webhook.name == name);
+    let unknown = now.iter().map(|webhook| &*webhook.name);
+    let unknown = unknown.filter(|name| name.ends_with(".belay.dev") && !is_known(name));
+    differs.chain(unknown.map(|name| format!("{name} (unknown)"))).collect()
 }
 
 fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str> {
@@ -180,6 +183,8 @@ mod tests {
         ] {
             assert_eq!(with(pointer, value), [format!("label-delete.belay.dev ({field})")]);
         }
+        assert_eq!(with("/name", json!("later.belay.dev")), ["later.belay.dev (unknown)"]);
+        assert_eq!(with("/name", json!("webhook.example.com")), [""; 0]);
     }
 
     #[test]

@@ -218,15 +218,19 @@ impl Driver {
             configuration.event_due = None;
             match webhooks.is_empty() {
                 true => {
-                    tracing::info!(kind, name, "the webhooks match the installed manifests again")
+                    tracing::info!(
+                        kind,
+                        name,
+                        "the webhooks match the manifests of this version again"
+                    )
                 }
                 false => tracing::warn!(
                     kind,
                     name,
                     ?webhooks,
-                    "webhooks differ from the installed manifests, so the API server may not send all \
-                     requests to belay that policies need. belay does not write these fields: \
-                     install belay again"
+                    "webhooks differ from the manifests of this version, so the API server may not \
+                     send all requests to belay that policies need. belay does not write these \
+                     fields: install the chart and the image of the same version again"
                 ),
             }
         }

@@ -18,8 +18,9 @@ pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event 
 pub(super) fn changed(settings: &Settings, kind: &str, now: Timestamp, what: &[String]) -> Event {
     let name = &settings.name;
     let message = format!(
-        "{kind} {name} differs from the installed manifest: {}. The API server may not send all \
-         requests to belay that policies need. belay does not write these fields: install belay again",
+        "{kind} {name} differs from the manifest of this version of belay: {}. The API server may not \
+         send all requests to belay that policies need. belay does not write these fields: install \
+         the chart and the image of the same version again",
         what.join(", ")
     );
     event(settings, kind, now, ("Changed", message))

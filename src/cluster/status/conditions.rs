@@ -94,9 +94,9 @@ pub(super) fn ready(
         return not_ready(
             "ConfigurationChanged",
             format!(
-                "{changed} differs from the installed manifest, so the API server may not send all \
-                 requests that this policy needs; install belay again, because belay does not write \
-                 these fields"
+                "{changed} differs from the manifest of this version of belay, so the API server may \
+                 not send all requests that this policy needs; install the chart and the image of \
+                 the same version again, because belay does not write these fields"
             ),
         );
     }
