@@ -19,7 +19,9 @@ use super::api_error::chain;
 use super::dry_run::DryRunSupport;
 use super::kubeconfig::find_cluster;
 use super::start::{StartError, without_retries};
-use crate::objects::{ApiError, KindInfo, read_without_managed_fields};
+use crate::objects::{
+    ApiError, KindInfo, read_shallow_with_managed_fields, read_without_managed_fields,
+};
 
 /// The cluster and the user to connect as, from the same options as kubectl.
 #[derive(Debug, Clone, Default)]
@@ -149,7 +151,7 @@ impl Caller {
         let body =
             serde_json::to_vec(object).map_err(|error| ApiError::Other(error.to_string()))?;
         let request = api::requests(info, namespace).create(&PostParams::default(), body)?;
-        parse(&self.client.request_text(request).await?)
+        parse(&self.client.request_text(request).await?).map(|(object, _)| object)
     }
 
     /// Patches an object, or a subresource of it, with JSON patch operations.
@@ -171,28 +173,41 @@ impl Caller {
         Ok(())
     }
 
-    /// Reads a whole object; `None` if it does not exist. Without its managedFields if they are nested
-    /// too deeply, because clients write them.
+    /// Reads a whole object; `None` if it does not exist. Without the values that can't be read,
+    /// because clients write them.
     pub async fn object(
         &self,
         info: &KindInfo,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, ApiError> {
+        Ok(self.manifest(info, namespace, name).await?.map(|(object, _)| object))
+    }
+
+    /// Reads a whole object like [`Self::object`], and whether it has all values, perhaps without
+    /// its managedFields.
+    pub async fn manifest(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<(Value, bool)>, ApiError> {
         let read = api::object(&self.client, info, namespace, name, Detail::Whole).await;
         let Some(json) = read? else { return Ok(None) };
         parse(&json).map(Some)
     }
 }
 
-/// Parses an object, without its managedFields if they are nested too deeply.
-fn parse(json: &str) -> Result<Value, ApiError> {
-    let object = serde_json::from_str(json);
-    object.or_else(|_| read_without_managed_fields(json)).map_err(|_| {
-        ApiError::Unreadable(
-            "the answer of the API server is not an object, or is nested too deeply".to_owned(),
-        )
-    })
+/// Parses an object, and returns whether it has all values.
+fn parse(json: &str) -> Result<(Value, bool), ApiError> {
+    let exact = serde_json::from_str(json).or_else(|_| read_without_managed_fields(json));
+    if let Ok(object) = exact {
+        return Ok((object, true));
+    }
+    let object = read_shallow_with_managed_fields(json).map_err(|_| {
+        ApiError::Unreadable("the answer of the API server is not an object".to_owned())
+    })?;
+    Ok((object, false))
 }
 
 /// Whether the user of a client has a permission. Empty names mean all.
@@ -228,5 +243,29 @@ fn attributes(
         name: given(name),
         verb: Some(verb.to_owned()),
         ..ResourceAttributes::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h174_only_the_deep_values_of_an_object_are_not_read() {
+        let parse = |value: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"name":"a","managedFields":[{{"time":"t"}}]}},"spec":{{"a":{value},"b":1}}}}"#
+            );
+            parse(&json).unwrap()
+        };
+        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse(&deep(100)).1);
+        for value in [&deep(200), &deep(10_000), r#""\ud800""#, "1e999"] {
+            let (object, is_exact) = parse(value);
+            assert!(!is_exact, "{value}");
+            assert_eq!(object["metadata"]["name"], "a");
+            assert_eq!(object["metadata"]["managedFields"][0]["time"], "t");
+            assert_eq!(object["spec"]["b"], 1);
+        }
     }
 }

@@ -21,6 +21,7 @@ mod one_line;
 pub(crate) mod operations;
 mod packed;
 mod protect_label;
+mod readable;
 mod shallow;
 mod text;
 mod text_enum;
@@ -53,7 +54,8 @@ pub use one_line::{
 };
 pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};
-pub use shallow::{read_shallow, read_without_managed_fields};
+pub use readable::read_replaced;
+pub use shallow::{read_shallow, read_shallow_with_managed_fields, read_without_managed_fields};
 pub use text::Text;
 pub(crate) use text_enum::text_enum;
 pub use turns::{first_in_turns, in_turns};

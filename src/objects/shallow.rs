@@ -6,19 +6,31 @@ use serde::de::Error;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::readable::read_replaced;
 use super::value_reader::{ValueParts, read_parts};
 
 /// The limit of nesting. Paths of relations have fewer steps, and the JSON parser reads at most
 /// 128 levels.
 const MAX_DEPTH: usize = 110;
 
-/// Reads an object without its managedFields. Reads values below the limit of nesting as `null`.
-/// Clients can write both freely, so neither may make an object unreadable.
+/// Reads an object without its managedFields. Reads values below the limit of nesting as `null`,
+/// and replaces those that serde_json can't read. Clients can write all of them freely, so none
+/// may make an object unreadable.
 pub fn read_shallow(json: &str) -> Result<Value, serde_json::Error> {
-    read_parts(json, Level { depth: 0, metadata: false })
+    read_level(json, Level { depth: 0, metadata: false, managed_fields: false })
 }
 
-/// Reads an object exactly, but for its managedFields. Fails if another value is nested too deeply.
+/// Like [`read_shallow`], with the managedFields.
+pub fn read_shallow_with_managed_fields(json: &str) -> Result<Value, serde_json::Error> {
+    read_level(json, Level { depth: 0, metadata: false, managed_fields: true })
+}
+
+fn read_level(json: &str, level: Level) -> Result<Value, serde_json::Error> {
+    read_replaced(json, |json| read_parts(json, level))
+}
+
+/// Reads an object exactly, but for its managedFields. Fails if another value is nested too deeply
+/// or can't be read by serde_json.
 pub fn read_without_managed_fields(json: &str) -> Result<Value, serde_json::Error> {
     let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(json)?;
     let metadata = fields.remove("metadata");
@@ -36,6 +48,8 @@ struct Level {
     depth: usize,
     /// Whether this is the metadata of the object.
     metadata: bool,
+    /// Whether managedFields are read.
+    managed_fields: bool,
 }
 
 impl ValueParts for Level {
@@ -44,13 +58,13 @@ impl ValueParts for Level {
     }
 
     fn element(self) -> Option<Self> {
-        Some(Self { depth: self.depth + 1, metadata: false })
+        Some(Self { depth: self.depth + 1, metadata: false, ..self })
     }
 
     fn field(self, key: &str) -> Option<Self> {
         let metadata = self.depth == 0 && key == "metadata";
-        let is_read = !(self.metadata && key == "managedFields");
-        is_read.then_some(Self { depth: self.depth + 1, metadata })
+        let is_read = self.managed_fields || !(self.metadata && key == "managedFields");
+        is_read.then_some(Self { depth: self.depth + 1, metadata, ..self })
     }
 }
 
@@ -81,6 +95,15 @@ mod tests {
     }
 
     #[test]
+    fn h173_reads_objects_with_values_that_serde_json_cannot_read() {
+        let json = r#"{"metadata":{"name":"a"},"spec":{"\ud800":"\udc00","number":1e999}}"#;
+        let expected = json!({"metadata": {"name": "a"},
+            "spec": {"\u{fffd}": "\u{fffd}", "number": null}});
+        assert_eq!(read_shallow(json).unwrap(), expected);
+        assert!(read_without_managed_fields(json).is_err());
+    }
+
+    #[test]
     fn skips_what_is_too_deep() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         let json = format!(
@@ -88,6 +111,8 @@ mod tests {
         );
         let read = read_shallow(&json).unwrap();
         assert_eq!((&read["metadata"]["name"], &read["spec"]["after"]), (&json!("a"), &json!(1)));
+        let kept = &read_shallow_with_managed_fields(&json).unwrap()["metadata"]["managedFields"];
+        assert!(kept.is_array());
         assert!(read_shallow(r#"{"a":[}"#).is_err());
         assert!(read_shallow("{} {}").is_err());
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::path::{Path, Step};
 use super::rule::{ReferenceRule, ReferenceTarget};
-use crate::objects::{ValueParts, read_parts};
+use crate::objects::{ValueParts, read_parts, read_replaced};
 
 /// The reader skips longer texts. They can't name an object, because Kubernetes limits names
 /// to 253 characters.
@@ -136,15 +136,18 @@ impl Fields {
         json: &str,
         limit: usize,
     ) -> Result<Option<Value>, serde_json::Error> {
-        let remaining = Cell::new(Some(limit));
-        let reader = FieldReader { fields: self, remaining: &remaining };
-        let value = match read_parts(json, reader) {
-            Err(_) if remaining.get().is_none() => return Ok(None),
-            value => value?,
+        let read = |json: &str| {
+            let remaining = Cell::new(Some(limit));
+            let reader = FieldReader { fields: self, remaining: &remaining };
+            match read_parts(json, reader) {
+                Err(_) if remaining.get().is_none() => Ok(None),
+                value => value.map(Some),
+            }
         };
-        match value {
-            Value::Object(_) => Ok(Some(value)),
-            _ => Err(serde_json::Error::custom("expected an object")),
+        match read_replaced(json, read)? {
+            None => Ok(None),
+            Some(value @ Value::Object(_)) => Ok(Some(value)),
+            Some(_) => Err(serde_json::Error::custom("expected an object")),
         }
     }
 }

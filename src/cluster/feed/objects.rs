@@ -107,7 +107,7 @@ impl ObjectSink {
         // Large objects are parsed before the lock is taken.
         let catalogue = self.world.read().catalogue.clone();
         let mut parsed = catalogue.parse(self.kind, json)?;
-        let waiting_state = waiting::waiting_state(&parsed.object, json);
+        let waiting_state = waiting::waiting_state(&parsed.object, json)?;
         // The API server sends such an object only in a list.
         let is_too_deep = self.listing.is_some() && is_too_deep(json, 0);
         let mut world = self.world.write();

@@ -251,7 +251,7 @@ fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
     let used = waiting::state_before_event(world, kind, &parsed);
     let World { graph, catalogue, .. } = &mut *world;
     let node = store(graph, catalogue, kind, &json, None).unwrap();
-    let sighting = waiting::waiting_state(&parsed, &json);
+    let sighting = waiting::waiting_state(&parsed, &json).unwrap();
     waiting::record_stored(world, node, sighting) | waiting::record_user_change(world, &used)
 }
 

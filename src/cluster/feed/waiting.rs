@@ -10,7 +10,7 @@ use crate::graph::{
     StepCounter, Strength,
 };
 use crate::hold::TargetState;
-use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, read_shallow};
+use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, Unreadable, read_shallow};
 
 /// The maximum number of steps for one event, because verdicts wait for the lock of the
 /// world meanwhile. A release that misses an event checks again within two minutes.
@@ -139,13 +139,16 @@ pub fn record_list_end(world: &mut World, kind: KindId) -> bool {
 pub type WaitingState = (TargetState, Option<String>);
 
 /// Reads the state of a waiting object from its JSON; `None` if the object does not wait. Few
-/// objects wait, so parsing their JSON a second time costs little.
-pub fn waiting_state(object: &Object<'_>, json: &str) -> Option<WaitingState> {
-    let waits = object.is_terminating() && object.is_held();
-    let value = waits.then(|| read_shallow(json).ok()).flatten()?;
+/// objects wait, so parsing their JSON a second time costs little. Nothing would release a waiting
+/// object without its state, so it counts as unreadable, which belay logs.
+pub fn waiting_state(object: &Object<'_>, json: &str) -> Result<Option<WaitingState>, Unreadable> {
+    if !object.is_terminating() || !object.is_held() {
+        return Ok(None);
+    }
+    let value = read_shallow(json).map_err(|error| Unreadable::new(json, &error))?;
     let annotations = value.pointer("/metadata/annotations");
     let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());
-    Some((TargetState::read(&value)?, requested.map(str::to_owned)))
+    Ok(TargetState::read(&value).map(|state| (state, requested.map(str::to_owned))))
 }
 
 /// Called after an object was stored. Returns whether a release must check.

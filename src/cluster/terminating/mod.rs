@@ -22,7 +22,10 @@ use super::api;
 use super::api::Detail;
 use super::feed::{Snapshot, UnreadKind};
 use super::list::{ListQuery, read_list_if_served};
-use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow, text_at};
+use crate::objects::{
+    ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow,
+    read_shallow_with_managed_fields, text_at,
+};
 
 /// The number of kinds that are read at the same time.
 const CONCURRENT_READS: usize = 8;
@@ -220,7 +223,7 @@ impl Part {
                 object_ref,
                 uid: metadata.uid.to_string(),
                 since: Timestamp::from_second(deleted).unwrap_or(Timestamp::MIN),
-                object: serde_json::from_str(json)?,
+                object: read_shallow_with_managed_fields(json)?,
                 unread: None,
             });
         }
@@ -251,7 +254,10 @@ pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
     let TerminatingObject { info, object_ref, uid, .. } = &*found;
     let ObjectRef { namespace, name, .. } = object_ref;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
-    match read.map(|json| json.and_then(|json| read_shallow(&json).ok())) {
+    let unreadable = |_| ApiError::Unreadable("its JSON can't be read".to_owned());
+    let parse =
+        |json: Option<String>| json.map(|json| read_shallow(&json).map_err(unreadable)).transpose();
+    match read.and_then(parse) {
         Ok(Some(mut read)) if text_at(&read, "/metadata/uid") == uid => {
             // They are not in `read`, and name the client that added a finalizer.
             let managers = found.object.pointer_mut("/metadata/managedFields");

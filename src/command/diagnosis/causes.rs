@@ -11,7 +11,8 @@ use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
 use crate::objects::{
-    CLAIM_PROTECTION, CRDS, FOREGROUND, and_more, is_hold, namespace_option, text_at,
+    ApiError, CLAIM_PROTECTION, CRDS, FOREGROUND, and_more, is_hold, namespace_option, shell_word,
+    text_at,
 };
 
 /// The causes why an object stays at this time, the most likely first.
@@ -79,7 +80,13 @@ fn unread_object(found: &TerminatingObject) -> Option<Finding> {
     let says = "only its metadata could be read, so other causes are unknown";
     let option = namespace_option(&found.object_ref.namespace);
     let kind = found.info.full_name();
-    let next = format!("ask for the permission: kubectl auth can-i get {kind}{option}");
+    let next = match why {
+        ApiError::Unreadable(_) => {
+            let name = shell_word(&found.object_ref.name);
+            format!("examine the object: kubectl get {kind} {name}{option} -o yaml")
+        }
+        _ => format!("ask for the permission: kubectl auth can-i get {kind}{option}"),
+    };
     Some(Finding::new(Cause::Unknown, says, next).with([why.to_string()]))
 }
 

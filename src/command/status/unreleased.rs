@@ -3,12 +3,11 @@
 use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::cluster::{Detail, ListQuery, read_list, read_names};
 use crate::command::diagnosis::{Unreleased, finalizers_of};
 use crate::command::session::UserSession;
-use crate::objects::{ApiError, KindInfo, counted, is_hold};
+use crate::objects::{ApiError, KindInfo, counted, is_hold, read_shallow};
 
 /// A kind with holds that belay may not release.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -70,7 +69,7 @@ impl UnreleasedHolds {
 async fn count_holds(client: &kube::Client, info: &KindInfo) -> Result<usize, ApiError> {
     let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
     let add = |count: &mut usize, json: &str| {
-        let object: Value = serde_json::from_str(json).unwrap_or_default();
+        let object = read_shallow(json).unwrap_or_default();
         *count += usize::from(finalizers_of(&object).into_iter().any(is_hold));
         Ok(())
     };

@@ -33,6 +33,10 @@ const MAX_OTHERS: usize = 16 << 20;
 /// Why a claim whose volume is lost is not restored.
 const LOST_VOLUME: &str = "its volume does not exist any longer, or belongs to another claim";
 
+/// Why an object is not restored whose manifest can't be read exactly.
+const INEXACT: &str =
+    "its JSON is nested too deeply, or has a text or number that belay can't read";
+
 /// Builds the record of the undo of one object, with this marker.
 pub async fn build_record(
     target: &Object,
@@ -128,8 +132,10 @@ impl<'i> UndoReader<'i> {
         let identity = ClusterIdentity::read(self.inspection).await;
         let identity = identity.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
         let mut found = self.find(marker, None).await?;
-        if found.lost.iter().any(|lost| lost.object == *target && lost.why == LOST_VOLUME) {
-            return Err(irreversible(target, LOST_VOLUME));
+        for why in [LOST_VOLUME, INEXACT] {
+            if found.lost.iter().any(|lost| lost.object == *target && lost.why == why) {
+                return Err(irreversible(target, why));
+            }
         }
         if found.objects.first().is_none_or(|first| first.object.uid != target.uid) {
             return Err(just_deleted(target));
@@ -314,9 +320,9 @@ impl<'i> UndoReader<'i> {
         let is_restored = |node: Node<'_>| restored.contains(node.uid().to_string().as_str());
         let new = nodes.filter(|(node, of)| of.is_some() || !is_restored(*node));
         let reads = new.map(|(node, dependent)| async move {
-            let whole = self.whole(node).await?;
+            let whole = self.manifest(node).await?;
             let volume = match &whole {
-                Some(whole) => self.volume(&self.object(node), whole).await?,
+                Some((whole, _)) => self.volume(&self.object(node), whole).await?,
                 None => None,
             };
             Ok::<_, CommandError>((node, dependent, whole, volume))
@@ -327,12 +333,17 @@ impl<'i> UndoReader<'i> {
             let stays = dependent.is_some();
             let object = self.object(node);
             let known = known.iter().find(|one| one.object.uid == object.uid);
-            let Some(whole) = whole else {
+            let Some((whole, is_exact)) = whole else {
                 let lost = LostObject::new(&object, "it was deleted while the command read it");
                 found.lost.extend((!stays && known.is_none()).then_some(lost));
                 continue;
             };
             if !stays && !self.is_deleted_with_target(&whole) {
+                continue;
+            }
+            let is_saved = known.is_some_and(|known| known.manifest.is_object());
+            if !is_exact && !stays && !is_saved {
+                found.lost.push(LostObject::new(&object, INEXACT));
                 continue;
             }
             let has_volume =
@@ -351,7 +362,7 @@ impl<'i> UndoReader<'i> {
             let is_final = dependent
                 .is_some_and(|of| of.is_recreated || why_irreversible(node.info()).is_some());
             let is_limited = stays || is_others(&saved.object);
-            if is_final || is_limited && !is_small(&saved.manifest) {
+            if is_final || !is_exact || is_limited && !is_small(&saved.manifest) {
                 saved.manifest = known.map_or(Value::Null, |known| known.manifest.clone());
             }
             found.objects.push(saved);
@@ -375,7 +386,12 @@ impl<'i> UndoReader<'i> {
     }
 
     pub(super) async fn whole(&self, node: Node<'_>) -> Result<Option<Value>, CommandError> {
-        let read = self.caller.object(node.info(), node.namespace(), node.name()).await;
+        Ok(self.manifest(node).await?.map(|(whole, _)| whole))
+    }
+
+    /// The whole object, and whether it has all values.
+    async fn manifest(&self, node: Node<'_>) -> Result<Option<(Value, bool)>, CommandError> {
+        let read = self.caller.manifest(node.info(), node.namespace(), node.name()).await;
         let whole = read.map_err(|why| {
             let object = self.object(node);
             CommandError::Remote(format!(
@@ -385,7 +401,7 @@ impl<'i> UndoReader<'i> {
             ))
         })?;
         let uid = node.uid().to_string();
-        Ok(whole.filter(|whole| whole["metadata"]["uid"] == uid.as_str()))
+        Ok(whole.filter(|(whole, _)| whole["metadata"]["uid"] == uid.as_str()))
     }
 
     /// Refuses to begin without the rights to finish.

@@ -325,3 +325,32 @@ fn a_custom_resource_without_status_subresource_keeps_its_status() {
 fn a_custom_resource_of_another_group_with_the_kind_namespace_keeps_its_spec() {
     restore_custom_resource("undo-other-namespace", "Namespace", "namespaces");
 }
+
+/// The command could not restore its manifest exactly. All other objects are restored.
+#[test]
+fn h174_a_deep_custom_resource_stops_only_its_own_undo() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-deep").unwrap();
+    plane.define_kind("undo-deep.example.com", "Maze", "mazes").unwrap();
+    let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let maze = object("undo-deep.example.com/v1", "Maze", "main").with(json!({"spec": {"a": "@"},
+        "metadata": {"finalizers": ["undo.test/kept"]}}));
+    let file = plane.folder().join(format!("{ns}.json"));
+    std::fs::write(&file, maze.to_string().replace("\"@\"", &nested)).unwrap();
+    let path = format!("/apis/undo-deep.example.com/v1/namespaces/{ns}/mazes");
+    let create = ["create", "--raw", &path, "-f", file.to_str().unwrap()];
+    plane.kubectl(&create).unwrap().success().unwrap();
+    let settings = config_map("settings").with_namespace(&ns);
+    plane.apply(&settings.with_finalizers(&["undo.test/kept"])).unwrap();
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    plane.kubectl(&["delete", "mazes", "main", "-n", &ns, "--wait=false"]).unwrap();
+    let steps = belay(plane, &["undo", &namespace, "--dry-run"]);
+    assert!(steps.code == 0 && steps.stdout.contains("configmaps/settings"), "{steps:?}");
+    assert!(steps.stdout.contains("nested too deeply"), "{steps:?}");
+    let free = r#"{"metadata":{"finalizers":null}}"#;
+    for object in ["mazes/main", "cm/settings"] {
+        let patch = ["patch", object, "-n", &ns, "--type=merge", "-p", free];
+        plane.kubectl(&patch).unwrap().success().unwrap();
+    }
+}

@@ -8,7 +8,7 @@ use crate::harness::eventually;
 use crate::harness::manifest::{Manifest as _, claim, pod, relation};
 use crate::harness::rbac::rule;
 use crate::people::Person;
-use crate::team::SOON;
+use crate::team::{SOON, Team};
 use crate::way::passes_now;
 use crate::{policy, world};
 
@@ -128,4 +128,47 @@ fn h07_a_deep_custom_resource_hides_no_other_one() {
     plane.delete(&["deletionpolicy", &ns], "");
     plane.kubectl(&["delete", "relation", "h07-gadgets"]).unwrap().success().unwrap();
     plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
+}
+
+/// The API server stores these parameters byte for byte.
+#[test]
+fn h173_opaque_parameters_that_serde_json_cannot_read_keep_no_hold() {
+    let team = Team::new(&world().plane, "h173");
+    let belay = json!({"kind": "ServiceAccount", "namespace": "belay", "name": "belay"});
+    let rules = [rule("resource.k8s.io", "resourceclaims", "patch, update")];
+    team.plane.grant("h173", None, &rules, &[belay]).unwrap();
+    team.may(&[rule("resource.k8s.io", "resourceclaims", "*")]);
+    let targets = [policy::target("resource.k8s.io", "resourceclaims", &team.ns)];
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": protect}));
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(DEEP), "]".repeat(DEEP));
+    let path = format!("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims", team.ns);
+    let claims = [("text", r#"{"a":"\ud800"}"#), ("key", r#"{"\ud800":1}"#), ("deep", &deep)];
+    for (name, parameters) in claims {
+        let opaque = json!({"driver": "x.example.com", "parameters": "@"});
+        let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name, "finalizers": ["belay.dev/hold"]},
+            "spec": {"devices": {
+                "requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}],
+                "config": [{"opaque": opaque}]}}});
+        let claim = claim.to_string().replace("\"@\"", parameters);
+        let file = team.plane.folder().join(format!("{}-{name}.json", team.ns));
+        fs::write(&file, claim).unwrap();
+        let create = ["create", "--raw", &path, "-f", file.to_str().unwrap()];
+        team.kubectl(&create).success().unwrap();
+        let object = format!("resourceclaim/{name}");
+        for command in [&["why"][..], &["approve", "--reason", "x", "--dry-run"]] {
+            let output = team.belay(&[command, &[&object, "-n", &team.ns]].concat());
+            assert!(!output.stderr.contains("cannot read"), "{command:?}: {output:?}");
+        }
+        // This client can't read the object either.
+        let delete = ["delete", "--raw", &format!("{path}/{name}")];
+        eventually("an effective hold", SOON, || team.kubectl(&delete).success().map(drop))
+            .unwrap();
+        eventually("a release", SOON, || match team.kubectl(&["get", &object]).ok() {
+            true => Err(format!("{object} exists").into()),
+            false => Ok(()),
+        })
+        .unwrap();
+    }
 }
