@@ -29,9 +29,9 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: the change of an UPDATE, and two lists about the objects that it
-    /// could advise to delete first. One has the objects whose DELETE belay would deny or hold, the
-    /// other the volumes that these DELETEs would delete. `blockers`: the number of described blockers.
+    /// Adds data for the message: the change of an UPDATE, and three lists about the objects that it
+    /// could advise to delete first: the objects whose DELETE belay would deny or hold, the objects
+    /// that are already Terminating, and the volumes that these DELETEs would delete. `blockers`: the number of described blockers.
     pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,
@@ -58,9 +58,14 @@ impl Verdict {
         };
         let namespace = self.target.own_namespace();
         let (mut refused_deletes, mut lost_volumes) = (Vec::new(), Vec::new());
+        let mut terminating_objects = Vec::new();
         let blockers = self.blockers.iter().take(blockers);
         let objects = blockers.flat_map(|blocker| keeping_objects(&self.target, Some(blocker)));
         for object in objects {
+            let is_terminating = item(object).is_some_and(|item| item.is_terminating());
+            if is_terminating && object.object != self.target {
+                terminating_objects.push(object.clone());
+            }
             let is_user = object.object.is_of(STATEFUL_SETS) && self.reason == Some(Reason::InUse);
             let set = item(object).filter(|_| is_user);
             let lost = set.and_then(|set| lost_volume(situation, &set, Propagation::Background));
@@ -83,6 +88,7 @@ impl Verdict {
             }
         }
         self.refused_deletes = refused_deletes;
+        self.terminating_objects = terminating_objects;
         self.lost_volumes.extend(lost_volumes);
         let finalizes = review.resource.subresource == "finalize";
         let is_change = review.operation == Operation::Update && !finalizes;

@@ -95,8 +95,12 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::NotEmpty, Cause::Content { object, .. })
             if blocker.causes.iter().all(is_terminating_content) =>
         {
-            let why = format!("kubectl belay why {}", object.object.arguments());
-            to_delete(format!("first find out what keeps {object} Terminating: {why}"))
+            to_delete(step_to_find_out(object))
+        }
+        (Reason::StillNeeded, cause)
+            if blocker.causes.iter().all(|cause| is_terminating(verdict, cause)) =>
+        {
+            to_delete(step_to_find_out(cause.object_to_delete(target)?))
         }
         // belay does not know whether so many objects can be deleted first.
         (Reason::NotEmpty | Reason::StillNeeded, _)
@@ -184,6 +188,7 @@ pub(crate) fn step_of_each(verdict: &Verdict) -> Option<String> {
         let alone = Verdict {
             refused_deletes: verdict.refused_deletes.clone(),
             lost_volumes: verdict.lost_volumes.clone(),
+            terminating_objects: verdict.terminating_objects.clone(),
             ..alone
         };
         (blocker.object.clone(), remedy(&alone, blocker).map(|remedy| remedy.action))
@@ -208,9 +213,21 @@ pub(crate) fn join_steps(
     };
     let mut texts: Vec<String> = steps.into_iter().take(MAX_DESCRIBED).map(text).collect();
     if others > 0 {
-        texts.push(format!("there are {}", more(others, "reason")));
+        let verb = if others == 1 { "is" } else { "are" };
+        texts.push(format!("there {verb} {}", more(others, "reason")));
     }
     has_step.then(|| texts.join("; "))
+}
+
+fn step_to_find_out(object: &ObjectName) -> String {
+    let why = object.object.arguments();
+    format!("first find out what keeps {object} Terminating: kubectl belay why {why}")
+}
+
+/// Whether a DELETE of the object in a cause has no effect, because it is already Terminating.
+fn is_terminating(verdict: &Verdict, cause: &Cause) -> bool {
+    let object = cause.object_to_delete(&verdict.target);
+    object.is_some_and(|object| verdict.terminating_objects.contains(object))
 }
 
 fn is_terminating_content(cause: &Cause) -> bool {
@@ -227,6 +244,21 @@ fn needing_volumes(blocker: &Blocker) -> Option<String> {
         _ => None,
     });
     let volumes: Vec<String> = volumes.collect();
+    if blocker.more > 0 && !volumes.is_empty() {
+        // Messages don't show the number of causes in other namespaces.
+        let is_hidden = |cause: &Cause| matches!(cause, Cause::Elsewhere { .. });
+        let count = match blocker.causes.iter().any(is_hidden) {
+            true => String::new(),
+            false => format!("{} ", blocker.causes.len() + blocker.more),
+        };
+        let list = match blocker.reason {
+            Reason::InUse => {
+                format!("; list them: kubectl belay used-by {}", blocker.object.arguments())
+            }
+            _ => String::new(),
+        };
+        return Some(format!("these {count}objects exist{list}"));
+    }
     let verb = if volumes.len() == 1 { "exists" } else { "exist" };
     Some(format!("{} {verb}", join(volumes)?))
 }
@@ -244,7 +276,12 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         }
         _ => true,
     };
-    let causes = blocker.causes.iter();
+    let mut causes: Vec<&Cause> = blocker.causes.iter().collect();
+    causes.retain(|cause| !is_terminating(verdict, cause));
+    if causes.is_empty() {
+        return Some(step_to_find_out(blocker.causes.first()?.object_to_delete(&verdict.target)?));
+    }
+    let causes = causes.into_iter();
     let (change, delete): (Vec<&Cause>, Vec<&Cause>) =
         causes.partition(|cause| !holds_data && is_changeable(cause));
     if holds_data {

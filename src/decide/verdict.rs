@@ -145,6 +145,8 @@ pub struct Verdict {
     /// The objects that keep the object of a blocker, and whose DELETE belay would deny or hold
     /// as well.
     pub refused_deletes: Vec<RefusedDelete>,
+    /// The objects that keep the object of a blocker, and that are already Terminating.
+    pub terminating_objects: Vec<ObjectName>,
     /// After how many seconds belay allows the same DELETE and holds the objects in use; `None`
     /// if waiting does not help.
     pub retry_seconds: Option<i64>,
@@ -215,6 +217,7 @@ impl Verdict {
             lost_volumes: Vec::new(),
             change: None,
             refused_deletes: Vec::new(),
+            terminating_objects: Vec::new(),
             retry_seconds: None,
             recordable: Recordable::Confirmed,
         }

@@ -17,7 +17,7 @@ use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{CONCURRENT_READS, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
-use crate::decide::only_wait;
+use crate::decide::{Verdict, only_wait};
 use crate::objects::{
     ApiError, CLAIMS, CRDS, ObjectRef, condition, is_plain_name, list_at, one_line_name, text_at,
     texts_at,
@@ -56,6 +56,9 @@ pub struct Evidence {
     pub users: ClaimUsers,
     /// The finalizers that the user can't remove without an approval, by uid.
     pub guarded: HashMap<String, Vec<String>>,
+    /// The denials of the garbage collector's requests to remove the owner references of dependents,
+    /// by uid of the owner.
+    pub orphaning_denials: HashMap<String, Vec<Verdict>>,
     /// The failed reads.
     pub unread: Vec<UnreadKind>,
 }
@@ -183,7 +186,7 @@ impl ListReader<'_> {
         for found in found {
             let since = deleted_at(&found.object).unwrap_or(found.since);
             requests.push((found.object_ref.namespace.clone(), found.uid.clone(), since));
-            let dependents = survey.dependents.get(&found.uid).into_iter().flatten();
+            let dependents = survey.blocking_dependents(&found.uid);
             let request = |d: &Dependent| (d.object_ref.namespace.clone(), d.uid.clone(), since);
             requests.extend(dependents.take(3).map(request));
         }

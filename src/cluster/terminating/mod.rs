@@ -44,7 +44,7 @@ pub struct TerminatingObject {
     pub unread: Option<ApiError>,
 }
 
-/// An object that a foreground deletion of its owner waits for.
+/// An object with an owner reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {
     /// Which object it is.
@@ -52,6 +52,8 @@ pub struct Dependent {
     pub uid: String,
     /// Whether it is Terminating itself.
     pub terminating: bool,
+    /// Whether a foreground deletion of the owner waits for it.
+    pub blocks_owner: bool,
 }
 
 /// When a Terminating object got its DELETE. Its deletionTimestamp is the end of the grace
@@ -68,7 +70,7 @@ pub fn deleted_at(object: &Value) -> Option<Timestamp> {
 pub struct Survey {
     /// Terminating objects, oldest first.
     pub objects: Vec<TerminatingObject>,
-    /// The dependents that block the deletion of their owner, by the uid of the owner.
+    /// The dependents, by the uid of their owner.
     pub dependents: HashMap<String, Vec<Dependent>>,
     /// The kinds that could not be read completely.
     pub unread: Vec<UnreadKind>,
@@ -172,6 +174,12 @@ struct Part {
 }
 
 impl Survey {
+    /// The dependents that a foreground deletion of the owner with this uid waits for.
+    pub fn blocking_dependents(&self, owner: &str) -> impl Iterator<Item = &Dependent> {
+        let dependents = self.dependents.get(owner).into_iter().flatten();
+        dependents.filter(|dependent| dependent.blocks_owner)
+    }
+
     fn add(&mut self, part: Part) {
         self.objects.extend(part.objects);
         for (owner, dependent) in part.dependents {
@@ -208,14 +216,13 @@ impl Part {
         let metadata = &object.metadata;
         let object_ref = ObjectRef::of_kind(info, &metadata.namespace, &metadata.name);
         for reference in &metadata.owner_references {
-            if reference.block_owner_deletion == Some(true) {
-                let dependent = Dependent {
-                    object_ref: object_ref.clone(),
-                    uid: metadata.uid.to_string(),
-                    terminating: object.is_terminating(),
-                };
-                self.dependents.push((reference.uid.to_string(), dependent));
-            }
+            let dependent = Dependent {
+                object_ref: object_ref.clone(),
+                uid: metadata.uid.to_string(),
+                terminating: object.is_terminating(),
+                blocks_owner: reference.block_owner_deletion == Some(true),
+            };
+            self.dependents.push((reference.uid.to_string(), dependent));
         }
         if let Some(deleted) = object.deleted() {
             self.objects.push(TerminatingObject {
@@ -318,7 +325,9 @@ mod tests {
         assert_eq!((found.object_ref.name.as_str(), found.uid.as_str()), ("a", "u-a"));
         assert_eq!(found.since.to_string(), "2026-01-01T00:00:00Z");
         assert_eq!(found.object["metadata"]["finalizers"][0], "x.dev/y");
-        let [dependent] = &survey.dependents["u-a"][..] else { panic!("{survey:?}") };
+        assert_eq!(survey.dependents["u-a"].len(), 3);
+        let blocking: Vec<&Dependent> = survey.blocking_dependents("u-a").collect();
+        let [dependent] = blocking[..] else { panic!("{survey:?}") };
         assert_eq!((dependent.object_ref.name.as_str(), dependent.terminating), ("b", false));
     }
 }

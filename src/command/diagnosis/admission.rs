@@ -2,6 +2,7 @@
 
 use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
+use super::orphaning::refused_orphaning;
 use super::refusal::{UNENCODABLE, is_refusal, is_unanswered, is_unencodable, webhook_name};
 use crate::cluster::terminating::{
     Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
@@ -99,9 +100,7 @@ pub fn refusals(
         }
     }
     let waits_for_dependents = finalizers.contains(&FOREGROUND);
-    for dependent in
-        survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits_for_dependents)
-    {
+    for dependent in survey.blocking_dependents(&found.uid).filter(|_| waits_for_dependents) {
         let events = evidence.events.get(&dependent.uid).into_iter().flatten();
         // belay writes an Event about an object that is not Terminating only if it denied the
         // DELETE.
@@ -113,14 +112,18 @@ pub fn refusals(
         let events: Vec<&ObjectEvent> = events.take(3).collect();
         if !events.is_empty() {
             let says = format!("the deletion of {} was refused", dependent.object_ref.short());
-            let other = match dependent.terminating {
-                true => describe(&dependent.object_ref),
-                false => see_who_refuses(&dependent.object_ref),
+            let refused_by_belay = events.iter().any(|event| event.by == EVENT_REPORTER);
+            let next = match (refused_by_belay, dependent.terminating) {
+                (true, _) => format!("kubectl belay why {}", dependent.object_ref.arguments()),
+                (false, true) => next(&events, describe(&dependent.object_ref)),
+                (false, false) => next(&events, see_who_refuses(&dependent.object_ref)),
             };
-            let finding = Finding::new(Cause::Refused, says, next(&events, other));
+            let finding = Finding::new(Cause::Refused, says, next);
             findings.push(finding.with(events.into_iter().map(event_text)));
         }
     }
+    let denials = evidence.orphaning_denials.get(&found.uid);
+    findings.extend(denials.and_then(|denials| refused_orphaning(denials)));
     for webhook in
         evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.namespace_labels))
     {

@@ -31,7 +31,9 @@ pub fn find_causes(
             FOREGROUND => foreground_deletion(found, survey),
             CLEANUP => content_of_kind(found, survey),
             CLAIM_PROTECTION => mounted_claim(found, evidence),
-            "kubernetes.io/pv-protection" => bound_volume(found),
+            name @ ("kubernetes.io/pv-protection" | "kubernetes.io/pv-controller") => {
+                bound_volume(found, name)
+            }
             name => match remover(name) {
                 Some((controller, when)) => {
                     kubernetes_finalizer(found, name, &format!("{controller}, when {when}"))
@@ -94,7 +96,7 @@ fn unread_object(found: &TerminatingObject) -> Option<Finding> {
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
-    let dependents = survey.dependents.get(&found.uid).map_or(&[][..], Vec::as_slice);
+    let dependents: Vec<&Dependent> = survey.blocking_dependents(&found.uid).collect();
     let finding = |says: String, next: String| Finding::new(Cause::Foreground, says, next);
     let Some(first) = dependents.first() else {
         let unread = survey.unread.first().map(|unread| {
@@ -108,7 +110,7 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
         .with(unread);
     };
     let more = and_more(dependents.len() - 1, "dependent");
-    let state = |dependent: &Dependent| match dependent.terminating {
+    let state = |dependent: &&Dependent| match dependent.terminating {
         true => format!("{} is Terminating as well", dependent.object_ref.short()),
         false => format!("{} is not Terminating", dependent.object_ref.short()),
     };
@@ -190,7 +192,7 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     Finding::new(Cause::InUse, says, next).with(shown)
 }
 
-fn bound_volume(found: &TerminatingObject) -> Finding {
+fn bound_volume(found: &TerminatingObject, finalizer: &str) -> Finding {
     let text = |pointer: &str| text_at(&found.object, pointer);
     let (namespace, name) = (text("/spec/claimRef/namespace"), text("/spec/claimRef/name"));
     match text("/status/phase") {
@@ -200,11 +202,12 @@ fn bound_volume(found: &TerminatingObject) -> Finding {
             format!("kubectl describe pvc/{name} -n {namespace}"),
         )
         .with(["spec.claimRef names it, and status.phase is Bound".to_owned()]),
-        _ => kubernetes_finalizer(
-            found,
-            "kubernetes.io/pv-protection",
-            "the PV protection controller",
-        ),
+        _ => match remover(finalizer) {
+            Some((controller, when)) => {
+                kubernetes_finalizer(found, finalizer, &format!("{controller}, when {when}"))
+            }
+            None => kubernetes_finalizer(found, finalizer, "kube-controller-manager"),
+        },
     }
 }
 

@@ -17,6 +17,11 @@ const REMOVERS: &[(&str, &str, &str)] = &[
     ("orphan", "the garbage collector", "its dependents have no reference to it any more"),
     ("kubernetes.io/pvc-protection", "the PVC protection controller", "no Pod uses it"),
     ("kubernetes.io/pv-protection", "the PV protection controller", "no claim is bound to it"),
+    (
+        "kubernetes.io/pv-controller",
+        "the PV controller",
+        "no claim is bound to it and its storage is deleted",
+    ),
     ("kubernetes.io/vac-protection", "the protection controller", "no volume uses it"),
     ("batch.kubernetes.io/job-tracking", "the Job controller", "the Pod is counted"),
     (

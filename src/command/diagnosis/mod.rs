@@ -9,6 +9,7 @@
 //!  hold ────┘              └► namespace ─┘
 //!  approval: the required approvals    verdict: the verdict on a DELETE
 //!  collector: whether the garbage collector deletes an object because of its owners
+//!  orphaning: the owner references that belay denies the garbage collector to remove
 //!  unreleased: the kinds whose holds belay does not release
 //!  irreversible: the kinds whose deletion can't be undone    undo_advice: who can run an undo
 //! ```
@@ -24,6 +25,7 @@ mod guarded;
 mod hold;
 mod irreversible;
 mod namespace;
+mod orphaning;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,7 @@ pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text, reason_text};
 pub use self::irreversible::why_irreversible;
+pub use self::orphaning::orphaning_denials;
 pub use self::refusal::{
     UNENCODABLE, denies, is_refusal, is_unanswered, is_unencodable, policy_message, webhook_name,
 };

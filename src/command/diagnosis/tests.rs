@@ -11,7 +11,9 @@ use crate::cluster::terminating::{
     BrokenApi, ClaimUser, DeadConversion, Dependent, Evidence, ObjectEvent, ServiceProblem, Survey,
     TerminatingObject, Webhook, WebhookAddress, Workload,
 };
+use crate::decide::{Blocker, Cause as DecidedCause, Decision, ObjectName, Reason, Verdict};
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef};
+use crate::policy::PolicySource;
 
 fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
     Kinds::custom(group, "v1", "Any", resource, namespaced)
@@ -257,6 +259,7 @@ fn dependent(name: &str, terminating: bool) -> Dependent {
         object_ref: ObjectRef::new(("", "pods"), "shop", name),
         uid: format!("u-{name}"),
         terminating,
+        blocks_owner: true,
     }
 }
 
@@ -293,6 +296,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
     assert_eq!(all[0].message, "the deletion of pods/web-1 was refused");
     assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
+    assert_eq!(all[0].next, "kubectl belay why pods/web-1 -n shop");
 
     // A kind that could not be read may have the child.
     let survey = Survey {
@@ -304,6 +308,38 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     };
     let blind = all_causes(&stuck, &survey, &Evidence::default());
     assert!(blind[0].evidence[0].starts_with("secrets could not be read"), "{blind:?}");
+}
+
+#[test]
+fn an_owner_waits_for_references_that_belay_keeps() {
+    let stuck = settings("orphan", "kube-apiserver");
+    let denial = |name: &str| {
+        let claim = ObjectRef::new(("", "persistentvolumeclaims"), "shop", name);
+        let owner = ObjectName { object: stuck.object_ref.clone(), kind: "ConfigMap".to_owned() };
+        let blocker = Blocker {
+            causes: vec![DecidedCause::Owner(owner)],
+            policies: vec![PolicySource::Policy("orphans".into())],
+            ..Blocker::new(Decision::Deny, Reason::WouldOrphan, claim.clone())
+        };
+        Verdict::from_blockers(claim, vec![blocker])
+    };
+    let mut evidence = evidence(&[]);
+    let denials = vec![denial("data-0"), denial("data-1")];
+    evidence.orphaning_denials.insert("u-1".to_owned(), denials);
+    let all = all_causes(&stuck, &Survey::default(), &evidence);
+    assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
+    assert_eq!(
+        all[0].message,
+        "belay denies the removal of the owner reference of persistentvolumeclaims/data-0 and 1 \
+         more dependent; policy orphans"
+    );
+    let steps = [
+        "kubectl belay approve persistentvolumeclaims/data-0 -n shop --reason \"…\" and kubectl \
+         belay approve persistentvolumeclaims/data-1 -n shop --reason \"…\"",
+        "the garbage collector, which was refused, waits longer before each retry",
+    ];
+    assert_eq!(all[0].next.lines().collect::<Vec<_>>(), steps);
+    assert!(all[0].evidence[0].contains("would lose its owner ConfigMap"), "{all:?}");
 }
 
 #[test]
@@ -385,18 +421,20 @@ fn a_volume_in_use_names_its_users() {
     let pods = all_causes(&held, &Survey::default(), &evidence);
     let used = pods.iter().find(|finding| finding.cause == Cause::InUse).unwrap();
     assert_eq!(step(used), "to end the use, delete StatefulSet web");
-    let volume = |phase: &str| {
+    let volume = |finalizer: &str, phase: &str| {
         let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
-            "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},
+            "finalizers": [finalizer]}, "status": {"phase": phase},
             "spec": {"claimRef": {"namespace": "shop", "name": "data"}}});
         found(info("", "persistentvolumes", false), volume)
     };
-    let bound = of(&volume("Bound"), &evidence);
-    assert_eq!(
-        (bound.cause, &bound.message[..]),
-        (Cause::InUse, "the claim shop/data is bound to it")
-    );
-    assert_eq!(of(&volume("Released"), &evidence).cause, Cause::Owner);
+    for finalizer in ["kubernetes.io/pv-protection", "kubernetes.io/pv-controller"] {
+        let bound = of(&volume(finalizer, "Bound"), &evidence);
+        assert_eq!(
+            (bound.cause, &bound.message[..]),
+            (Cause::InUse, "the claim shop/data is bound to it")
+        );
+        assert_eq!(of(&volume(finalizer, "Released"), &evidence).cause, Cause::Owner);
+    }
 }
 
 #[test]

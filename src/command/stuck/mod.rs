@@ -18,6 +18,7 @@ use super::CommandError;
 use super::delete_answer::{names_kind, users_of_hold};
 use super::diagnosis::{
     Hold, HoldState, UndoAdviser, Unreleased, finalizers_of, find_causes, guarded_finalizers,
+    orphaning_denials,
 };
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -150,6 +151,8 @@ async fn explain(
     for object in late {
         let guarded = guarded_finalizers(session, snapshot, object).await;
         evidence.guarded.insert(object.uid.clone(), guarded);
+        let denials = orphaning_denials(session, snapshot, survey, object).await;
+        evidence.orphaning_denials.insert(object.uid.clone(), denials);
     }
     let now = session.me.now();
     let (mut items, mut adviser) = (Vec::new(), UndoAdviser::new(session));

@@ -13,12 +13,12 @@ use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, UndoAdviser, explain_finalizers,
-    finalizers_of, find_causes, guarded_finalizers, remover, why_irreversible,
+    finalizers_of, find_causes, guarded_finalizers, orphaning_denials, remover, why_irreversible,
 };
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
-use crate::objects::{CRDS, FOREGROUND, ObjectRef, list_at, without_controls};
+use crate::objects::{CRDS, FOREGROUND, ORPHAN, ObjectRef, list_at, without_controls};
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -208,6 +208,8 @@ async fn causes(
     let mut evidence = evidence(snapshot, &[&object], &survey, 1).await;
     let guarded = guarded_finalizers(&target.session, snapshot, &object).await;
     evidence.guarded.insert(object.uid.clone(), guarded);
+    let denials = orphaning_denials(&target.session, snapshot, &survey, &object).await;
+    evidence.orphaning_denials.insert(object.uid.clone(), denials);
     let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
     let causes = find_causes(&object, &survey, &evidence, hold, target.session.me.now());
     (causes, unread.collect())
@@ -243,14 +245,16 @@ fn object_to_explain(target: &TargetObject) -> TerminatingObject {
     }
 }
 
-/// Reads the objects that can explain why an object stays: the dependents that a foreground
-/// deletion waits for, the content of a Namespace, and the objects of a CRD. For all other
+/// Reads the objects that can explain why an object stays: the dependents that the garbage
+/// collector deletes or orphans first, the content of a Namespace, and the objects of a CRD. For all other
 /// objects this reads nothing.
 async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Survey {
     let namespace = match &object.object_ref {
         namespace if namespace.is_namespace() => namespace.own_namespace(),
         crd if crd.is_of(CRDS) => "",
-        owner if finalizers_of(&object.object).contains(&FOREGROUND) => &owner.namespace,
+        owner if finalizers_of(&object.object).iter().any(|f| [FOREGROUND, ORPHAN].contains(f)) => {
+            &owner.namespace
+        }
         _ => return Survey { objects: vec![object.clone()], ..Survey::default() },
     };
     let progress = Progress::begin();

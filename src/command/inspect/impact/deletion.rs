@@ -13,8 +13,11 @@ use crate::objects::CLAIM_PROTECTION;
 /// it has deleted the load balancer.
 pub const BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// Protects a volume while a claim is bound to it.
-const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// The finalizers that keep a volume while a claim is bound to it.
+const VOLUME_PROTECTIONS: [&str; 2] = ["kubernetes.io/pv-protection", VOLUME_CONTROLLER];
+
+/// The finalizer that the PV controller removes after it has deleted the storage of a volume.
+const VOLUME_CONTROLLER: &str = "kubernetes.io/pv-controller";
 
 /// A deletion and all its effects.
 pub struct Deletion<'s> {
@@ -38,7 +41,8 @@ impl<'s> Deletion<'s> {
     ) -> Self {
         let refuses =
             |node: Node<'_>| denied.contains(&node.id()) && !released.contains(&node.id());
-        let short_lived: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain([BALANCER]).collect();
+        let cleaning = [BALANCER, VOLUME_CONTROLLER];
+        let short_lived: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain(cleaning).collect();
         let removed: Vec<NodeId> = released.iter().copied().collect();
         let request = DeletionRequest {
             refuses: &refuses,
@@ -132,7 +136,7 @@ impl<'s> Deletion<'s> {
     /// The claim that a volume waits for: it is bound, and stays.
     fn bound_claim(&self, volume: Node<'_>) -> Option<NodeId> {
         let Inspection { graph, backing, .. } = self.inspection;
-        if !volume.finalizers().contains(VOLUME_PROTECTION) {
+        if !VOLUME_PROTECTIONS.iter().any(|name| volume.finalizers().contains(name)) {
             return None;
         }
         let claim = backing.volumes.get(volume.name())?.claim.as_ref()?;

@@ -13,7 +13,7 @@ use crate::command::inspect::tree::{TreeLine, draw};
 use crate::command::report::View;
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
-use crate::objects::{CLAIMS, and_more};
+use crate::objects::{CLAIMS, and_more, more as count_more};
 use crate::policy::api::GROUP;
 
 /// The width of the headings below the tree.
@@ -428,7 +428,7 @@ fn tail(impact: &Impact, view: View) -> String {
     }
     let more = deciding.len() - shown.len() + impact.more;
     if more > 0 {
-        line("", &format!("and {more} more reasons"));
+        line("", &format!("and {}", count_more(more, "reason")));
     }
     let (missing, more) = cut(&impact.missing, MAX_MISSING, all, "objects");
     for missing in missing {

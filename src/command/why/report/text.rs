@@ -10,7 +10,7 @@ use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
 use crate::decide::{Reason, approve_command_with};
-use crate::objects::counted;
+use crate::objects::{counted, more};
 
 /// The maximum number of denials in the text.
 const MAX_DENIALS: usize = 3;
@@ -112,7 +112,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         );
     }
     if report.more > 0 {
-        let _ = writeln!(text, "- and {} more reasons", report.more);
+        let _ = writeln!(text, "- and {}", more(report.more, "reason"));
     }
     if let Some(next_step) = &report.next_step {
         let _ = writeln!(text, "next step: {next_step}");
