@@ -30,7 +30,7 @@ const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all
                                 refuses nothing; next: kubectl belay status";
 
 /// The sentence where neither the configurations nor the Lease of belay exist.
-pub const UNINSTALLED: &str = "belay is not installed (only its CRDs remain), so it denies nothing";
+pub const UNINSTALLED: &str = "belay is not installed (its CRDs remain), so it denies nothing";
 
 /// What the API server does while no replica answers.
 const REFUSES_ALL: &str = "the API server refuses every delete of a kind that a policy names";

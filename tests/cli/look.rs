@@ -221,7 +221,7 @@ fn what_a_delete_of_several_objects_deletes_without_an_approval_is_reported() {
     let text = belay(plane, &impact).stdout;
     assert!(text.contains("   DENIED in part   "), "{text}");
     let even_so =
-        "kubectl would still delete 1 of these 2 objects without an approval: configmap/plain\n";
+        "without an approval, kubectl would still delete 1 of these 2 objects: configmap/plain\n";
     assert!(text.contains(even_so), "{text}");
     let deleted = plane.api().delete(&["cm/gold", "cm/plain"], &ns).unwrap();
     assert!(!deleted.ok(), "{deleted:?}");

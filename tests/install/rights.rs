@@ -155,7 +155,12 @@ fn every_right_of_its_roles_is_used_and_none_is_missing() {
         // A second denial updates the existing Event.
         is_denied(&plane, &ns)?;
         let used = used(&plane);
-        let idle: BTreeSet<Right> = all.difference(&used).cloned().collect();
+        let mut idle: BTreeSet<Right> = all.difference(&used).cloned().collect();
+        // belay replaces only objects that JSON can't express (H166, H171).
+        idle.retain(|(group, resource, verb)| {
+            let patch = (group.clone(), resource.clone(), "patch".to_owned());
+            verb != "update" || !all.contains(&patch)
+        });
         if idle == shown_by_nothing { Ok(()) } else { Err(format!("{idle:?}").into()) }
     })
     .unwrap();

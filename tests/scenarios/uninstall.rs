@@ -286,7 +286,7 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     // Only the CRDs and a policy are left.
     for command in ["status", "denials"] {
         let said = stage.command(&[command]);
-        let says = "belay is not installed (only its CRDs remain), so it denies nothing\n";
+        let says = "belay is not installed (its CRDs remain), so it denies nothing\n";
         assert!(said.stdout.contains(says) && !said.stdout.contains("Pods run"), "{said:?}");
     }
 }

@@ -194,7 +194,7 @@ fn the_table_has_the_sums_of_each_policy() {
         "{stale}"
     );
     let removed = Denials { is_uninstalled: true, ..nothing(false, true) }.text(PIPE);
-    assert!(removed.starts_with("no denials\nbelay is not installed (only its CRDs"), "{removed}");
+    assert!(removed.starts_with("no denials\nbelay is not installed (its CRDs"), "{removed}");
     assert!(!removed.contains("leader"), "{removed}");
     let json = said.render(Format::Json, PIPE).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

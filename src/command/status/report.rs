@@ -226,7 +226,7 @@ impl StatusReport {
 
     /// The lines about the health of belay.
     fn lines(&self) -> Vec<(Tone, String)> {
-        if self.is_uninstalled {
+        if self.is_uninstalled && self.pauses.is_empty() {
             return vec![(Tone::Bad, UNINSTALLED.to_owned())];
         }
         let mut lines = vec![match &self.leader {

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::manifest::{Manifest as _, config_map, secret};
+use crate::harness::manifest::{Manifest as _, config_map};
 use crate::harness::rbac::rule;
 use crate::harness::{Api, eventually};
 use crate::team::{SOON, Team};
@@ -89,35 +89,32 @@ fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
 }
 
 /// The API server can't ask about such an owner, and no later request is about the dependents that
-/// the garbage collector keeps.
+/// the garbage collector keeps. No other test protects the kind of this owner.
 #[test]
 fn h172_an_owner_with_deep_managed_fields_loses_no_dependents() {
     let team = Team::new(&world().plane, "h172");
     let api = team.plane.api();
     policy::protect(team.plane, &team.ns, "configmaps", json!({"fromOrphaning": {}}));
-    team.apply(&secret("deep"));
-    team.apply(&config_map("child").with_owner(team.owner("Secret", "deep")));
+    let owner = |metadata| object("v1", "LimitRange", metadata, Vec::new());
+    let client = Api::of(&team.kubeconfig).unwrap();
+    let path = format!("/api/v1/namespaces/{}/limitranges", team.ns);
+    client.write_protobuf(Method::POST, &path, owner(Vec::new())).unwrap();
+    team.apply(&config_map("child").with_owner(team.owner("LimitRange", "deep")));
     eventually("a webhook that asks about orphaning", SOON, || {
         let webhooks = api.get("validatingwebhookconfiguration/belay", "")?.unwrap_or_default();
         let is_ready = |webhook: &Value| {
-            webhook["name"] == "orphan.belay.dev" && webhook.to_string().contains("\"secrets\"")
+            webhook["name"] == "orphan.belay.dev" && webhook.to_string().contains("\"limitranges\"")
         };
-        let webhooks = webhooks["webhooks"].as_array().is_some_and(|all| all.iter().any(is_ready));
-        if webhooks { Ok(()) } else { Err("no rule names Secrets".into()) }
+        let is_ready = webhooks["webhooks"].as_array().is_some_and(|all| all.iter().any(is_ready));
+        if is_ready { Ok(()) } else { Err("no rule names LimitRanges".into()) }
     })
     .unwrap();
-    let path = format!("/api/v1/namespaces/{}/secrets/deep", team.ns);
-    let deep = object("v1", "Secret", deep_fields(), Vec::new());
-    for _ in 0..3 {
-        Api::of(&team.kubeconfig)
-            .unwrap()
-            .write_protobuf(Method::PUT, &path, deep.clone())
-            .unwrap();
-        let deleted = api.delete(&["secret/deep", "--cascade=orphan"], &team.ns).unwrap();
-        assert!(!deleted.ok(), "{deleted:?}");
-        wait_until_readable(&team, "secret/deep");
-    }
-    team.assert_exists("secret/deep");
+    let path = format!("{path}/deep");
+    client.write_protobuf(Method::PUT, &path, owner(deep_fields())).unwrap();
+    let deleted = api.delete(&["limitrange/deep", "--cascade=orphan"], &team.ns).unwrap();
+    assert!(!deleted.ok(), "{deleted:?}");
+    client.write_protobuf(Method::PUT, &path, owner(Vec::new())).unwrap();
+    team.assert_exists("limitrange/deep");
 }
 
 /// The API server applies a JSON patch to the JSON of an object, which has U+FFFD in place of other

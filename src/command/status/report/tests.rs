@@ -128,7 +128,7 @@ fn without_webhooks_and_lease_belay_is_not_installed() {
     report.configurations[0].present = false;
     report.is_uninstalled = true;
     let text = text(&report);
-    assert!(text.starts_with("belay is not installed (only its CRDs remain)"), "{text}");
+    assert!(text.starts_with("belay is not installed (its CRDs remain)"), "{text}");
     assert!(!text.contains("Pods") && !text.contains("again"), "{text}");
     assert_eq!(code(&report), 1);
 }
