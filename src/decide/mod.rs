@@ -16,6 +16,7 @@
 
 mod affected;
 mod ancestors;
+mod approval_commands;
 mod approved;
 mod blocker;
 mod cascade;
@@ -51,6 +52,7 @@ mod tests;
 
 // The release and the plans share these with verdicts.
 pub(crate) use ancestors::ExemptionRecords;
+pub(crate) use approval_commands::{APPROVE, TO_OVERRIDE, approve_command, approve_command_with};
 pub(crate) use approved::{
     RequiredApprovals, ineffective_approvals, required_approvals, sufficient_approvals,
 };
@@ -63,8 +65,8 @@ pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
 pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use};
 pub(crate) use render::{
-    APPROVE, ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, TO_OVERRIDE, UNTIL_APPROVED, approve_command,
-    approve_command_with, describe_cause, policy_names, remedies, sentence,
+    ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause, policy_names,
+    remedies, sentence,
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};

@@ -276,12 +276,11 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         }
         _ => true,
     };
-    let mut causes: Vec<&Cause> = blocker.causes.iter().collect();
-    causes.retain(|cause| !is_terminating(verdict, cause));
-    if causes.is_empty() {
+    let mut causes =
+        blocker.causes.iter().filter(|cause| !is_terminating(verdict, cause)).peekable();
+    if causes.peek().is_none() {
         return Some(step_to_find_out(blocker.causes.first()?.object_to_delete(&verdict.target)?));
     }
-    let causes = causes.into_iter();
     let (change, delete): (Vec<&Cause>, Vec<&Cause>) =
         causes.partition(|cause| !holds_data && is_changeable(cause));
     if holds_data {

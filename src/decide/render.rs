@@ -1,10 +1,11 @@
 //! Renders a verdict for the user, the audit log and the API server.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use json_patch::Patch;
 
+use super::approval_commands::{ApprovalCommand, add_override, approval_commands};
 use super::remedy::{MAX_DESCRIBED, Remedy, remedy};
 use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
@@ -20,15 +21,6 @@ const MAX_WARNING: usize = 256;
 
 /// The words in the warning about a hold, before the condition of its release.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
-
-/// The text before the commands that approve, in the message of a denial.
-pub(crate) const TO_OVERRIDE: &str = "To override: ";
-
-/// [`TO_OVERRIDE`] for an UPDATE.
-const TO_OVERRIDE_CHANGE: &str = "To make this change anyway: ";
-
-/// The beginning of a command that approves.
-pub(crate) const APPROVE: &str = "kubectl belay approve ";
 
 /// The end of the warning about a hold that users keep.
 pub(crate) const NO_LONGER_USES: &str = " no longer use";
@@ -59,7 +51,7 @@ pub(super) struct DenialFacts<'v> {
     /// The advised step, besides an approval.
     pub(super) remedy: Option<Remedy>,
     /// The commands that approve.
-    pub(super) commands: Vec<ApprovalCommand>,
+    pub(super) commands: Vec<ApprovalCommand<'v>>,
 }
 
 impl<'v> DenialFacts<'v> {
@@ -108,22 +100,10 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
             None => write!(text, "{}. ", capitalize(action)),
         };
     }
-    let to_override = override_text(verdict, commands);
+    add_override(verdict, commands, &mut text);
     let target = verdict.target.arguments();
-    let _ = write!(text, "{to_override}. Details: kubectl belay why {target}");
+    let _ = write!(text, ". Details: kubectl belay why {target}");
     text
-}
-
-/// How to override a denial with these commands. An UPDATE needs the approval of a deletion.
-fn override_text(verdict: &Verdict, approvals: &[ApprovalCommand]) -> String {
-    let commands: Vec<String> = approvals.iter().map(ToString::to_string).collect();
-    let commands = commands.join(" and ");
-    if verdict.change.is_none() {
-        return format!("{TO_OVERRIDE}{commands}");
-    }
-    let objects: Vec<&str> = approvals.iter().map(|command| command.object.as_str()).collect();
-    let objects = objects.join(" and ");
-    format!("{TO_OVERRIDE_CHANGE}{commands} (this also allows the deletion of {objects})")
 }
 
 /// The described reasons of a denial, each with its blocker. The policies of an owner and of
@@ -151,73 +131,6 @@ fn capitalize(text: &str) -> String {
     first + letters.as_str()
 }
 
-/// A command that approves, and how many different people must run it.
-#[derive(PartialEq)]
-pub(super) struct ApprovalCommand {
-    /// What it allows to delete.
-    object: String,
-    pub(super) command: String,
-    pub(super) required_people: usize,
-}
-
-impl ApprovalCommand {
-    fn new(object: &ObjectRef, content: bool, required_people: usize) -> Self {
-        let content_text = if content { " and its content" } else { "" };
-        let command = approve_command(object, content);
-        Self { object: object.quoted() + content_text, command, required_people }
-    }
-}
-
-impl fmt::Display for ApprovalCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.command)?;
-        if self.required_people > 1 {
-            write!(f, " ({} people must approve)", self.required_people)
-        } else {
-            Ok(())
-        }
-    }
-}
-
-/// The commands that approve the request: for the target, with its content if something
-/// protected is certainly deleted with it, and for the objects that this approval does not
-/// cover.
-fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCommand> {
-    let is_covered =
-        |blocker: &&&Blocker| *blocker.object_to_approve(&verdict.target) == verdict.target;
-    let mut commands = Vec::new();
-    let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
-        let required_people =
-            blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);
-        let command = ApprovalCommand::new(object, content, required_people);
-        if !commands.contains(&command) {
-            commands.push(command);
-        }
-    };
-    let covered: Vec<_> = deciding.iter().filter(is_covered).collect();
-    if !covered.is_empty() {
-        add(
-            &verdict.target,
-            covered.iter().any(|blocker| blocker.covered_by_content_approval),
-            &covered,
-        );
-    }
-    let others = deciding.iter().filter(|blocker| !is_covered(blocker));
-    others.take(MAX_DESCRIBED).for_each(|blocker| add(&blocker.object, false, &[blocker]));
-    commands
-}
-
-/// The command that approves the deletion of an object, or of its content as well.
-pub(crate) fn approve_command(object: &ObjectRef, content: bool) -> String {
-    let scope = if content { " --scope content" } else { "" };
-    approve_command_with(&(object.arguments() + scope))
-}
-
-/// The command that approves, with these arguments.
-pub(crate) fn approve_command_with(arguments: &str) -> String {
-    format!("{APPROVE}{arguments} --reason \"…\"")
-}
-
 /// The remedies for the deciding blockers: a step other than an approval, and the commands that
 /// approve.
 pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
@@ -231,13 +144,13 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
 /// The message of a denial for which no policy is the reason.
 fn text_without_policy(verdict: &Verdict, blocker: &Blocker) -> String {
     let target = &verdict.target;
-    let approve = match blocker.required_approvals {
-        0 => String::new(),
-        required_people => {
-            let command = ApprovalCommand::new(target, false, required_people);
-            format!(" {}.", override_text(verdict, &[command]))
-        }
-    };
+    let mut approve = String::new();
+    if blocker.required_approvals > 0 {
+        let command = ApprovalCommand::new(target, false, blocker.required_approvals);
+        approve.push(' ');
+        add_override(verdict, &[command], &mut approve);
+        approve.push('.');
+    }
     let target = target.quoted();
     let what = match blocker.causes.first() {
         Some(Cause::Unknown(what, _)) => what,

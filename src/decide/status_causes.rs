@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::render::{ApprovalCommand, DenialFacts, denial_text, describe_cause};
+use super::approval_commands::ApprovalCommand;
+use super::render::{DenialFacts, denial_text, describe_cause};
 use super::{Blocker, Cause, Decision, Verdict};
 use crate::objects::one_line;
 use crate::policy::PolicySource;
