@@ -3,8 +3,8 @@
 use crate::cluster::Snapshot;
 use crate::command::delete_answer::hold_state;
 use crate::command::diagnosis::{
-    Collection, consent_to, finalizers_of, orphaning_blockers, right_to_approve, unread_approvals,
-    verdict_on_delete, verdict_on_orphaning,
+    COLLECTOR_WAITS, Collection, consent_to, finalizers_of, orphaning_blockers, right_to_approve,
+    unread_approvals, verdict_on_delete, verdict_on_orphaning,
 };
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
@@ -83,8 +83,7 @@ impl ApprovalEffect {
         sentences.extend(outage_note(target).await);
         if let Some(why) = why_collector_stopped(target, snapshot).await {
             sentences.push(format!(
-                "{why}, and the garbage collector, which was refused, waits longer before each \
-                 retry; next: delete it now: kubectl delete {typed}"
+                "{why}, and {COLLECTOR_WAITS}; next: delete it now: kubectl delete {typed}"
             ));
         }
         Self { counts, passes, sentences }

@@ -7,6 +7,10 @@ use crate::cluster::Snapshot;
 use crate::command::target::TargetObject;
 use crate::objects::{FOREGROUND, Object, OwnerReference, clear_name, split_api_version};
 
+/// Why a denied request of the garbage collector is not repeated at once.
+pub const COLLECTOR_WAITS: &str =
+    "the garbage collector, which was refused, waits longer before each retry";
+
 /// The state of an owner, as far as the garbage collector cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnerState {

@@ -1,28 +1,24 @@
 //! The dependents whose owner reference the garbage collector can't remove, because belay denies
 //! the UPDATE. Their owner has the finalizer `orphan`, and stays Terminating.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
+use super::collector::COLLECTOR_WAITS;
 use super::finalizers::finalizers_of;
 use super::finding::{Cause, Finding};
+use super::verdict::{decide_about, guards_orphans};
 use crate::cluster::Snapshot;
 use crate::cluster::terminating::{Dependent, Survey, TerminatingObject};
 use crate::command::session::UserSession;
 use crate::decide::{
-    Decision, Operation, Resource, Review, ReviewDetails, Verdict, approve_command, policy_names,
-    sentence,
+    Decision, Operation, Review, ReviewDetails, Verdict, approve_command, policy_names, sentence,
 };
 use crate::objects::{ORPHAN, Object, and_more};
 use crate::policy::collectors;
 
 /// The maximum number of dependents of an owner for which belay decides.
 const MAX_DECIDED: usize = 5;
-
-/// The time limit of the live reads of a verdict.
-const READ_LIMIT: Duration = Duration::from_secs(20);
 
 /// The denials of the garbage collector's requests to remove the references to this owner.
 pub async fn orphaning_denials(
@@ -31,9 +27,7 @@ pub async fn orphaning_denials(
     survey: &Survey,
     owner: &TerminatingObject,
 ) -> Vec<Verdict> {
-    let guards_orphans =
-        snapshot.context.world.read().policies.iter().any(|policy| policy.modes.from_orphaning);
-    if !guards_orphans || !finalizers_of(&owner.object).contains(&ORPHAN) {
+    if !guards_orphans(snapshot) || !finalizers_of(&owner.object).contains(&ORPHAN) {
         return Vec::new();
     }
     let mut denials = Vec::new();
@@ -56,31 +50,22 @@ async fn verdict_on_removal(
     let object_ref = &dependent.object_ref;
     let kind = (object_ref.group.as_str(), object_ref.resource.as_str());
     let info = snapshot.context.world.read().kind_info(kind)?;
-    let (namespace, name) = (&object_ref.namespace, &object_ref.name);
-    let old = session.caller.object(&info, namespace, name).await.ok()??;
+    let read = session.caller.object(&info, &object_ref.namespace, &object_ref.name).await;
+    let old = read.ok()??;
     let mut new = old.clone();
     let references = new.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
     references.retain(|reference| reference["uid"] != owner);
-    let (old_text, new_text) = (old.to_string(), new.to_string());
-    let raw = [&old, &new].map(|object| to_raw_value(object).ok());
-    snapshot.read_objects(object_ref.own_namespace()).await;
+    let [old, new] = [to_raw_value(&old).ok()?, to_raw_value(&new).ok()?];
     let [(collector, groups), _] = collectors();
     let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
-    let review = Review {
+    let request = Review {
         operation: Operation::Update,
-        resource: Resource {
-            group: object_ref.group.as_str().into(),
-            resource: object_ref.resource.as_str().into(),
-            subresource: "".into(),
-        },
-        name: name.as_str().into(),
-        namespace: object_ref.own_namespace().into(),
-        object: Some(serde_json::from_str::<Object<'_>>(&new_text).ok()?),
-        old_object: Some(serde_json::from_str::<Object<'_>>(&old_text).ok()?),
-        details: ReviewDetails::read(raw[0].as_deref(), raw[1].as_deref()),
+        object: Some(serde_json::from_str::<Object<'_>>(new.get()).ok()?),
+        old_object: Some(serde_json::from_str::<Object<'_>>(old.get()).ok()?),
+        details: ReviewDetails::read(Some(&old), Some(&new)),
         ..Review::of_dry_run(collector, &groups)
     };
-    Some(snapshot.decide(&review, Instant::now() + READ_LIMIT).await)
+    Some(decide_about(object_ref, snapshot, request).await)
 }
 
 /// The finding that belay denies these requests; `None` if there are none.
@@ -107,6 +92,5 @@ pub fn refused_orphaning(denials: &[Verdict]) -> Option<Finding> {
         policies.join(", ")
     );
     let finding = Finding::new(Cause::Refused, message, commands.join(" and "));
-    let waits = "the garbage collector, which was refused, waits longer before each retry";
-    Some(finding.with_further_step(waits).with(evidence))
+    Some(finding.with_further_step(COLLECTOR_WAITS).with(evidence))
 }

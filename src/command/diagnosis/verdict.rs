@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::value::to_raw_value;
+
 use crate::cluster::Snapshot;
 use crate::command::CommandError;
 use crate::command::target::TargetObject;
@@ -9,7 +11,7 @@ use crate::decide::{
     Blocker, Decision, DeleteOptions, Reason, Resource, Review, ReviewDetails, Verdict,
 };
 use crate::graph::Propagation;
-use crate::objects::Object;
+use crate::objects::{Object, ObjectRef};
 
 /// The time limit of the live reads of a verdict.
 const READ_LIMIT: Duration = Duration::from_secs(20);
@@ -25,11 +27,9 @@ pub async fn verdict_on_delete(
 /// The verdict on a DELETE with `--cascade=orphan`, if it is denied or approved because it orphans
 /// dependents. `None` for a Namespace or a Terminating object, and if that is unknown.
 pub async fn verdict_on_orphaning(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> {
-    let guards_orphans =
-        snapshot.context.world.read().policies.iter().any(|policy| policy.modes.from_orphaning);
     // The content of a Namespace is deleted with every cascade.
     let is_namespace = target.object_ref.is_namespace();
-    if target.terminating_since().is_some() || is_namespace || !guards_orphans {
+    if target.terminating_since().is_some() || is_namespace || !guards_orphans(snapshot) {
         return None;
     }
     let orphan = Some(Propagation::Orphan.as_str().into());
@@ -52,14 +52,32 @@ async fn verdict_with(
     snapshot: &Snapshot,
     options: DeleteOptions<'_>,
 ) -> Result<Verdict, CommandError> {
-    snapshot.read_objects(target.object_ref.own_namespace()).await;
-    let text = target.json.to_string();
-    let object: Object<'_> = serde_json::from_str(&text).map_err(|_| {
-        CommandError::Remote("the answer of the API server is not an object".to_owned())
-    })?;
-    let object_ref = &target.object_ref;
+    let unreadable =
+        |_| CommandError::Remote("the answer of the API server is not an object".to_owned());
+    let raw = to_raw_value(&target.json).map_err(unreadable)?;
+    let object: Object<'_> = serde_json::from_str(raw.get()).map_err(unreadable)?;
     let me = &target.session.me;
-    let raw = serde_json::value::to_raw_value(&target.json).ok();
+    let request = Review {
+        old_object: Some(object),
+        details: ReviewDetails::read(Some(&raw), None),
+        options,
+        ..Review::of_dry_run(&me.name, &me.groups)
+    };
+    Ok(decide_about(&target.object_ref, snapshot, request).await)
+}
+
+/// Whether a policy denies requests that remove owners of objects.
+pub(super) fn guards_orphans(snapshot: &Snapshot) -> bool {
+    snapshot.context.world.read().policies.iter().any(|policy| policy.modes.from_orphaning)
+}
+
+/// The verdict on a request about this object.
+pub(super) async fn decide_about(
+    object_ref: &ObjectRef,
+    snapshot: &Snapshot,
+    request: Review<'_>,
+) -> Verdict {
+    snapshot.read_objects(object_ref.own_namespace()).await;
     let review = Review {
         resource: Resource {
             group: object_ref.group.as_str().into(),
@@ -69,10 +87,7 @@ async fn verdict_with(
         name: object_ref.name.as_str().into(),
         // In a request about a Namespace, the namespace is the name of the Namespace.
         namespace: object_ref.own_namespace().into(),
-        old_object: Some(object),
-        details: ReviewDetails::read(raw.as_deref(), None),
-        options,
-        ..Review::of_dry_run(&me.name, &me.groups)
+        ..request
     };
-    Ok(snapshot.decide(&review, Instant::now() + READ_LIMIT).await)
+    snapshot.decide(&review, Instant::now() + READ_LIMIT).await
 }
