@@ -21,6 +21,7 @@ mod collect;
 mod crowd;
 mod lag;
 mod look;
+mod machine;
 mod namespace;
 mod plain;
 mod policies;
@@ -34,6 +35,8 @@ mod writer;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use machine::with_load;
+
 // The allocator of belay.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -41,9 +44,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match (arguments.next().as_deref(), arguments.next()) {
-        (Some("lag"), None) => measured(lag::run),
+        (Some("lag"), None) => with_load(lag::run),
         (Some("start"), objects) => measured_with(objects, 100_000, start::run),
-        (Some("added"), None) => measured(added::run),
+        (Some("added"), None) => with_load(added::run),
         (Some("release"), objects) => measured_with(objects, 2_000, release::run),
         (Some("collect"), objects) => measured_with(objects, 1_000, collect::run),
         (Some("namespace"), objects) => measured_with(objects, 10_000, namespace::run),
@@ -60,20 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the load of the machine before and after a measurement.
-fn measured(run: impl FnOnce() -> harness::Result<()>) -> harness::Result<()> {
-    let load = || -> harness::Result<String> {
-        let text = std::fs::read_to_string("/proc/loadavg")?;
-        Ok(text.split(' ').take(2).collect::<Vec<_>>().join(" "))
-    };
-    let cores = std::thread::available_parallelism()?;
-    println!("{cores} cores, load before (1 min, 5 min): {}", load()?);
-    run()?;
-    println!("load after: {}", load()?);
-    Ok(())
-}
-
-/// The same for a mode with a number of objects and a default.
+/// Measures with a number of objects, which has a default.
 fn measured_with(
     objects: Option<String>,
     otherwise: usize,
@@ -85,7 +75,7 @@ fn measured_with(
             .parse()
             .map_err(|error| format!("{objects} is no number of objects: {error}"))?,
     };
-    measured(|| run(objects))
+    with_load(|| run(objects))
 }
 
 /// The installed program: this one.

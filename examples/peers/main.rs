@@ -20,7 +20,9 @@ mod servers;
 mod table;
 mod webhooks;
 
-// The measurements of `numbers` use more of these.
+// The measurements of `numbers` use more of some of these.
+#[path = "../numbers/machine.rs"]
+mod machine;
 #[path = "../numbers/policies.rs"]
 #[allow(dead_code)]
 mod policies;
@@ -35,6 +37,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use harness::Result;
+use machine::with_load;
 
 // The allocator of belay.
 #[global_allocator]
@@ -64,20 +67,7 @@ fn main() -> ExitCode {
 
 fn measure(oha: &Path, webhook: &Path, plot: &Path) -> Result<()> {
     let results = webhooks::measure(oha, webhook)?;
-    print!("{}", table::markdown(&results));
+    print!("\n{}\n", table::markdown(&results));
     std::fs::write(plot, plot::svg(&results))?;
-    Ok(())
-}
-
-/// Prints the load of the machine before and after a measurement.
-fn with_load(run: impl FnOnce() -> Result<()>) -> Result<()> {
-    let load = || -> Result<String> {
-        let text = std::fs::read_to_string("/proc/loadavg")?;
-        Ok(text.split(' ').take(2).collect::<Vec<_>>().join(" "))
-    };
-    let cores = std::thread::available_parallelism()?;
-    println!("{cores} cores, load before (1 min, 5 min): {}\n", load()?);
-    run()?;
-    println!("\nload after: {}", load()?);
     Ok(())
 }

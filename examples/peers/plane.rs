@@ -64,7 +64,7 @@ pub fn run() -> Result<()> {
         }
     }
     let titles = NAMESPACES.map(|(_, title)| title).join(" | ");
-    println!("| DELETE, p50 / p99 in ms | {titles} |\n|---|---|---|---|");
+    println!("\n| DELETE, p50 / p99 in ms | {titles} |\n|---|---|---|---|");
     for (sort, samples) in [("of a labelled object: denied", denied), ("allowed", allowed)] {
         let cells = samples.map(|samples| {
             [0.5, 0.99].map(|part| milliseconds(samples.quantile(part))).join(" / ")

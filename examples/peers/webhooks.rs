@@ -97,7 +97,7 @@ pub fn measure(oha: &Path, webhook: &Path) -> Result<Results> {
 /// Starts belay first, because it creates the certificate that all servers use.
 fn start(webhook: &Path, folder: &Path) -> Result<Vec<Server>> {
     let own = std::env::current_exe()?;
-    let [constant, belay, probes, typed, go] = ports::free()?;
+    let [constant, belay, probes, typed, runtime] = ports::free()?;
     let certificates = folder.to_string_lossy().into_owned();
     let (policy, objects) = (folder.join("policy.yaml"), folder.join("objects.json"));
     std::fs::write(&policy, reviews::POLICY)?;
@@ -124,8 +124,9 @@ fn start(webhook: &Path, folder: &Path) -> Result<Vec<Server>> {
     };
     let constant = peer("constant", constant)?;
     let typed = peer("typed", typed)?;
-    let go = server("webhook", webhook, go, &[go.to_string(), certificates.clone()])?;
-    Ok(vec![constant, belay, typed, go])
+    let runtime =
+        server("webhook", webhook, runtime, &[runtime.to_string(), certificates.clone()])?;
+    Ok(vec![constant, belay, typed, runtime])
 }
 
 fn write_bodies(reviews: &[Review], folder: &Path) -> Result<Vec<PathBuf>> {
