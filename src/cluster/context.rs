@@ -237,7 +237,8 @@ pub struct Registered {
     /// The missing configurations, as `kind/name`, and the missing webhooks, as
     /// `kind/name webhook name`, each with its phase.
     pub missing: Vec<(AdmissionPhase, String)>,
-    /// The webhooks that differ from the manifests of this version, as `kind/name webhook name (fields)`.
+    /// The webhooks that differ from the manifests of this version, as
+    /// `kind/name webhook name (fields)`.
     pub changed: Vec<String>,
     /// Whether at least one configuration is known to exist. Without one, belay is being
     /// uninstalled, and no object gets a hold.

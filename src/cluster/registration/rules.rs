@@ -17,6 +17,9 @@ use crate::objects::{CRDS, KindInfo, Kinds};
 use crate::policy::api::Action;
 use crate::policy::{NAME_LABEL, Policy};
 
+/// The webhooks about the DELETE of owners. Each request matches one of them.
+const OWNER_WEBHOOKS: [&str; 2] = ["cascade.belay.dev", "orphan.belay.dev"];
+
 /// The rules by webhook. Equal policies give equal rules. A webhook without rules is not
 /// in the map.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -64,7 +67,7 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     rules.add("delete.belay.dev", "DELETE", &protected, "");
     let owners = owner_kinds(world);
     let mut ancestors = ancestor_kinds(world, &owners, &protected, labelled);
-    for webhook in ["cascade.belay.dev", "orphan.belay.dev"] {
+    for webhook in OWNER_WEBHOOKS {
         rules.add(webhook, "DELETE", &ancestors, "");
     }
     // A request that gives an ancestor new owners can put it between a protected object
@@ -150,7 +153,7 @@ fn add_conditions(
     let limits = limits.with_guarded(&guarded);
     limit("update.belay.dev", [limits.expression(), objects.expression()]);
     let of_owners = NamespaceLimits::of_owners(owner_namespaces).expression();
-    for webhook in ["cascade.belay.dev", "orphan.belay.dev"] {
+    for webhook in OWNER_WEBHOOKS {
         limit(webhook, [of_owners.clone(), None]);
     }
 }
