@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -14,6 +16,7 @@ use crate::harness::manifest::{
 use crate::harness::random::Random;
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
+use crate::lost_answer::{self, is_change};
 use crate::{LIMIT, belay, json, kubectl, policy, spawn, world};
 
 /// A Pod that uses Secret password, ConfigMap settings and claim data.
@@ -257,6 +260,53 @@ fn of_objects_that_use_each_other_one_needs_an_approval() {
     assert_eq!(belay(plane, &approve).code, 0);
     let done = belay(plane, &["delete", "--plan", &out, "--yes"]);
     assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("2 objects were deleted"), "{done:?}");
+}
+
+/// A replica may refuse a DELETE because it has not yet heard that the last user is deleted. Here a
+/// Pod is that user; it exists only while the first DELETE of "two" is answered.
+#[test]
+fn a_refusal_after_a_deletion_is_asked_again() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-refused-once").unwrap();
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    claims_in_a_cycle(plane, &ns);
+    let dry_run = ["pvc", "two", "--dry-run=server"];
+    eventually("the denial", LIMIT, || plane.api().delete(&dry_run, &ns)?.failure()).unwrap();
+    let approve = ["approve", "pvc/one", "-n", &ns, "--reason", "both go"];
+    assert_eq!(belay(plane, &approve).code, 0);
+
+    let is_delete = |request: &[u8]| {
+        let text = String::from_utf8_lossy(request);
+        text.starts_with("DELETE ") && text.contains("claims/two") && is_change(request)
+    };
+    let (namespace, refusals) = (ns.clone(), Arc::new(AtomicUsize::new(0)));
+    let use_it = move || {
+        let pod = pod("late").with_claim("two").with_namespace(&namespace);
+        plane.apply(&pod).unwrap();
+        let refusal = || plane.api().delete(&dry_run, &namespace)?.failure();
+        eventually("the new user", LIMIT, || {
+            let said = refusal()?;
+            if said.contains("Pod") { Ok(()) } else { Err(said.into()) }
+        })
+        .unwrap();
+    };
+    let (namespace, count) = (ns.clone(), refusals.clone());
+    let end_use = move |code: &str| {
+        if code == "403" && count.fetch_add(1, Ordering::SeqCst) == 0 {
+            plane
+                .api()
+                .delete(&["pod", "late", "--grace-period=0", "--force"], &namespace)
+                .unwrap();
+            eventually("its end", LIMIT, || plane.api().delete(&dry_run, &namespace)?.success())
+                .unwrap();
+        }
+    };
+    let args = ["delete", "pvc/one", "pvc/two", "-n", &ns, "--yes"];
+    let done = lost_answer::with_answers(plane, &args, is_delete, use_it, end_use);
+    assert_eq!((done.code, refusals.load(Ordering::SeqCst)), (0, 1), "{done:?}");
     assert!(done.stdout.contains("2 objects were deleted"), "{done:?}");
 }
 

@@ -63,12 +63,25 @@ pub fn with_interruption_at(
     is_trigger: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
     before: impl FnOnce() + Send + 'static,
 ) -> (Output, Vec<String>) {
-    let (command, listener, _folder) = start(args);
     let (codes, received) = channel();
+    let send = move |code: &str| codes.send(code.to_owned()).unwrap();
+    let output = with_answers(plane, args, is_trigger, before, send);
+    (output, received.try_iter().collect())
+}
+
+/// The same. `after` is called with the code of each answer to a change, before the command gets it.
+pub fn with_answers(
+    plane: &ControlPlane,
+    args: &[&str],
+    is_trigger: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
+    before: impl FnOnce() + Send + 'static,
+    after: impl Fn(&str) + Send + Sync + 'static,
+) -> Output {
+    let (command, listener, _folder) = start(args);
     let is_kept = move |answer: &[u8]| {
-        let code =
-            String::from_utf8_lossy(answer).chars().skip("HTTP/1.1 ".len()).take(3).collect();
-        codes.send(code).is_ok()
+        let answer = String::from_utf8_lossy(answer);
+        after(answer.get("HTTP/1.1 ".len()..).and_then(|rest| rest.get(..3)).unwrap_or_default());
+        true
     };
     let before = Mutex::new(Some(Box::new(before) as Box<_>));
     let is_trigger = Box::new(is_trigger);
@@ -77,8 +90,7 @@ pub fn with_interruption_at(
     let output = command.wait_with_output().unwrap();
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    let output = Output { code: output.status.code().unwrap_or(-1), stdout, stderr };
-    (output, received.try_iter().collect())
+    Output { code: output.status.code().unwrap_or(-1), stdout, stderr }
 }
 
 /// Starts a command whose API server is the listener.
@@ -182,7 +194,7 @@ fn read_request(client: &mut TcpStream) -> Option<Vec<u8>> {
 }
 
 /// Whether a request changes the cluster.
-fn is_change(request: &[u8]) -> bool {
+pub fn is_change(request: &[u8]) -> bool {
     let request = String::from_utf8_lossy(request);
     let line = request.lines().next().unwrap_or_default();
     let asks = ["GET ", "POST /apis/authorization.k8s.io/", "POST /apis/authentication.k8s.io/"];

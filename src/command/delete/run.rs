@@ -22,6 +22,10 @@ use crate::objects::counted;
 /// The maximum number of reads of the cluster because an object changed just before its DELETE.
 const MAX_CHANGES: usize = 10;
 
+/// The milliseconds to wait after each refusal. The replica that refused may not yet know the
+/// deletions before it.
+const PAUSES: [u64; 4] = [200, 400, 800, 1600];
+
 /// A deletion in progress.
 pub struct Run {
     selection: Selection,
@@ -35,6 +39,10 @@ pub struct Run {
     deleted: Vec<Object>,
     waves: usize,
     changes: usize,
+    /// The number of refusals in this wave.
+    refusals: usize,
+    /// The objects of this wave whose DELETE was accepted before a refusal.
+    accepted: Vec<Object>,
 }
 
 /// The DELETEs to send now, and the objects to wait for.
@@ -49,7 +57,7 @@ struct Step<'s> {
 enum Sent {
     /// All were accepted.
     All,
-    /// An object has changed, so the cluster must be read again.
+    /// An object has changed, or the next answer may be another. The cluster must be read again.
     Again,
     /// The deletion ends.
     Ended(Box<DeleteReport>),
@@ -76,6 +84,8 @@ impl Run {
             deleted: Vec::new(),
             waves: 0,
             changes: 0,
+            refusals: 0,
+            accepted: Vec::new(),
         }
     }
 
@@ -142,7 +152,7 @@ impl Run {
         let steps = state.plan.steps(step.send);
         for (index, together) in steps.iter().enumerate() {
             match self.send(state, together).await {
-                Sent::All => {}
+                Sent::All => self.refusals = 0,
                 Sent::Again => return Ok(None),
                 Sent::Ended(report) => return Ok(Some(*report)),
             }
@@ -183,7 +193,7 @@ impl Run {
     }
 
     /// Sends the DELETEs of a wave. After a failure, it sends none, and waits for the answers to those
-    /// that it has sent.
+    /// that it has sent. A refusal is final only after pauses, if objects were deleted before.
     async fn send(&mut self, state: &DeletionState, send: &[&PlannedObject]) -> Sent {
         let (selection, is_stopped) = (&self.selection, Cell::new(false));
         let deletes = send.iter().map(|planned| async {
@@ -197,7 +207,8 @@ impl Run {
         let deletes = deletes.collect::<Vec<_>>();
         let outcomes = futures_util::stream::iter(deletes).buffered(CONCURRENT_DELETES);
         let outcomes: Vec<_> = outcomes.filter_map(std::future::ready).collect().await;
-        let (mut accepted, mut changed, mut failure) = (Vec::new(), None, None);
+        let mut accepted = std::mem::take(&mut self.accepted);
+        let (mut changed, mut failure) = (None, None);
         for (object, outcome) in outcomes {
             let typed = &object.arguments;
             match outcome {
@@ -214,11 +225,18 @@ impl Run {
                 }
             }
         }
+        self.sent.extend(accepted.iter().map(|object| object.uid.clone()));
         if let Some((result, says)) = failure {
+            let is_refused = result == DeleteResult::Refused && !self.deleted.is_empty();
+            if let Some(&pause) = PAUSES.get(self.refusals).filter(|_| is_refused) {
+                self.refusals += 1;
+                self.accepted = accepted;
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                return Sent::Again;
+            }
             let report = DeleteReport { accepted, ..self.report(result, says) };
             return Sent::Ended(Box::new(report));
         }
-        self.sent.extend(accepted.into_iter().map(|object| object.uid));
         let Some(typed) = changed else { return Sent::All };
         self.changes += 1;
         if self.changes > MAX_CHANGES {
