@@ -166,7 +166,7 @@ pub async fn send(client: &kube::Client, request: Request<Vec<u8>>) -> kube::Res
 }
 
 /// Sends a request and reads the answer to its end.
-async fn answer(client: &kube::Client, request: Request<Vec<u8>>) -> Result<Vec<u8>, ApiError> {
+pub async fn answer(client: &kube::Client, request: Request<Vec<u8>>) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     let mut body = send(client, request).await?;
     let read = body.read_to_end(&mut bytes).await;

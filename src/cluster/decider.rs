@@ -160,7 +160,28 @@ impl PendingReview<'_> {
         };
         // A record that may be forged is also barred during a Pause, or the request fails.
         let is_paused = !verdict.decision.passes() && self.decider.is_paused();
-        self.write_record(if is_paused { decide_paused(verdict) } else { verdict }).await
+        let verdict = if is_paused { decide_paused(verdict) } else { verdict };
+        self.write_record(self.confirm_records(verdict).await).await
+    }
+
+    /// Reads the records by which a request passes. The watch may not yet have shown that one has
+    /// become a bar, although the garbage collector already deletes (H175).
+    async fn confirm_records(&self, verdict: Verdict) -> Verdict {
+        if !verdict.decision.passes() {
+            return verdict;
+        }
+        let group = self.decider.group(self.review);
+        for record in &verdict.overrides.records {
+            let name = record.name.clone();
+            let why = match self.decider.cluster.read_record(&group, name, self.deadline).await {
+                Ok(Some(stored)) if stored == *record => continue,
+                Ok(_) => "it has just changed; try again".to_owned(),
+                Err(why) => why.to_string(),
+            };
+            let why = format!("the exemption record {} is not certain: {why}", record.name);
+            return decide_unknown(self.review, why);
+        }
+        verdict
     }
 
     /// Gives the collected reads the current numbers of the world.
@@ -218,6 +239,9 @@ impl PendingReview<'_> {
     }
 
     async fn record(&self, verdict: &Verdict, exemption: &Exemption) -> Result<(), ApiError> {
+        if let Some(why) = &exemption.unread {
+            return Err(ApiError::Other(why.clone()));
+        }
         let ClusterDecider { world, cluster, .. } = self.decider;
         let (approval, predicted) = {
             let policies = &world.read().policies;

@@ -1,13 +1,14 @@
 //! Records an exemption as a DeletionApproval. belay then admits the requests that the garbage
 //! collector sends after the exempt request. When a subject that is not exempt deletes the object,
-//! belay replaces the record by an exemption bar.
+//! belay makes the record an exemption bar.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::Api;
+use kube::api::{Api, Patch};
 use serde::Deserialize as _;
+use serde_json::{Value, json};
 
-use super::api::{self, Detail, delete_exactly, post_params};
+use super::api::{self, Detail, patch_request, post_params};
 use crate::decide::Exemption;
 use crate::objects::{ApiError, ObjectRef, Uid, read_shallow, short_digest};
 use crate::policy::api::{
@@ -23,8 +24,7 @@ const SKEW_SECONDS: i64 = 300;
 /// The maximum length of the stored reason.
 const REASON: usize = 1024;
 
-/// How often belay tries to replace an old approval. Other replicas may replace it at the same
-/// time.
+/// How often belay tries to change an old approval. Other replicas may change it at the same time.
 const ATTEMPTS: usize = 10;
 
 /// The approval that records an exemption, or bars exemptions. An object has at most one, so that
@@ -35,7 +35,7 @@ pub fn approval_of(
     own: &str,
     now: Timestamp,
 ) -> DeletionApproval {
-    let Exemption { uid, user, policies, seconds } = exemption;
+    let Exemption { uid, user, policies, seconds, .. } = exemption;
     let seconds = (*seconds).clamp(1, MAX_APPROVAL_SECONDS - SKEW_SECONDS);
     let until = Timestamp::from_second(now.as_second().saturating_add(seconds)).unwrap_or(now);
     let (scope, reason) = match exemption.is_bar() {
@@ -78,8 +78,8 @@ fn sources(policies: &[PolicySource]) -> String {
     policies.iter().map(PolicySource::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Compares the wanted approval with the existing one of its name. `None`: belay has to replace
-/// the existing one.
+/// Compares the wanted approval with the existing one of its name. `None`: belay has to change the
+/// existing one.
 fn compare(
     existing: &Approval,
     wanted: &DeletionApproval,
@@ -127,9 +127,11 @@ fn name_is_taken(name: &str) -> ApiError {
 }
 
 /// Creates the approval. An existing equal approval that stays valid for a while is kept, and any
-/// other one of belay with this name is replaced, except for a bar.
+/// other one of belay with this name is changed, except for a bar. At no time does the object have
+/// none (H175).
 pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
+    let info = kind_info::<DeletionApproval>();
     let name = approval.metadata.name.as_deref().unwrap_or_default();
     for _ in 0..ATTEMPTS {
         match api.create(&post_params(false), approval).await.map_err(ApiError::from) {
@@ -138,18 +140,43 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
             Err(error) => return Err(error),
         }
         let Some(existing) = read_existing(client, name).await? else { continue };
-        // An approval that is being deleted can't be compared.
-        let compared = Approval::compile(&existing)
-            .and_then(|existing| compare(&existing, approval, Timestamp::now()));
-        if let Some(result) = compared {
+        // An approval that is being deleted permits nothing.
+        let Some(compiled) = Approval::compile(&existing) else { continue };
+        if let Some(result) = compare(&compiled, approval, Timestamp::now()) {
             return result;
         }
-        match delete_exactly(&api, name, existing.metadata.uid).await {
-            Err(error) if !error.is_conflict() => return Err(error),
-            _ => {}
+        let patch = change(&existing, &approval.spec);
+        let request = patch_request(&info, ("", name), &Patch::Merge(patch), Detail::Metadata)?;
+        match api::answer(client, request).await {
+            Ok(_) => return Ok(()),
+            // Another replica has changed or deleted it.
+            Err(error) if error.is_conflict() || error == ApiError::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
-    Err(name_is_taken(name))
+    Err(ApiError::Other(format!("DeletionApproval {name} changes all the time; try again")))
+}
+
+/// The patch that makes the existing approval the wanted one. It fails if another approval replaced
+/// the existing one. A record replaces only what belay has compared. A bar replaces everything, so
+/// that no flood of records keeps it from being written (H175).
+fn change(existing: &DeletionApproval, wanted: &DeletionApprovalSpec) -> Value {
+    let is_bar = wanted.exempts.is_empty();
+    let version = existing.metadata.resource_version.as_ref().filter(|_| !is_bar);
+    let mut metadata = json!({"uid": existing.metadata.uid});
+    if let Some(version) = version {
+        metadata["resourceVersion"] = json!(version);
+    }
+    let mut spec = json!(wanted);
+    if is_bar {
+        spec["exempts"] = Value::Null;
+    }
+    json!({"metadata": metadata, "spec": spec})
+}
+
+/// The approval of belay with this name that exists now.
+pub async fn read(client: &kube::Client, name: &str) -> Result<Option<Approval>, ApiError> {
+    Ok(read_existing(client, name).await?.as_ref().and_then(Approval::compile))
 }
 
 /// The approval with this name, without its managedFields, which others may have made unreadable
@@ -171,7 +198,6 @@ mod tests {
     use std::sync::Arc;
 
     use parking_lot::Mutex;
-    use serde_json::{Value, json};
 
     use super::*;
     use crate::cluster::local_api::{failure, local_client};
@@ -191,6 +217,7 @@ mod tests {
                 PolicySource::Policy("web".to_owned()),
             ],
             seconds: 600,
+            unread: None,
         }
     }
 
@@ -279,30 +306,27 @@ mod tests {
         assert_eq!(predict(&known, &other, at(0)), None);
     }
 
-    /// Writes an approval whose name an object has that is read as this answer. Returns the result,
-    /// and the number of creations and of deletions.
+    /// Writes an approval whose name an object has that is read as this answer. Returns the result
+    /// and the patches.
     async fn write_beside(
         wanted: &Exemption,
         (code, existing): (u16, String),
-    ) -> (Result<(), ApiError>, usize, usize) {
-        let sent = Arc::<Mutex<Vec<http::Method>>>::default();
-        let heard = sent.clone();
+    ) -> (Result<(), ApiError>, Vec<Value>) {
+        let patches = Arc::<Mutex<Vec<Value>>>::default();
+        let heard = patches.clone();
         let client = local_client(move |request| {
-            let method = request.method().clone();
-            heard.lock().push(method.clone());
-            let was_deleted = heard.lock().contains(&http::Method::DELETE);
-            Some(match method {
-                http::Method::POST if was_deleted => (201, request.into_body().to_string()),
+            Some(match *request.method() {
                 http::Method::POST => failure_of(409),
-                http::Method::DELETE => failure_of(404),
-                _ => (code, existing.clone()),
+                http::Method::GET => (code, existing.clone()),
+                _ => {
+                    heard.lock().push(request.into_body());
+                    (200, existing.clone())
+                }
             })
         });
         let now = Timestamp::now().as_second() - NOW;
         let result = write(&client, &approval(wanted, now)).await;
-        let sent = sent.lock();
-        let count = |method| sent.iter().filter(|sent| **sent == method).count();
-        (result, count(http::Method::POST), count(http::Method::DELETE))
+        (result, std::mem::take(&mut patches.lock()))
     }
 
     fn failure_of(code: u16) -> (u16, String) {
@@ -322,29 +346,43 @@ mod tests {
         taken.spec.approver = "mallory".to_owned();
         let taken = serde_json::to_string(&taken).unwrap();
         for existing in [(200, taken), (200, r#"{"spec":1}"#.to_owned())] {
-            let (result, _, deletions) = write_beside(&exemption(), existing).await;
+            let (result, patches) = write_beside(&exemption(), existing).await;
             let why = result.unwrap_err().to_string();
             assert!(why.contains("has the name of belay's record"), "{why}");
-            assert_eq!(deletions, 0);
+            assert_eq!(patches, Vec::<Value>::new());
         }
         let (result, ..) = write_beside(&exemption(), (500, "json: exceeded".to_owned())).await;
         result.unwrap_err();
     }
 
     #[tokio::test]
-    async fn h140_a_record_with_unreadable_managed_fields_is_kept_or_replaced() {
+    async fn h140_h175_a_record_with_unreadable_managed_fields_is_kept_or_changed_in_place() {
         let mut existing = stored(&approval(&exemption(), 0));
         existing.spec.expiration_time =
             Time(Timestamp::now() + SignedDuration::from_hours(100_000));
         let mut existing = serde_json::to_value(&existing).unwrap();
+        existing["metadata"]["uid"] = json!("one");
+        existing["metadata"]["resourceVersion"] = json!("7");
         for managed_fields in unreadable_managed_fields() {
             existing["metadata"]["managedFields"] = managed_fields;
             let beside = |wanted: Exemption| {
                 let existing = (200, existing.to_string());
                 async move { write_beside(&wanted, existing).await }
             };
-            assert_eq!(beside(exemption()).await, (Ok(()), 1, 0));
-            assert_eq!(beside(bar()).await, (Ok(()), 2, 1));
+            assert_eq!(beside(exemption()).await, (Ok(()), Vec::new()));
+            let web = vec![PolicySource::Policy("web".to_owned())];
+            let (result, patches) = beside(Exemption { policies: web, ..exemption() }).await;
+            let [record] = &patches[..] else { panic!("{result:?} {patches:?}") };
+            assert_eq!(record["metadata"], json!({"uid": "one", "resourceVersion": "7"}));
+            assert_eq!(record["spec"]["exempts"], json!(["web"]));
+            // No record that is written meanwhile keeps the bar from being written.
+            let (result, patches) = beside(bar()).await;
+            let [bar] = &patches[..] else { panic!("{result:?} {patches:?}") };
+            assert_eq!(bar["metadata"], json!({"uid": "one"}));
+            assert_eq!(
+                (&bar["spec"]["exempts"], &bar["spec"]["scope"]),
+                (&Value::Null, &json!("Object"))
+            );
         }
     }
 

@@ -10,12 +10,12 @@ use super::approved::sufficient_approvals;
 use super::item::JudgedObject;
 use super::owners::UserOwners;
 use super::{
-    Cause, Decision, Exemption, IneffectiveApproval, LiveRead, NextStep, Operation, Overrides,
-    Reason, Review, Situation, Verdict,
+    Cause, Decision, IneffectiveApproval, LiveRead, NextStep, Operation, Overrides, Reason, Review,
+    Situation, Verdict,
 };
 use crate::objects::HoldAge;
 use crate::policy::api::Action;
-use crate::policy::{AppliedPolicy, ApprovalTerms, ObjectFacts, Policy, PolicySource};
+use crate::policy::{AppliedPolicy, ObjectFacts, Policy, PolicySource};
 
 /// The cause in the Unknown finding of a policy with action Warn or Audit whose reads are not
 /// answered yet.
@@ -337,18 +337,8 @@ impl<'a> Judgement<'a> {
         overrides.exempted = sources(self.exempted.iter().copied());
         let deletes = self.is_deletion() && passes && !self.review.dry_run;
         let deleted_target = targets.first().filter(|target| deletes && !target.is_terminating());
-        let is_exempt = self.leads_to_deletion && !self.exempted.is_empty();
-        let deleted_target = deleted_target
-            .filter(|target| is_exempt || self.has_exemption_record(target))
-            .filter(|target| self.target_can_be_deleted(target, !is_exempt));
-        let exemption = deleted_target.map(|target| Exemption {
-            uid: target.uid_text(),
-            user: self.review.requester.name.to_string(),
-            policies: if is_exempt { overrides.exempted.clone() } else { Vec::new() },
-            seconds: ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval))
-                .filter(|_| is_exempt)
-                .map_or(BAR_SECONDS, |terms| terms.longest_seconds),
-        });
+        let exemption =
+            deleted_target.and_then(|target| self.find_exemption(target, &overrides.exempted));
         for reads in [&mut self.needed_reads, &mut self.advisory_reads] {
             reads.sort_unstable();
             reads.dedup();

@@ -4,13 +4,15 @@ use super::LiveRead;
 use super::blocker::{Blocker, Decision, ObjectName, Reason};
 use crate::graph::Propagation;
 use crate::objects::{Object, ObjectRef};
-use crate::policy::{IneffectiveReason, PolicySource};
+use crate::policy::{Approval, IneffectiveReason, PolicySource};
 
 /// Why a request passes although a policy denies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// The names of the approvals that were sufficient.
     pub approvals: Vec<String>,
+    /// Those of them that are exemption records.
+    pub records: Vec<Approval>,
     /// The policies that exempt the requester.
     pub exempted: Vec<PolicySource>,
 }
@@ -29,6 +31,9 @@ pub struct Exemption {
     pub policies: Vec<PolicySource>,
     /// How long the record is in force.
     pub seconds: i64,
+    /// Why belay does not know whether the deletion of the target has begun. It then writes nothing,
+    /// and the request fails.
+    pub unread: Option<String>,
 }
 
 impl Exemption {

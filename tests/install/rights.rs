@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::harness::audit::{ACCOUNT, events, forbidden, text};
 use crate::harness::chart::RELEASE;
-use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, documents, object};
+use crate::harness::manifest::{
+    Manifest as _, config_map, deletion_policy, documents, object, validating_webhook,
+};
 use crate::harness::{Chart, ControlPlane, Options, eventually};
 use crate::program;
 
@@ -261,27 +263,42 @@ fn approve_what_expired(
 }
 
 /// Deletes a protected object as an exempt user, which is recorded, and as another user,
-/// whose denial is an Event.
+/// whose denial is an Event. A second policy that exempts the user changes the record.
 fn exempt_and_deny(plane: &ControlPlane, ns: &str) {
     let exempt = json!({"exemptSubjects": [{"kind": "User", "name": "admin"}]});
-    for (name, more) in [("exempt", exempt), ("denied", json!({}))] {
-        let target = json!({"apiGroups": [""], "resources": ["configmaps"], "names": [name]});
+    let policy = |name: &str, object: &str, more: Value| {
+        let target = json!({"apiGroups": [""], "resources": ["configmaps"], "names": [object]});
         let spec = json!({"targets": [target], "protect": {"always": {}}});
         plane.apply(&deletion_policy(name, spec.with(more))).unwrap();
         let wait = ["wait", "deletionpolicy", name, "--for=condition=Ready", "--timeout=90s"];
         plane.kubectl(&wait).unwrap().success().unwrap();
-    }
+    };
+    policy("exempt", "exempt", exempt.clone());
+    policy("denied", "denied", json!({}));
     eventually("a refusal", LIMIT, || is_denied(plane, ns)).unwrap();
-    // Each replica loads the policy at its own time.
-    eventually("an exemption on the record", LIMIT, || {
-        let object = ["configmap", "exempt", "-n", ns];
-        plane.kubectl(&[&["create"], &object[..]].concat())?;
-        plane
-            .kubectl(&[&["delete", "--ignore-not-found", "--wait=false"], &object[..]].concat())?;
-        let recorded = plane.api().fields("deletionapprovals", "", "", ".metadata.name")?.concat();
-        if recorded.contains("belay-exempts-") { Ok(()) } else { Err(recorded.into()) }
+    // The API server asks all webhooks. Another one refuses each DELETE.
+    let service = json!({"service": {"namespace": ns, "name": "missing"}});
+    plane.apply(&validating_webhook("refuse", ns, ("DELETE", "configmaps"), service)).unwrap();
+    plane.apply(&config_map("exempt").with_namespace(ns)).unwrap();
+    eventually("the other webhook", LIMIT, || {
+        plane.api().delete(&["configmap", "exempt", "--dry-run=server"], ns)?.failure()
     })
     .unwrap();
+    // Each replica loads a policy at its own time.
+    let wait_for_record = |policies: Value| {
+        eventually("the record", LIMIT, || {
+            plane.api().delete(&["configmap", "exempt"], ns)?.failure()?;
+            let all = plane.api().list("deletionapprovals", "", "")?;
+            let found = all.iter().any(|one| one["spec"]["exempts"] == policies);
+            if found { Ok(()) } else { Err(format!("{all:?}").into()) }
+        })
+        .unwrap();
+    };
+    wait_for_record(json!(["exempt"]));
+    policy("exempt-too", "exempt", exempt);
+    wait_for_record(json!(["exempt", "exempt-too"]));
+    let end = ["delete", "validatingwebhookconfiguration", "refuse"];
+    plane.kubectl(&end).unwrap().success().unwrap();
 }
 
 fn is_denied(plane: &ControlPlane, ns: &str) -> crate::harness::Result<()> {

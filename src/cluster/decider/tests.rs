@@ -26,6 +26,8 @@ type Answers = dyn Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send +
 struct Script {
     answers: Box<Answers>,
     record: Result<(), ApiError>,
+    /// The record that a live read finds.
+    stored_record: Result<Option<Approval>, ApiError>,
     read: Mutex<Vec<(Vec<LiveRead>, Instant)>>,
     recorded: Mutex<Vec<DeletionApproval>>,
 }
@@ -33,10 +35,10 @@ struct Script {
 impl Script {
     fn new(
         answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
-        record: Result<(), ApiError>,
     ) -> Self {
         let (read, recorded) = Default::default();
-        Self { answers: Box::new(answers), record, read, recorded }
+        let (record, stored_record) = (Ok(()), Ok(None));
+        Self { answers: Box::new(answers), record, stored_record, read, recorded }
     }
 }
 
@@ -67,6 +69,15 @@ impl LiveApi for Script {
     ) -> LocalBoxFuture<'a, Result<(), ApiError>> {
         self.recorded.lock().push(approval);
         Box::pin(async { self.record.clone() })
+    }
+
+    fn read_record<'a>(
+        &'a self,
+        _: &'a ReadGroup,
+        _: String,
+        _: Instant,
+    ) -> LocalBoxFuture<'a, Result<Option<Approval>, ApiError>> {
+        Box::pin(async { self.stored_record.clone() })
     }
 }
 
@@ -133,7 +144,9 @@ struct Question {
     user: &'static str,
     resource: &'static str,
     dry_run: bool,
+    object: Value,
     record: Result<(), ApiError>,
+    stored_record: Result<Option<Approval>, ApiError>,
 }
 
 impl Default for Question {
@@ -144,7 +157,9 @@ impl Default for Question {
             user: "alice",
             resource: "configmaps",
             dry_run: false,
+            object: data(),
             record: Ok(()),
+            stored_record: Ok(None),
         }
     }
 }
@@ -154,17 +169,16 @@ impl Question {
         self,
         answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
     ) -> Asked {
-        let Self { world, phase, user, resource, dry_run, record } = self;
-        let script = Arc::new(Script::new(answers, record));
+        let Self { world, phase, user, resource, dry_run, object, record, stored_record } = self;
+        let script = Arc::new(Script { record, stored_record, ..Script::new(answers) });
         let decider = {
             let (journal, _) = Journal::new(Metrics::default());
             ClusterDecider::new(world, Arc::clone(&script) as Arc<dyn LiveApi>, journal)
         };
-        let old = data();
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": user},
             "resource": {"group": "", "version": "v1", "resource": resource}, "name": "data",
-            "namespace": "a", "oldObject": old, "dryRun": dry_run}});
+            "namespace": "a", "oldObject": object, "dryRun": dry_run}});
         let bytes = review.to_string().into_bytes();
         let Parsed::Review(review) = parse_review(&bytes, phase).unwrap() else {
             panic!("unreadable")
@@ -354,7 +368,7 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let Parsed::Review(review) = parse_review(&bytes, AdmissionPhase::Mutate).unwrap() else {
             panic!("unreadable")
         };
-        let script = Script::new(nothing, Ok(()));
+        let script = Script::new(nothing);
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
         let looked = decide_now(
@@ -387,7 +401,7 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
         panic!("unreadable")
     };
     let (journal, _) = Journal::new(Metrics::default());
-    let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods, Ok(()))), journal);
+    let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods)), journal);
     let until = Instant::now() + Duration::from_secs(5);
     let (one, all) = (StepBudget::new(REVIEW_STEPS), Effort::default());
     decide_now(&decider.world, &decider.no_reads, &review, None, &one).unwrap();
@@ -432,7 +446,7 @@ fn delete_review(resource: &str, object: Value) -> Vec<u8> {
 async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not() {
     let (journal, _) = Journal::new(Metrics::default());
     let world = world_with_dependents(60, 1_000);
-    let decider = ClusterDecider::new(world, Arc::new(Script::new(pods, Ok(()))), journal);
+    let decider = ClusterDecider::new(world, Arc::new(Script::new(pods)), journal);
     let parse = |bytes| match parse_review(bytes, AdmissionPhase::Validate) {
         Ok(Parsed::Review(review)) => review,
         other => panic!("{other:?}"),

@@ -47,6 +47,7 @@ use super::exemption;
 use super::list::Buffers;
 use super::world::SharedWorld;
 use crate::decide::LiveRead;
+use crate::policy::Approval;
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
 use crate::webhook::fair::{FairSemaphore, GroupLimits};
@@ -84,6 +85,14 @@ pub trait LiveApi: Send + Sync {
         approval: DeletionApproval,
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Result<(), ApiError>>;
+
+    /// Reads the record with this name before the deadline. Groups take turns.
+    fn read_record<'a>(
+        &'a self,
+        group: &'a ReadGroup,
+        name: String,
+        deadline: Instant,
+    ) -> LocalBoxFuture<'a, Result<Option<Approval>, ApiError>>;
 }
 
 /// The handle of the task that sends live reads. Cheap to clone. Threads with runtimes of
@@ -97,7 +106,32 @@ pub struct Reader {
 
 enum ReaderCommand {
     Read(ReadGroup, LiveRead, ReadWaiter),
-    Write(ReadGroup, Box<DeletionApproval>, Instant, oneshot::Sender<Result<(), ApiError>>),
+    Write(ReadGroup, Box<DeletionApproval>, RecordWaiter<()>),
+    ReadRecord(ReadGroup, String, RecordWaiter<Option<Approval>>),
+}
+
+/// A caller that waits for the write or the read of an exemption record.
+struct RecordWaiter<T> {
+    deadline: Instant,
+    answer: oneshot::Sender<Result<T, ApiError>>,
+}
+
+impl<T> RecordWaiter<T> {
+    /// Carries out the request in the turn of its group, and answers before the deadline.
+    async fn carry_out(
+        self,
+        slots: FairSemaphore<ReadGroup>,
+        group: ReadGroup,
+        request: impl Future<Output = Result<T, ApiError>>,
+    ) {
+        let limit = self.deadline.saturating_duration_since(Instant::now());
+        let in_turn = async {
+            let _slot = slots.acquire(group).await;
+            request.await
+        };
+        // Sending fails if the caller no longer waits.
+        let _ = self.answer.send(within_limit(limit, in_turn).await);
+    }
 }
 
 /// A caller that waits for a read.
@@ -200,6 +234,22 @@ impl Reader {
         Ok(waited)
     }
 
+    /// Sends a command about an exemption record to the task, and waits for its answer.
+    async fn await_record<T>(
+        &self,
+        command: impl FnOnce(RecordWaiter<T>) -> ReaderCommand,
+        deadline: Instant,
+    ) -> Result<T, ApiError> {
+        let limit = deadline.saturating_duration_since(Instant::now());
+        let (answer, answered) = oneshot::channel();
+        self.send(command(RecordWaiter { deadline, answer }), deadline).await?;
+        match time::timeout_at(deadline.into(), answered).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(shutting_down()),
+            Err(_) => Err(ApiError::TimedOut(limit)),
+        }
+    }
+
     /// Sends a command to the task. The channel is fair, so a caller with many commands does not
     /// block others.
     async fn send(&self, command: ReaderCommand, deadline: Instant) -> Result<(), ApiError> {
@@ -227,18 +277,20 @@ impl LiveApi for Reader {
         approval: DeletionApproval,
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Result<(), ApiError>> {
-        Box::pin(async move {
-            let limit = deadline.saturating_duration_since(Instant::now());
-            let (answer, written) = oneshot::channel();
-            let (group, approval) = (group.clone(), Box::new(approval));
-            let command = ReaderCommand::Write(group, approval, deadline, answer);
-            self.send(command, deadline).await?;
-            match time::timeout_at(deadline.into(), written).await {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(shutting_down()),
-                Err(_) => Err(ApiError::TimedOut(limit)),
-            }
-        })
+        let (group, approval) = (group.clone(), Box::new(approval));
+        let command = |waiter| ReaderCommand::Write(group, approval, waiter);
+        Box::pin(self.await_record(command, deadline))
+    }
+
+    fn read_record<'a>(
+        &'a self,
+        group: &'a ReadGroup,
+        name: String,
+        deadline: Instant,
+    ) -> LocalBoxFuture<'a, Result<Option<Approval>, ApiError>> {
+        let group = group.clone();
+        let command = |waiter| ReaderCommand::ReadRecord(group, name, waiter);
+        Box::pin(self.await_record(command, deadline))
     }
 }
 
@@ -252,8 +304,9 @@ async fn serve(
     let mut queue: ReadQueue<ReadWaiter> = ReadQueue::new(LIMITS);
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
-    let write_slots = FairSemaphore::<ReadGroup>::new(LIMITS.running);
-    let mut writes = JoinSet::new();
+    let [write_slots, record_slots] =
+        [(); 2].map(|()| FairSemaphore::<ReadGroup>::new(LIMITS.running));
+    let mut records = JoinSet::new();
     let mut received = Vec::new();
     loop {
         while let Some((read, group, waiters)) = queue.begin(|waiter| !waiter.answer.is_closed()) {
@@ -288,7 +341,7 @@ async fn serve(
                     }
                 }
             }
-            Some(_) = writes.join_next() => {}
+            Some(_) = records.join_next() => {}
         }
         for command in received.drain(..) {
             match command {
@@ -298,15 +351,18 @@ async fn serve(
                         let _ = waiter.answer.send(Err(too_many()));
                     }
                 }
-                ReaderCommand::Write(group, approval, deadline, answer) => {
+                ReaderCommand::Write(group, approval, waiter) => {
                     let (client, slots) = (client.clone(), write_slots.clone());
-                    writes.spawn(async move {
-                        let writing = async {
-                            let _slot = slots.acquire(group).await;
-                            exemption::write(&client, &approval).await
-                        };
-                        let limit = deadline.saturating_duration_since(Instant::now());
-                        let _ = answer.send(within_limit(limit, writing).await);
+                    records.spawn(async move {
+                        let write = exemption::write(&client, &approval);
+                        waiter.carry_out(slots, group, write).await;
+                    });
+                }
+                ReaderCommand::ReadRecord(group, name, waiter) => {
+                    let (client, slots) = (client.clone(), record_slots.clone());
+                    records.spawn(async move {
+                        let read = exemption::read(&client, &name);
+                        waiter.carry_out(slots, group, read).await;
                     });
                 }
             }

@@ -130,7 +130,7 @@ impl ExtraKinds {
             rule(&[GROUP], &["deletionpolicies/status"], &["patch"]),
             // belay records an exemption as an approval, so it needs the verb approve-deletion,
             // which allows nothing else. belay deletes expired approvals.
-            rule(&[GROUP], &["deletionapprovals"], &["create", "delete"]),
+            rule(&[GROUP], &["deletionapprovals"], &["create", "patch", "delete"]),
             rule(&["*"], &["*"], &["approve-deletion"]),
             // belay creates an Event in the namespace of its object, which can be any namespace.
             rule(&[""], &["events"], &["create", "patch"]),

@@ -1,48 +1,61 @@
 //! Approvals and exemption records: the findings that they remove, and the reads that they need.
 
-use super::Judgement;
+use super::{BAR_SECONDS, Judgement};
 use crate::decide::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use crate::decide::approved::{
     MAX_INEFFECTIVE, ineffective_approvals, may_use_cascade_records, sufficient_approvals,
 };
 use crate::decide::existence::Existence;
 use crate::decide::item::JudgedObject;
-use crate::decide::{Decision, Operation, Overrides, Reason, Situation};
+use crate::decide::{Decision, Exemption, Operation, Overrides, Reason, Situation};
 use crate::graph::Node;
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
-use crate::policy::{ObjectFacts, Policy};
+use crate::policy::{ApprovalTerms, ObjectFacts, Policy, PolicySource};
 
 impl<'a> Judgement<'a> {
-    /// Whether a live read finds the target, and not Terminating. belay records no exemption for
-    /// another object, because only a caller with a made-up review would gain from it: an object
-    /// that doesn't exist, or one whose deletion another subject has begun (H168). `if_unknown`:
-    /// the answer for an object that neither a live read nor the graph contains.
-    pub(super) fn target_can_be_deleted(
+    /// The exemption to record, or the bar. There is none if a live read finds no target, or a
+    /// Terminating one: only a caller with a made-up review would gain from it (H168).
+    pub(super) fn find_exemption(
         &mut self,
         target: &JudgedObject<'a>,
-        if_unknown: bool,
-    ) -> bool {
+        exempted: &[PolicySource],
+    ) -> Option<Exemption> {
+        let is_exempt = self.leads_to_deletion && !self.exempted.is_empty();
+        if !is_exempt && !self.has_exemption_record(target) {
+            return None;
+        }
         let ObjectFacts { namespace, name, .. } = target.facts;
         let is_terminating = |kind| {
             let stored = self.situation.live_object(kind, namespace, name).flatten();
             stored.or(target.node).is_some_and(Node::is_terminating)
         };
         if target.kind.is_some_and(is_terminating) {
-            return false;
+            return None;
         }
-        match Existence::of_item(&self.situation, target) {
-            Existence::Exists => true,
-            Existence::Absent => false,
+        let unread = match Existence::of_item(&self.situation, target) {
+            Existence::Exists => None,
+            Existence::Absent => return None,
             Existence::Unread(read) => {
                 self.needed_reads.push(read);
-                true
+                None
             }
-            Existence::Unknown(..) => if_unknown || target.node.is_some(),
-        }
+            // The kind may be one that belay can't read.
+            Existence::Unknown(..) if is_exempt && target.node.is_none() => return None,
+            Existence::Unknown(why, _) => Some(why),
+        };
+        let terms = ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval));
+        let terms = terms.filter(|_| is_exempt);
+        Some(Exemption {
+            uid: target.uid_text(),
+            user: self.review.requester.name.to_string(),
+            policies: if is_exempt { exempted.to_vec() } else { Vec::new() },
+            seconds: terms.map_or(BAR_SECONDS, |terms| terms.longest_seconds),
+            unread,
+        })
     }
 
     /// Whether belay has recorded an exemption of the target, or has barred exemptions of it.
-    pub(super) fn has_exemption_record(&self, target: &JudgedObject<'a>) -> bool {
+    fn has_exemption_record(&self, target: &JudgedObject<'a>) -> bool {
         let policies = self.situation.policies;
         let identity = target.identity();
         policies.approvals.of_uid(identity.uid).iter().any(|approval| {
@@ -108,9 +121,13 @@ impl<'a> Judgement<'a> {
                 if let Some(approvals) =
                     sufficient_approvals(&self.situation, item, &policies, records)
                 {
-                    overrides
-                        .approvals
-                        .extend(approvals.iter().map(|approval| approval.name.clone()));
+                    let identities = &self.situation.policies.identities;
+                    for approval in approvals {
+                        overrides.approvals.push(approval.name.clone());
+                        if identities.is_own(&approval.approver) {
+                            overrides.records.push(approval.clone());
+                        }
+                    }
                     approved.insert(uid);
                 } else if decision == Decision::Deny
                     && self.ineffective_approvals.len() < MAX_INEFFECTIVE
@@ -131,6 +148,8 @@ impl<'a> Judgement<'a> {
         }
         overrides.approvals.sort_unstable();
         overrides.approvals.dedup();
+        overrides.records.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        overrides.records.dedup();
         self.ineffective_approvals.sort_unstable();
         self.ineffective_approvals.dedup();
         self.ineffective_approvals.truncate(MAX_INEFFECTIVE);

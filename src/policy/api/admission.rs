@@ -186,6 +186,15 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
             ),
         ),
         forbidden(
+            &format!(
+                "request.operation != 'UPDATE' || object.spec == oldObject.spec || \
+                 object.metadata.name.startsWith('{RECORD_PREFIX}') && \
+                 object.spec.targetRef == oldObject.spec.targetRef && \
+                 object.spec.approver == oldObject.spec.approver && {IS_FROM_BELAY}"
+            ),
+            "'an approval cannot be changed: delete it and approve again'",
+        ),
+        forbidden(
             "(!has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0 || \
              has(object.metadata.deletionTimestamp)) && \
              (!has(object.metadata.ownerReferences) || size(object.metadata.ownerReferences) == 0)",
@@ -219,7 +228,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
     (variables, validations)
 }
 
-/// A condition on the user who creates an approval, but not on users who change its labels.
+/// A condition on the user who creates an approval or Pause, but not on users who change its labels.
 fn on_create(condition: &str) -> String {
     format!("request.operation != 'CREATE' || {condition}")
 }
@@ -241,13 +250,13 @@ fn pauses() -> (Vec<Variable>, Vec<Validation>) {
     (Vec::new(), validations)
 }
 
-/// A condition that does not apply to belay. Only belay's account has the right that this
-/// checks.
+/// Whether belay sends the request. Only its account has this right.
+const IS_FROM_BELAY: &str = "authorizer.group('belay.dev').resource('deletionpolicies')\
+                             .subresource('status').check('patch').allowed()";
+
+/// A condition that does not apply to belay.
 fn or_from_belay(condition: &str) -> String {
-    format!(
-        "{condition} || authorizer.group('{GROUP}').resource('deletionpolicies')\
-         .subresource('status').check('patch').allowed()"
-    )
+    format!("{condition} || {IS_FROM_BELAY}")
 }
 
 /// Protects the Events of belay, because `denials` and `why` show them. Other users may not
@@ -379,9 +388,9 @@ fn lifetime() -> Validation {
     let lifetime =
         "timestamp(object.spec.expirationTime) - timestamp(object.metadata.creationTimestamp)";
     forbidden(
-        &format!(
+        &on_create(&format!(
             "{lifetime} > duration('0s') && {lifetime} <= duration('{MAX_APPROVAL_SECONDS}s')"
-        ),
+        )),
         &format!(
             "'spec.expirationTime is ' + object.spec.expirationTime + ', and it is ' + \
              object.metadata.creationTimestamp + ' now: it must be in the future, and at most {} \

@@ -1,5 +1,5 @@
-//! DeletionApproval and Pause: an expiring decision of one user with a reason. Both are
-//! immutable.
+//! DeletionApproval and Pause: an expiring decision of one user with a reason. Users can change
+//! neither.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -30,7 +30,6 @@ pub const RECORD_PREFIX: &str = "belay-exempts-";
     printcolumn(name = "Expires", type_ = "string", json_path = ".spec.expirationTime")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("an approval cannot be changed: delete it and approve again"))]
 pub struct DeletionApprovalSpec {
     /// The object with this exact identity.
     pub target_ref: TargetRef,

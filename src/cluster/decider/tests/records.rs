@@ -38,21 +38,28 @@ async fn an_exemption_is_written_down_before_it_counts() {
     assert!(asked.script.recorded.lock().is_empty());
 }
 
+/// The record of an exemption from these policies of the object with this name and uid.
+fn record_of(name: &str, uid: &str, approver: &str, exempts: &[&str]) -> Approval {
+    let target = ObjectRef::new(("", "configmaps"), "a", name);
+    let exemption = Exemption {
+        uid: uid.to_owned(),
+        user: "carol".to_owned(),
+        policies: exempts.iter().map(|name| PolicySource::Policy((*name).to_owned())).collect(),
+        seconds: 3600,
+        unread: None,
+    };
+    let mut approval = approval_of(&target, &exemption, approver, Timestamp::now());
+    approval.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+    Approval::compile(&approval).unwrap()
+}
+
 /// A record permits only the deletion for which it was written, and a forged review must not leave
 /// a record behind.
 #[tokio::test]
 async fn h169_a_delete_by_another_bars_a_record_and_nothing_is_recorded_of_what_is_not_there() {
     let recorded = |approver: &str, exempts: &[&str]| {
-        let target = ObjectRef::new(("", "configmaps"), "a", "data");
-        let exemption = Exemption {
-            uid: "11111111-1111-4111-8111-111111111111".to_owned(),
-            user: "carol".to_owned(),
-            policies: exempts.iter().map(|name| PolicySource::Policy((*name).to_owned())).collect(),
-            seconds: 3600,
-        };
-        let mut approval = approval_of(&target, &exemption, approver, Timestamp::now());
-        approval.metadata.creation_timestamp = Some(Time(Timestamp::now()));
-        let approval = Approval::compile(&approval).unwrap();
+        let uid = "11111111-1111-4111-8111-111111111111";
+        let approval = record_of("data", uid, approver, exempts);
         let question = Question::default();
         question.world.write().policies.approvals = Approvals::new([approval]);
         question
@@ -96,6 +103,14 @@ async fn h169_a_delete_by_another_bars_a_record_and_nothing_is_recorded_of_what_
     };
     let asked = failing.ask(unused).await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
+    // A bar would stop the cascade of a deletion that has begun.
+    let unreadable = |read: LiveRead| match read {
+        LiveRead::Object(_) => Some(Err(ApiError::Other("too many reads".to_owned()))),
+        _ => nothing(read),
+    };
+    let said = is_silent(recorded("belay", &["used"]), unreadable, Decision::Deny).await;
+    let why = "could not be barred: belay can't read the object: too many reads";
+    assert!(said.contains(why), "{said}");
 
     // carol is exempt. An equal record is enough, and a bar refuses her request.
     let carol = |question| Question { user: "carol", ..question };
@@ -108,6 +123,50 @@ async fn h169_a_delete_by_another_bars_a_record_and_nothing_is_recorded_of_what_
         if object { Some(Ok(Vec::new())) } else { pods(read) }
     };
     is_silent(carol(Question::default()), absent, Decision::Allow).await;
+}
+
+/// The garbage collector asks before the watch has shown the bar.
+#[tokio::test]
+async fn h175_a_record_permits_a_delete_only_if_a_live_read_finds_it_unchanged() {
+    let record = |exempts| record_of("above", "above", "belay", exempts);
+    let above = json!({"metadata": {"name": "above", "namespace": "a", "uid": "above",
+        "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"],
+        "deletionTimestamp": Timestamp::now().to_string()}});
+    let mut owned = data();
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap",
+        "name": "above", "uid": "above", "blockOwnerDeletion": true}]);
+    let ask = async |stored_record| {
+        let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+        let object = owned.clone();
+        let question = Question { user: collector, object, stored_record, ..Question::default() };
+        {
+            let mut world = question.world.write();
+            let maps = world.graph.kinds.find("", "ConfigMap").unwrap();
+            let catalogue = world.catalogue.clone();
+            for object in [&above, &owned] {
+                catalogue.feed(&mut world.graph, maps, &object.to_string()).unwrap();
+            }
+            world.policies.approvals = Approvals::new([record(&["used"])]);
+        }
+        let (above, owned) = (above.clone(), owned.clone());
+        let answers = move |read: LiveRead| match &read {
+            LiveRead::Object(object) if object.name == "above" => Some(Ok(vec![above.clone()])),
+            LiveRead::Object(object) if object.name == "data" => Some(Ok(vec![owned.clone()])),
+            _ => pods(read),
+        };
+        let asked = question.ask(answers).await;
+        (asked.verdict.decision, asked.said())
+    };
+    let (decision, said) = ask(Ok(Some(record(&["used"])))).await;
+    assert_eq!(decision, Decision::Allow, "{said}");
+    for (stored, why) in [
+        (Ok(None), "has just changed"),
+        (Ok(Some(record(&[]))), "has just changed"),
+        (Err(ApiError::Other("no room".to_owned())), "no room"),
+    ] {
+        let (decision, said) = ask(stored).await;
+        assert!(decision == Decision::Deny && said.contains(why), "{said}");
+    }
 }
 
 /// H35: a caller who knows the path sends reviews of objects that don't exist, so that belay
@@ -130,7 +189,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
             panic!("unreadable")
         };
         let (journal, mut entries) = Journal::new(Metrics::default());
-        let decider = ClusterDecider::new(world, Arc::new(Script::new(answers, Ok(()))), journal);
+        let decider = ClusterDecider::new(world, Arc::new(Script::new(answers)), journal);
         let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
         assert_eq!(verdict.decision, Decision::Deny);
         let noted = entries.try_recv().is_ok();
@@ -181,7 +240,7 @@ async fn what_is_asked_twice_is_noted_once() {
             panic!("unreadable")
         };
         review.labelled = labelled;
-        let script = Script::new(nothing, Ok(()));
+        let script = Script::new(nothing);
         let (journal, mut entries) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(&world), Arc::new(script), journal);
         let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
