@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn h38_thousands_of_unreadable_objects_concern_nothing_after_their_end() {
+    fn h38_deleted_unreadable_objects_no_longer_count() {
         let mut graph = Graph::default();
         let pods = graph.kinds.find("", "Pod").unwrap();
         graph.set_complete(pods, true);

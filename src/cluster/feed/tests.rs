@@ -58,13 +58,13 @@ fn kinds(planned: &[(String, WatchScope)]) -> BTreeSet<&str> {
 }
 
 #[test]
-fn nothing_is_watched_that_no_policy_needs() {
+fn watches_only_kinds_that_policies_need() {
     let planned = planned(&world(&[]), &[]);
     assert_eq!(kinds(&planned), BTreeSet::from(["customresourcedefinitions", "namespaces"]));
 }
 
 #[test]
-fn a_policy_brings_its_targets_their_users_and_the_owners_that_were_seen() {
+fn watches_targets_their_users_and_the_kinds_of_known_owners() {
     let mut world = world(&[policy("p", CONFIG_MAPS)]);
     let planned_before = planned(&world, &[]);
     let before = kinds(&planned_before);
@@ -100,7 +100,7 @@ fn labelled_kinds_are_watched_by_label_unless_a_policy_wants_them_all() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_not() {
+fn does_not_watch_unwatchable_kinds() {
     let mut world = world(&[policy("p", CONFIG_MAPS)]);
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
     world.served.insert(pods, ServedVerbs { list: true, watch: false });
@@ -128,7 +128,7 @@ fn names(effective: &EffectiveRules) -> Vec<&str> {
 }
 
 #[test]
-fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
+fn removes_a_deleted_policy_and_keeps_the_last_valid_version_of_a_broken_one() {
     let now = Instant::now();
     let mut effective = EffectiveRules::new(timing().thaw);
     let both = own_objects(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]);
@@ -168,7 +168,7 @@ fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
 
 /// After a restart, no earlier version is in force.
 #[test]
-fn what_cannot_be_read_is_not_taken_for_no_policy() {
+fn reports_a_policy_or_relation_that_it_cannot_read() {
     let mut written = own_objects(&[policy("a", CONFIG_MAPS)]);
     let mut effective = EffectiveRules::new(timing().thaw);
     effective.update(&written, OwnCrds::Present, Instant::now());
@@ -183,7 +183,7 @@ fn what_cannot_be_read_is_not_taken_for_no_policy() {
 }
 
 #[test]
-fn a_kind_that_vanishes_takes_nothing_with_it() {
+fn keeps_policies_while_their_crd_is_deleted_and_recreated() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     let mut effective = EffectiveRules::new(timing().thaw);
@@ -256,7 +256,7 @@ fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
+fn records_waiting_objects_and_the_deletion_of_their_last_user() {
     let mut world = world(&[policy("p", CONFIG_MAPS)]);
     let config = |deleted: bool| {
         let mut metadata = json!({"name": "c", "namespace": "n", "uid": "c", "resourceVersion": "1",
@@ -295,7 +295,7 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gone() {
+fn an_unreadable_object_may_use_anything_until_it_is_read_or_deleted() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
     let mut sink = ObjectSink::new(world.clone(), pods, true, Arc::default(), timing().grace);

@@ -39,7 +39,7 @@ fn with_driver() -> (Context, ObjectKey, Releases) {
 }
 
 #[tokio::test]
-async fn an_object_that_comes_back_before_its_driver_has_ended_gets_a_new_driver() {
+async fn an_object_that_waits_again_before_its_driver_has_ended_gets_a_new_driver() {
     let (context, place, mut releases) = with_driver();
     // The object leaves its watch, and then comes back.
     {

@@ -55,7 +55,7 @@ const MAP: (&str, &str) = ("", "ConfigMap");
 const POD: (&str, &str) = ("", "Pod");
 
 #[test]
-fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
+fn only_changes_that_decide_whether_a_user_counts_start_a_check() {
     let fed = Fed::new();
     let mut pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
         "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}});
@@ -90,7 +90,7 @@ fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
 
 /// The object lost its label while it was Terminating, so no list of labelled objects contains it.
 #[test]
-fn what_no_watch_shows_does_not_go_with_a_list() {
+fn list_keeps_unwatched_waiting_object() {
     let fed = Fed::new();
     let mut sink = fed.sink(MAP);
     sink.covers_all = false;
@@ -133,7 +133,7 @@ fn only_a_leader_records_held_objects_that_left() {
 
 /// A StatefulSet needs its PersistentVolumeClaims by a name pattern.
 #[test]
-fn a_user_by_pattern_that_goes_is_news() {
+fn deletion_of_a_user_by_pattern_starts_a_check() {
     let fed = Fed::new();
     let set = ("apps", "StatefulSet");
     let db = json!({"metadata": {"name": "db", "namespace": "a", "uid": "db"}, "spec": {
@@ -153,7 +153,7 @@ fn a_user_by_pattern_that_goes_is_news() {
 
 /// Users with edit rights choose how many objects wait, and how many references point to them.
 #[test]
-fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
+fn an_event_has_a_bounded_number_of_steps_however_many_objects_wait() {
     let fed = Fed::new();
     let (set, claim) = (("apps", "StatefulSet"), ("", "PersistentVolumeClaim"));
     let templates: Vec<_> =
