@@ -105,7 +105,7 @@ pub(super) fn decide_with_propagation<'a>(
     let mut judgement = Judgement::new(situation, review);
     let is_denied = judge_long_lists(&mut judgement, review, target);
     if !is_denied {
-        let target = deletion_target(&mut judgement, review, target, propagation);
+        let target = judge_terminating_or_cascade(&mut judgement, review, target, propagation);
         judge_deletion(&mut judgement, target.as_slice());
     }
     judgement.verdict(&[*target])
@@ -122,7 +122,7 @@ pub(super) fn decide_deletes_together<'a>(
     let mut targets = Vec::new();
     for target in &items {
         let propagation = effective_propagation(situation, review, target);
-        targets.extend(deletion_target(&mut judgement, review, target, propagation));
+        targets.extend(judge_terminating_or_cascade(&mut judgement, review, target, propagation));
     }
     judge_deletion(&mut judgement, &targets);
     judgement.verdict(&items)
@@ -131,7 +131,7 @@ pub(super) fn decide_deletes_together<'a>(
 /// Judges a DELETE of a Terminating object, and one that follows from another deletion (questions 2
 /// and 3 of docs/THEORY.md). Returns the object if other questions apply. belay checks approvals
 /// (question 1) at the end, when it knows all blockers.
-fn deletion_target<'a>(
+fn judge_terminating_or_cascade<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &JudgedObject<'a>,

@@ -86,7 +86,7 @@ impl<'a> Judgement<'a> {
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(requester)
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
-                && !(is_left_to_collector && policy.always_binds_collector())
+                && !(is_left_to_collector && policy.refuses_every_collector_name())
         });
         applied
     }
@@ -153,7 +153,7 @@ impl<'a> Judgement<'a> {
         let is_ignored = |policy: &Policy| match policy.source {
             PolicySource::Label(_) => true,
             PolicySource::Policy(_) => {
-                !policy.names_kind("", "pods") && policy.always_binds_collector()
+                !policy.names_kind("", "pods") && policy.refuses_every_collector_name()
             }
         };
         for policy in policies.iter() {
@@ -340,7 +340,7 @@ impl<'a> Judgement<'a> {
         let is_exempt = self.leads_to_deletion && !self.exempted.is_empty();
         let deleted_target = deleted_target
             .filter(|target| is_exempt || self.has_exemption_record(target))
-            .filter(|target| self.target_can_be_deleted(target, !is_exempt));
+            .filter(|target| self.check_target_can_be_deleted(target, !is_exempt));
         let exemption = deleted_target.map(|target| Exemption {
             uid: target.uid_text(),
             user: self.review.requester.name.to_string(),

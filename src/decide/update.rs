@@ -266,8 +266,8 @@ fn judge_owners_after_update<'a>(
     }
     // The removed owner may have prevented the deletion of the object.
     let new = if loses_owner { after } else { added };
-    let member = DeletionTarget::new(*target, Propagation::Background);
-    let affected = AffectedObjects::with_dependents(&situation, &member);
+    let deletion = DeletionTarget::new(*target, Propagation::Background);
+    let affected = AffectedObjects::with_dependents(&situation, &deletion);
     let widens =
         !is_cleanup && widens_deletion(judgement, target, (applied, &affected), (new, after));
     if widens {
@@ -276,7 +276,7 @@ fn judge_owners_after_update<'a>(
         return;
     }
     // The garbage collector deletes an object whose owners are all absent or Terminating.
-    judge_affected(judgement, &[member], &affected);
+    judge_affected(judgement, &[deletion], &affected);
     if !widens && !judgement.is_empty() && after.len() <= MAX_OWNERS_READ {
         // The graph may lag behind the creation of an owner.
         judgement.require_reads_for_any_action(
@@ -297,9 +297,9 @@ fn judge_many_owner_changes<'a>(
         judge_unknown_owners(judgement, target, &count);
     }
     judgement.deny_instead_of_hold();
-    let member = DeletionTarget::new(*target, Propagation::Background);
-    let affected = AffectedObjects::with_dependents(&judgement.situation, &member);
-    judge_affected(judgement, &[member], &affected);
+    let deletion = DeletionTarget::new(*target, Propagation::Background);
+    let affected = AffectedObjects::with_dependents(&judgement.situation, &deletion);
+    judge_affected(judgement, &[deletion], &affected);
 }
 
 /// Denies a change of more owner references than belay checks.

@@ -42,7 +42,7 @@ pub struct PolicySet {
     pub identities: Identities,
     /// The kinds, by group and resource, on which belay releases the holds of the label;
     /// `None` for all kinds.
-    pub label_holds: Option<Vec<(String, String)>>,
+    pub label_hold_kinds: Option<Vec<(String, String)>>,
 }
 
 impl Default for PolicySet {
@@ -93,7 +93,7 @@ impl PolicySet {
             approvals: Approvals::default(),
             pauses: Vec::new(),
             identities: Identities::default(),
-            label_holds: None,
+            label_hold_kinds: None,
         };
         for (policy_index, policy) in (0..).zip(&set.policies) {
             for (entry, target) in (0..).zip(&policy.targets) {
@@ -199,7 +199,7 @@ impl PolicySet {
         let is_listed = |kinds: &Vec<(String, String)>| {
             kinds.iter().any(|(g, r)| (g.as_str(), r.as_str()) == (group, resource))
         };
-        self.label_holds.as_ref().is_none_or(is_listed)
+        self.label_hold_kinds.as_ref().is_none_or(is_listed)
     }
 
     /// Whether a pause is in force at this time.
@@ -295,7 +295,7 @@ mod tests {
             set.iter().all(|policy| set.releases_holds_of(policy, group, resource))
         };
         assert!(releases(&set, leases), "the setting is unknown");
-        set.label_holds = Some(vec![(String::new(), "configmaps".to_owned())]);
+        set.label_hold_kinds = Some(vec![(String::new(), "configmaps".to_owned())]);
         assert!(releases(&set, ("", "configmaps")) && !releases(&set, leases));
         assert!(
             set.releases_any_hold("", "configmaps") && !set.releases_any_hold(leases.0, leases.1)

@@ -56,7 +56,7 @@ impl Replicas {
                 None => Duration::MAX,
                 Some(serial) => match self.write(&serial).await {
                     Ok(()) => {
-                        backoff.succeeded();
+                        backoff.record_success();
                         jittered(self.timing().report)
                     }
                     Err(error) => backoff.fail(|| {

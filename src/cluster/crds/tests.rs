@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::local_api::{failure, local_client};
-use crate::policy::api::definitions as all;
+use crate::policy::api::crds as all;
 
 /// The stored CRD and the received writes.
 #[derive(Default)]

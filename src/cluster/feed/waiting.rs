@@ -18,7 +18,7 @@ const MAX_STEPS: usize = 100_000;
 
 /// The state of an object before an event.
 #[derive(Default)]
-pub struct StateBeforeEvent {
+pub struct UsedWaitingObjects {
     /// The waiting objects that the object uses.
     waiting: Vec<NodeId>,
     /// The object, if it uses waiting objects.
@@ -61,22 +61,31 @@ impl UserState {
 
 /// Returns the waiting objects that this object uses before an event. Usually no object waits,
 /// and the function returns at once.
-pub fn state_before_event(world: &World, kind: KindId, object: &Object<'_>) -> StateBeforeEvent {
-    state_before_event_limited(world, kind, object, StepCounter::new(&StepBudget::new(MAX_STEPS)))
+pub fn find_used_waiting_objects(
+    world: &World,
+    kind: KindId,
+    object: &Object<'_>,
+) -> UsedWaitingObjects {
+    find_used_waiting_objects_limited(
+        world,
+        kind,
+        object,
+        StepCounter::new(&StepBudget::new(MAX_STEPS)),
+    )
 }
 
-fn state_before_event_limited(
+fn find_used_waiting_objects_limited(
     world: &World,
     kind: KindId,
     object: &Object<'_>,
     limit: StepCounter<'_>,
-) -> StateBeforeEvent {
+) -> UsedWaitingObjects {
     let graph = &world.graph;
     if world.waiting.objects.is_empty() {
-        return StateBeforeEvent::default();
+        return UsedWaitingObjects::default();
     }
     let Some(node) = world::find(graph, kind, object).and_then(|node| graph.get(node)) else {
-        return StateBeforeEvent::default();
+        return UsedWaitingObjects::default();
     };
     let named = node.uses().iter().take_while(|_| limit.charge(1)).map(|edge| edge.to);
     let mut used: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
@@ -96,7 +105,7 @@ fn state_before_event_limited(
     used.sort_unstable();
     used.dedup();
     let user = (!used.is_empty()).then(|| (node.id(), UserState::read(node)));
-    StateBeforeEvent { waiting: used, user }
+    UsedWaitingObjects { waiting: used, user }
 }
 
 /// Called after a complete list deleted objects that it did not contain. They may be waiting
@@ -183,7 +192,7 @@ pub fn record_deleted(world: &mut World, kind: KindId, namespace: &str, name: &s
 
 /// Called after a user of these objects was changed or deleted. Returns whether a release
 /// must check.
-pub fn record_user_change(world: &mut World, before: &StateBeforeEvent) -> bool {
+pub fn record_user_change(world: &mut World, before: &UsedWaitingObjects) -> bool {
     let World { graph, waiting, .. } = world;
     let Some((user, state)) = &before.user else { return false };
     if graph.get(*user).map(UserState::read).as_ref() == Some(state) {

@@ -260,7 +260,7 @@ impl Driver {
                 self.may_have_released &= !is_held(&result);
                 Some(Input::TokenWritten(result))
             }
-            Output::Read(reads) => Some(match self.sweep().await.read_all(reads).await {
+            Output::Read(reads) => Some(match self.join_sweep().await.read_all(reads).await {
                 Ok(sent) => {
                     let start = self.shared.start;
                     let requested_at = sent.map(|time| time.saturating_duration_since(start));
@@ -321,8 +321,8 @@ impl Driver {
         }
     }
 
-    /// The sweep of this pass. It starts after the token was written.
-    async fn sweep(&mut self) -> Arc<Sweep> {
+    /// Joins a sweep at the first call of a pass. The sweep starts after the token was written.
+    async fn join_sweep(&mut self) -> Arc<Sweep> {
         if let Some(sweep) = &self.sweep {
             return sweep.clone();
         }

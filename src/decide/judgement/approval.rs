@@ -17,7 +17,7 @@ impl<'a> Judgement<'a> {
     /// another object, because only a caller with a made-up review would gain from it: an object
     /// that doesn't exist, or one whose deletion another subject has begun (H168). `if_unknown`:
     /// the answer for an object that neither a live read nor the graph contains.
-    pub(super) fn target_can_be_deleted(
+    pub(super) fn check_target_can_be_deleted(
         &mut self,
         target: &JudgedObject<'a>,
         if_unknown: bool,

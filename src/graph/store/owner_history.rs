@@ -48,7 +48,7 @@ impl Graph {
     /// The latest resourceVersion at which an updated object may have gained one of its
     /// owner references. Remembers the owners that the object has lost since then. If there
     /// are too many of them, returns the current `version` instead.
-    pub(super) fn owners_version(
+    pub(super) fn update_owner_history(
         &mut self,
         id: NodeId,
         before: &StoredObject,

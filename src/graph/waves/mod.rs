@@ -157,7 +157,7 @@ pub fn waves(graph: &Graph, deletion: &DeletionToOrder<'_>) -> Waves {
     let later = later_units(&objects, &predecessors);
     let components = components(&later);
     let order = Order::new(&objects, &later, &components);
-    let wave_of_unit = order.waves(|number| predecessors.is_unit(number));
+    let wave_of_unit = order.waves(|number| predecessors.has_own_delete(number));
     let mut waves: Vec<Vec<WaveObject>> = Vec::new();
     for (number, id) in objects.ids.iter().enumerate() {
         let units = predecessors.units(number).iter();
@@ -278,10 +278,12 @@ impl<'o> Order<'o> {
 
     /// The wave of each unit. A wave has the components of one rank that wait for no other. But if
     /// components of an earlier rank still wait, it has the components for which they wait.
-    fn waves(&self, is_unit: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
+    fn waves(&self, has_own_delete: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
         let (mut waits, first) = (self.waits(), self.first_ranks());
-        let has_unit = |component: &usize| self.components[*component].iter().any(|u| is_unit(*u));
-        let mut remaining: BTreeSet<usize> = (0..waits.len()).filter(has_unit).collect();
+        let has_delete = |component: &usize| {
+            self.components[*component].iter().any(|unit| has_own_delete(*unit))
+        };
+        let mut remaining: BTreeSet<usize> = (0..waits.len()).filter(has_delete).collect();
         let (mut wave_of_unit, mut wave) = (BTreeMap::new(), 0);
         while !remaining.is_empty() {
             let ready: Vec<usize> =

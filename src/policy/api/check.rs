@@ -36,14 +36,14 @@ pub struct Checker {
 }
 
 impl Checker {
-    fn require(&mut self, holds: bool, message: &'static str) {
-        if !holds {
+    fn require(&mut self, is_met: bool, message: &'static str) {
+        if !is_met {
             self.problems.push(Problem { field: self.path.clone(), message });
         }
     }
 
-    fn require_at(&mut self, field: &str, holds: bool, message: &'static str) {
-        self.field(field, |checker| checker.require(holds, message));
+    fn require_at(&mut self, field: &str, is_met: bool, message: &'static str) {
+        self.field(field, |checker| checker.require(is_met, message));
     }
 
     fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::selectors::{By, Existing, LabelSelector, Subject, Target};
+use super::selectors::{Existing, LabelSelector, Subject, Target, UserSelector};
 
 /// The protected objects, the modes of protection, and the action.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -124,7 +124,7 @@ pub struct WhileUsed {
     /// The objects whose use counts. Empty means all objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
-    pub by: Vec<By>,
+    pub by: Vec<UserSelector>,
     /// The effect of a DELETE while the object is in use.
     #[serde(default)]
     pub on_delete: OnDelete,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use belay::policy::api::{
-    Check, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec, Problem, RelationSpec, definitions,
+    Check, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec, Problem, RelationSpec, crds,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -457,10 +457,10 @@ fn every_rule_has_a_row_in_each_of_its_places() {
         covered.insert((format!("{kind} .spec"), message.to_owned()));
     }
     let mut found = BTreeMap::new();
-    for definition in definitions() {
-        let kind = definition.spec.names.kind.clone();
-        let definition = serde_json::to_value(definition).unwrap();
-        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    for crd in crds() {
+        let kind = crd.spec.names.kind.clone();
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         rules(schema, &format!("{kind} "), &mut found);
     }
     let missing: Vec<_> = found.keys().filter(|rule| !covered.contains(*rule)).collect();

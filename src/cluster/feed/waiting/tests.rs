@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::objects::ObjectSink;
 use super::super::watcher::WatchSink;
-use super::{is_unused, state_before_event_limited};
+use super::{find_used_waiting_objects_limited, is_unused};
 use crate::cluster::world::{SharedWorld, WaitingObject, World};
 use crate::graph::{StepBudget, StepCounter};
 use crate::relations::Catalogue;
@@ -97,20 +97,20 @@ fn list_keeps_unwatched_waiting_object() {
     sink.change(&held("watched").to_string()).unwrap();
     sink.change(&held("data").to_string()).unwrap();
     let kind = sink.kind;
-    let place = |name: &str| (kind, "a".to_owned(), name.to_owned());
+    let key = |name: &str| (kind, "a".to_owned(), name.to_owned());
     {
         let mut world = fed.world.write();
         world.waiting.changed.clear();
         world.graph.delete(kind, "a", "data", None);
-        world.waiting.objects.get_mut(&place("data")).unwrap().unwatched = true;
+        world.waiting.objects.get_mut(&key("data")).unwrap().unwatched = true;
     }
     sink.begin();
     sink.end();
     let world = fed.world.read();
-    assert_eq!(world.waiting.objects.keys().collect::<Vec<_>>(), [&place("data")]);
-    assert_eq!(world.waiting.objects[&place("data")].changes, 0);
+    assert_eq!(world.waiting.objects.keys().collect::<Vec<_>>(), [&key("data")]);
+    assert_eq!(world.waiting.objects[&key("data")].changes, 0);
     // The other object may only have lost its label.
-    assert_eq!(world.left_watch, [place("watched")].into());
+    assert_eq!(world.left_watch, [key("watched")].into());
 }
 
 #[test]
@@ -168,7 +168,8 @@ fn an_event_has_a_bounded_number_of_steps_however_many_objects_wait() {
     let object = serde_json::from_str(&json).unwrap();
     let uses = |most| {
         let budget = StepBudget::new(most);
-        let before = state_before_event_limited(&world, kind, &object, StepCounter::new(&budget));
+        let before =
+            find_used_waiting_objects_limited(&world, kind, &object, StepCounter::new(&budget));
         (before.waiting.len(), budget.steps())
     };
     let (all, steps) = uses(usize::MAX);

@@ -20,7 +20,7 @@ impl Script {
         Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
     }
 
-    fn server(&self) -> WatchServer {
+    fn client(&self) -> WatchClient {
         let script = self.clone();
         let client = local_client(move |request| {
             let asked = request.uri().path_and_query().map(ToString::to_string);
@@ -28,7 +28,7 @@ impl Script {
             // After the end of the script, the server sends nothing.
             script.answers.lock().unwrap().pop_front()
         });
-        WatchServer::new(client, Timing::default())
+        WatchClient::new(client, Timing::default())
     }
 
     fn asked(&self) -> Vec<String> {
@@ -59,7 +59,7 @@ impl WatchSink for RecordingSink {
         self.0.lock().unwrap().push("begin".to_owned());
     }
 
-    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+    fn add_listed(&mut self, json: &str) -> Result<(), Unreadable> {
         self.note("list", json)
     }
 
@@ -118,7 +118,7 @@ async fn reports(script: &Script, count: usize) -> Vec<String> {
     let source =
         WatchTarget { info, detail: Detail::Metadata, labels: "", namespace: String::new() };
     let sink = RecordingSink::default();
-    let watching = watch(script.server(), source, sink.clone());
+    let watching = watch(script.client(), source, sink.clone());
     let enough = async {
         while sink.0.lock().unwrap().len() < count {
             tokio::time::sleep(Duration::from_millis(10)).await;
