@@ -17,9 +17,9 @@ use crate::policy::{
 /// The limit of objects that belay counts. More objects do not change the verdict.
 pub(super) const MAX_OBJECTS: usize = 1_000;
 
-/// The objects that count, each with the reason. The objects that messages list come first:
-/// objects whose own DELETE is always denied, then by name. So they do not depend on the order of the
-/// search.
+/// The objects that count, each with the reason. They are sorted, so that a message does not depend
+/// on the order of the search: first the objects whose DELETE is always denied, then the others,
+/// each by name. At the limit, they are sorted only by name.
 fn find_counted<'a, R>(
     situation: &Situation<'a>,
     objects: impl Iterator<Item = JudgedObject<'a>>,
@@ -35,7 +35,7 @@ fn find_counted<'a, R>(
         if !situation.work.charge(1) {
             break;
         }
-        // Of more objects, only those matter that messages would list.
+        // Beyond the limit, an object only matters if a message would list it.
         if is_full && name(&object) >= name(&counted[MAX_LISTED_CAUSES - 1].0) {
             continue;
         }
@@ -180,8 +180,8 @@ impl<'a> Container<'a> {
             && is_default_object(group, resource, name)
     }
 
-    /// Requires live lists of the content of these kinds. For an empty container no later
-    /// check exists, because a hold would keep only the container.
+    /// Requires live lists of the content of these kinds. This is the last check of the content: a
+    /// hold keeps the container, not its content.
     fn require_lists(
         self,
         situation: &Situation<'_>,

@@ -81,7 +81,7 @@ pub(super) fn decide_delete_with_alternative<'a>(
 }
 
 /// Whether the namespace controller has yet to delete one of the objects that block this DELETE. If
-/// it stopped here, it might never reach that object.
+/// the controller stopped here, it might never reach that object.
 fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict: &Verdict) -> bool {
     let causes = || verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
     let is_awaited = |cause: &Cause| {
@@ -242,8 +242,8 @@ pub(super) fn judge_affected<'a>(
     }
 }
 
-/// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
-/// content, they do not keep a Namespace or CRD among the targets.
+/// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. Such
+/// an object does not count as content of a Namespace or CRD among the targets.
 fn deleted_by_other_targets(
     situation: &Situation<'_>,
     targets: &[DeletionTarget<'_>],

@@ -29,10 +29,14 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: the change of an UPDATE, and three lists about the objects that it
-    /// could advise to delete first: the objects whose DELETE belay would deny or hold, the objects
-    /// that are already Terminating, and the volumes that these DELETEs would delete. `blockers`:
-    /// the number of described blockers.
+    /// Adds data for the message:
+    ///
+    /// - the change of an UPDATE
+    /// - of the objects that the message could advise to delete first: the objects whose DELETE
+    ///   belay would deny or hold, the Terminating objects, and the objects whose DELETE would also
+    ///   delete a volume or claim
+    ///
+    /// `blockers`: the number of described blockers.
     pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,

@@ -69,7 +69,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Adds the findings of `judge`. `covers`: whether an approval of the target with scope
-    /// Content covers them.
+    /// Content covers these findings.
     pub(super) fn with_content_approval(&mut self, covers: bool, judge: impl FnOnce(&mut Self)) {
         let outer = std::mem::replace(&mut self.covered_by_content_approval, covers);
         judge(self);

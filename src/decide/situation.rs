@@ -142,8 +142,8 @@ impl<'a> Situation<'a> {
         self.policies.policies_of(namespace_labels, facts, self.now)
     }
 
-    /// Whether Kubernetes created the object, as in every Namespace, and its Namespace is
-    /// Terminating. Policies about the object do not delay the deletion of the Namespace.
+    /// Whether the object is one that Kubernetes creates in every Namespace, and its Namespace is
+    /// Terminating. Policies about such an object do not delay the deletion of the Namespace.
     fn is_default_object_of_terminating_namespace(&self, facts: ObjectFacts<'_>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = facts;
         is_default_object(group, resource, name) && self.is_namespace_terminating(namespace)
@@ -189,9 +189,9 @@ impl<'a> Situation<'a> {
         self.reads().is_some_and(|reads| !reads.results.contains_key(read))
     }
 
-    /// Whether belay knows all objects of a kind: from this live list, or, without
-    /// `live`, from a graph with a connected watch. Without a connected watch the list is
-    /// always needed. Otherwise returns the list to read, or why the objects are unknown.
+    /// Whether belay knows all objects of a kind. If the watch is connected and `live` is false,
+    /// the graph is enough. Otherwise belay needs the live read `list`. For objects from files, the
+    /// graph is always enough if it is complete.
     pub(super) fn check_completeness(
         &self,
         kind: KindId,
@@ -202,7 +202,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Like [`Self::check_completeness`], always live, for checks that need only metadata. For
-    /// them, an object with too many references is readable.
+    /// such a check, an object with too many references is readable.
     pub(super) fn check_completeness_by_metadata(
         &self,
         kind: KindId,
@@ -277,19 +277,19 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// Whether belay has proof that no further objects exist.
+/// Whether belay knows all objects of a kind.
 pub(super) enum Completeness {
-    /// belay has proof.
+    /// belay knows all objects.
     Complete,
     /// belay must read this list first.
     Unread(LiveRead),
-    /// This object can't be read, so it may be any object.
+    /// An object of the kind can't be read, so the object may contain anything.
     Unreadable {
         /// A description of the object.
         object: String,
         /// Its namespace; empty for a cluster-scoped object, or if it is unknown.
         namespace: String,
     },
-    /// Unknown; the text gives the reason.
+    /// belay does not know all objects; the text gives the reason.
     Unknown(String, Option<NextStep>),
 }

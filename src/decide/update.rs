@@ -82,7 +82,7 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
 
 /// Denies the removal of a hold that a policy still wants, also for users whom the policy
 /// doesn't bind or exempts: only belay releases holds. If belay releases no holds of a policy,
-/// it does not guard them.
+/// it does not guard these holds.
 fn judge_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>) {
     let Situation { policies, .. } = judgement.situation;
     let ObjectFacts { group, resource, .. } = target.facts;
@@ -489,7 +489,7 @@ fn judge_owner_removal<'a>(
         let is_approved = |records| {
             sufficient_approvals(&situation, &owner_item, &[applied.policy], records).is_some()
         };
-        // Other approvals are checked at the end.
+        // `Judgement::verdict` checks the approvals of people.
         orphaning(&applied)
             && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::OfObject))
     });

@@ -45,7 +45,7 @@ pub(super) struct UserFindings {
 
 /// The users of this object that are not certainly deleted with it. One user is enough for a
 /// denial. The absence of users needs proof: belay must know all objects of each kind that can
-/// use the object. If `live`, it must list them live, because no later check exists.
+/// use the object. With `live`, belay must list these objects live, because no later check exists.
 pub(super) fn find_users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
@@ -317,7 +317,7 @@ fn find_selected_owner<'a>(
 
 /// The owner that messages name for a user: the topmost owner, if the policy selects it or all
 /// users. Otherwise the owner that the policy selects, because an editor can add owners above
-/// it.
+/// that owner.
 fn owner_in_message<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,

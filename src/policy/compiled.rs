@@ -242,13 +242,13 @@ impl Policy {
         includes(&self.exempt, requester)
     }
 
-    /// Whether it may deny a DELETE by the garbage collector under any of its names.
+    /// Whether the policy applies to DELETEs by the garbage collector under at least one of the
+    /// names in [`garbage_collector_identities`].
     pub fn refuses_any_collector_name(&self) -> bool {
         garbage_collector_identities().into_iter().any(|collector| self.refuses(collector))
     }
 
-    /// Whether it applies to the DELETEs of the garbage collector, under each name of the
-    /// garbage collector.
+    /// Whether the policy applies to DELETEs by the garbage collector under each of these names.
     pub fn refuses_every_collector_name(&self) -> bool {
         garbage_collector_identities().into_iter().all(|collector| self.refuses(collector))
     }

@@ -224,8 +224,9 @@ impl PolicySet {
     }
 
     /// The kinds that policies name and the API server does not serve, each with its policy. An
-    /// entry names each combination of its groups and resources. A combination is reported if
-    /// no served one has its group, or none has its resource.
+    /// entry names each combination of its groups and resources, and most combinations don't
+    /// exist. So this reports a combination only if its group or its resource occurs in no served
+    /// combination of the entry.
     pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p PolicySource, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {

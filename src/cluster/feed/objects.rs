@@ -19,8 +19,8 @@ use crate::telemetry::NamespaceLines;
 /// list finds their holds.
 const MAX_OBJECTS_LEFT_WATCH: usize = 10_000;
 
-/// The maximum number of recorded objects that the API server can't send as an event. The next
-/// list after a repair finds others.
+/// The maximum number of recorded objects that the API server can't send as an event. The
+/// list after a repair finds further such objects.
 const MAX_TOO_DEEP: usize = 1_000;
 
 /// The state of a watch, for other tasks.
@@ -57,7 +57,7 @@ pub struct ObjectSink {
     pub world: SharedWorld,
     pub kind: KindId,
     /// Whether the watch covers all objects of the kind, not only those with a label. Only then
-    /// does a missing object not exist.
+    /// is an object that the graph lacks absent from the cluster.
     pub covers_all: bool,
     pub health: Arc<Health>,
     /// Notified about new owner kinds and waiting objects.

@@ -66,8 +66,7 @@ impl<T> OwnKindState<T> {
 }
 
 impl OwnObjects {
-    /// What was read of each kind: the first two are those whose changes need
-    /// a compile.
+    /// The reads of each kind. Only changes of the first two kinds need a compile.
     pub fn reads(&self) -> [OwnKindReads<'_>; 4] {
         [
             self.policies.reads("deletionpolicies"),

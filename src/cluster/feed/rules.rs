@@ -104,8 +104,8 @@ impl Feed {
         change
     }
 
-    /// Applies changed kinds. With thousands of kinds this takes time, and it holds the lock,
-    /// so unchanged kinds are not applied again.
+    /// Applies changed kinds. With thousands of kinds, this holds the lock for a long time. So
+    /// unchanged kinds are not applied again.
     fn learn(&mut self, crds: BTreeMap<String, Crd>) -> DiscoveryChange {
         let same = self
             .applied_kinds
@@ -121,7 +121,7 @@ impl Feed {
         learned
     }
 
-    /// Publishes the stored policies and when they came into force.
+    /// Publishes the stored policies, and the times at which they came into force.
     fn publish_policies(&self) {
         let now = *self.context.signals.changed.borrow();
         let before = self.stored_policies.borrow().clone();

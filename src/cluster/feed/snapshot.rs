@@ -183,9 +183,9 @@ impl Snapshot {
         self.stale.contains(GROUP) || served.any(|info| info.group == GROUP)
     }
 
-    /// Whether an object of this kind and namespace (empty: cluster-scoped) that was not found
-    /// surely does not exist. A dump may leave out kinds and namespaces. A dump with several
-    /// namespaces counts as full.
+    /// Whether the files contain all objects of this kind in this namespace (empty:
+    /// cluster-scoped); true without files. A dump may leave out kinds and namespaces. A dump with
+    /// several namespaces counts as full.
     pub fn knows_all(&self, info: &KindInfo, namespace: &str) -> bool {
         let Some(kinds) = &self.kinds_in_files else { return true };
         let kind = (info.group.clone(), info.resource.clone());

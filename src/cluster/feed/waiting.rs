@@ -16,12 +16,11 @@ use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, Unreadable, rea
 /// world meanwhile. A release that misses an event checks again within two minutes.
 const MAX_STEPS: usize = 100_000;
 
-/// The state of an object before an event.
+/// The waiting objects that an object used before an event.
 #[derive(Default)]
 pub struct UsedWaitingObjects {
-    /// The waiting objects that the object uses.
     waiting: Vec<NodeId>,
-    /// The object, if it uses waiting objects.
+    /// The object and its state before the event, if it used waiting objects.
     user: Option<(NodeId, UserState)>,
 }
 
@@ -59,8 +58,8 @@ impl UserState {
     }
 }
 
-/// Returns the waiting objects that this object uses before an event. Usually no object waits,
-/// and the function returns at once.
+/// Finds the waiting objects that this object uses, before an event changes it. Usually no object
+/// waits, and the function returns at once.
 pub fn find_used_waiting_objects(
     world: &World,
     kind: KindId,
@@ -148,8 +147,9 @@ pub fn record_list_end(world: &mut World, kind: KindId) -> bool {
 pub type WaitingState = (TargetState, Option<String>);
 
 /// Reads the state of a waiting object from its JSON; `None` if the object does not wait. Few
-/// objects wait, so parsing their JSON a second time costs little. Nothing would release a waiting
-/// object without its state, so it counts as unreadable, which belay logs.
+/// objects wait, so parsing their JSON a second time costs little. Without its state, belay
+/// would never release a waiting object. So the object then counts as unreadable, and belay logs
+/// that.
 pub fn waiting_state(object: &Object<'_>, json: &str) -> Result<Option<WaitingState>, Unreadable> {
     if !object.is_terminating() || !object.is_held() {
         return Ok(None);

@@ -92,9 +92,9 @@ impl Watches {
         self.outdated.clear();
     }
 
-    /// Finds tasks that ended, which only happens after a panic. It marks their kinds as
-    /// incomplete and outdated, so that [`Self::apply_plan`] restarts them. Returns whether it
-    /// found a new one.
+    /// Finds tasks that ended, which only happens after a panic. Marks their kinds as incomplete
+    /// and outdated, so that [`Self::apply_plan`] restarts the watches. Returns whether this found
+    /// a new one.
     pub fn mark_panicked(&mut self) -> bool {
         let ended = self.running.iter().filter(|(_, watched)| watched.task.is_finished());
         let new = |kind: &KindId| self.outdated.insert(*kind);
@@ -109,8 +109,7 @@ impl Watches {
         !panicked.is_empty()
     }
 
-    /// Returns the watches of the plan. It also updates the kinds of owners of protected
-    /// objects.
+    /// Updates the kinds of owners of protected objects, and returns the watches of the plan.
     fn update_owner_kinds_and_plan(&self) -> Vec<(KindId, WatchTarget, WatchScope)> {
         let settings = &self.context.settings;
         let (wanted, owners) = {

@@ -37,7 +37,7 @@ pub enum DriverReport {
 const REST_PER_STEP: Duration = Duration::from_micros(72);
 
 /// The memory for the bodies of targets, in KiB. A small body counts as 16 KiB, so all
-/// concurrent passes of small targets take a quarter of it.
+/// concurrent passes of small targets take a quarter of this memory.
 const BODIES: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10, step: 16 };
 
 /// The data that all drivers share.
@@ -155,7 +155,7 @@ impl Driver {
     }
 
     /// Ends the turn of a pass after a rest, which depends on the steps of its counts. The driver
-    /// does not wait for the rest, so it handles updates meanwhile.
+    /// does not wait for the rest, so the driver handles updates meanwhile.
     fn end_turn(&mut self, turn: Option<FairPermit>) {
         let budget = std::mem::replace(&mut self.budget, StepBudget::new(PASS_STEPS));
         let steps = u32::try_from(budget.steps()).unwrap_or(u32::MAX);

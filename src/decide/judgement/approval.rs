@@ -13,10 +13,9 @@ use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::{ObjectFacts, Policy};
 
 impl<'a> Judgement<'a> {
-    /// Whether a live read finds the target, and not Terminating. belay records no exemption for
-    /// another object, because only a caller with a made-up review would gain from it: an object
-    /// that doesn't exist, or one whose deletion another subject has begun (H168). `if_unknown`:
-    /// the answer for an object that neither a live read nor the graph contains.
+    /// Whether the target exists and is not Terminating. Otherwise belay records no exemption,
+    /// because only a caller with a made-up review would gain from the exemption (H168).
+    /// `if_unknown`: the answer for a target that neither a live read nor the graph contains.
     pub(super) fn check_target_can_be_deleted(
         &mut self,
         target: &JudgedObject<'a>,
@@ -139,7 +138,7 @@ impl<'a> Judgement<'a> {
 
 /// Whether the hold keeps an object for a policy, also during a Pause, which releases no hold. A
 /// hold keeps nothing if enough people have approved its release. Exemption records do not
-/// release it.
+/// release the hold.
 pub fn is_held_for<'a>(
     situation: &Situation<'a>,
     policy: &Policy,

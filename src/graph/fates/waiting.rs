@@ -56,8 +56,8 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// R13, in the walk of possible deletions: an owner in a foreground deletion waits
-    /// forever for a dependent whose DELETE is denied. It stays, and so do the objects that
-    /// wait for it.
+    /// forever for a dependent whose DELETE is denied. The owner stays, and so do the objects
+    /// that wait for the owner.
     pub(super) fn keep_blocked_forever(&mut self) {
         if !self.any_denied {
             return;

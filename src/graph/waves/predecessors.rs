@@ -7,12 +7,13 @@ use super::{Deleter, DeletionToOrder, Objects, Rank, later_units};
 use crate::graph::NodeId;
 use crate::objects::NumberSet;
 
-/// The predecessors of each object, and the units that it belongs to.
+/// The predecessors and the units of each object.
 pub(super) struct Predecessors {
     deleters: Vec<Deleter>,
     /// The objects whose deletion makes a controller delete an object.
     predecessors: Vec<Vec<usize>>,
-    /// The objects with a DELETE that an object follows. Without predecessors, this is the object.
+    /// The units that an object belongs to, by the number of the object that gets the DELETE. An
+    /// object without predecessors gets its own DELETE.
     units: Vec<BTreeSet<usize>>,
 }
 
@@ -162,8 +163,8 @@ impl Predecessors {
         !following.is_empty()
     }
 
-    /// Whether an order of single DELETEs exists for these units and what follows them, in which
-    /// each user comes before what it uses, and before the owners of what it uses.
+    /// Whether single DELETEs of the objects in these units can be ordered so that each user comes
+    /// before the object that it uses, and before the predecessors of that object.
     fn have_order(&self, objects: &Objects<'_>, units: &[usize]) -> bool {
         let mut later = vec![BTreeSet::new(); objects.ids.len()];
         for (user, used) in &objects.uses {

@@ -111,7 +111,7 @@ impl Check for DeletionPolicySpec {
         checker.require_at(
             "settleSeconds",
             (0..=600).contains(settle_seconds),
-            "settleSeconds is between 0 and 600; 45 covers every write that was under way",
+            "settleSeconds is between 0 and 600; with 45, belay sees every object whose creation began before the DELETE",
         );
     }
 }

@@ -115,7 +115,7 @@ const SUBJECT: &str =
 const REQUIRED: &str =
     "required is the number of different users who must approve: between 1 and 10";
 const DURATION: &str = "maxDurationSeconds is between 60 (a minute) and 86400 (a day)";
-const SETTLE: &str = "settleSeconds is between 0 and 600; 45 covers every write that was under way";
+const SETTLE: &str = "settleSeconds is between 0 and 600; with 45, belay sees every object whose creation began before the DELETE";
 const FINALIZERS: &str = "finalizers must name at least one finalizer; \"*\" is every one";
 const ACCOUNTS: &str = "serviceAccounts are written namespace/name";
 const TO: &str = "set either to (the needed kind) or toRef (the field with the kind)";
