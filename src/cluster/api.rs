@@ -194,9 +194,9 @@ pub async fn object(
 pub async fn protobuf(
     client: &kube::Client,
     info: &KindInfo,
-    place: (&str, &str),
+    namespace_and_name: (&str, &str),
 ) -> Result<Option<Vec<u8>>, ApiError> {
-    let mut request = get_request(info, place, Detail::Whole)?;
+    let mut request = get_request(info, namespace_and_name, Detail::Whole)?;
     request.headers_mut().insert(ACCEPT, PROTOBUF);
     existing(answer(client, request).await)
 }

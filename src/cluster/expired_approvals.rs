@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn h74_what_waits_keeps_only_the_approvals_that_may_cover_it() {
+    fn h74_a_waiting_object_keeps_only_approvals_that_may_cover_it() {
         let covering = |namespace: &str, deleted: &str| {
             let object = json!({"metadata": {"name": "own", "uid": "u", "resourceVersion": "1",
                 "deletionTimestamp": deleted, "finalizers": [crate::objects::HOLD]}});

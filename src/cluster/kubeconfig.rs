@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_wrong_with_a_kubeconfig_is_one_line_with_its_place() {
+    async fn reports_an_invalid_kubeconfig_with_its_path_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let mut said = Vec::new();

@@ -43,7 +43,7 @@ impl Backoff {
     }
 
     /// Called after a success. Returns whether the attempt before had failed.
-    pub fn succeeded(&mut self) -> bool {
+    pub fn record_success(&mut self) -> bool {
         std::mem::take(&mut self.failures) > 0
     }
 }
@@ -97,8 +97,8 @@ mod tests {
             assert!(longest.mul_f64(0.79) < wait && wait <= longest, "{wait:?} of {longest:?}");
         }
         assert_eq!(logged, 1);
-        assert!(backoff.succeeded());
-        assert!(!backoff.succeeded());
+        assert!(backoff.record_success());
+        assert!(!backoff.record_success());
         assert!(backoff.next() <= Duration::from_secs(1));
     }
 

@@ -38,7 +38,7 @@ pub async fn run(context: Context) {
             // The Event is new, or another leader has stored it.
             Ok(_) => {
                 reported = running;
-                backoff.succeeded();
+                backoff.record_success();
             }
             Err(error) => {
                 let wait = backoff.fail(|| {

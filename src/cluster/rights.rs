@@ -32,7 +32,7 @@ pub async fn run(context: Context) {
         let asked = Instant::now();
         match within(api.create(&PostParams::default(), &review)).await {
             Ok(answer) => {
-                backoff.succeeded();
+                backoff.record_success();
                 let rules = answer.status.map(|status| status.resource_rules).unwrap_or_default();
                 let rights = PatchRights::from_rules(rules);
                 let mut world = context.world.write();

@@ -95,10 +95,10 @@ impl AffectedObjects {
     }
 }
 
-/// Whether the DELETE of this object has passed, and belay can't keep the object any more: it waits
-/// for its dependents without a hold, and the API server adds none to a Terminating object. belay
-/// does not judge such an object again. Otherwise, dependents of it that use each other would never
-/// be deleted (H151).
+/// Whether the DELETE of this object has passed, and belay can't keep the object any more: the
+/// object waits for its dependents without a hold, and the API server accepts no new finalizer on a
+/// Terminating object. belay does not judge such an object again. Otherwise, dependents that use
+/// each other would never be deleted (H151).
 fn waits_without_hold(node: Node<'_>) -> bool {
     node.waits_in_foreground() && node.hold() == HoldAge::NotHeld
 }

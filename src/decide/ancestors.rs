@@ -89,10 +89,10 @@ pub(super) fn is_approval_counted(
     }
 }
 
-/// The search for approvals with scope Content that cover an object. Each owner of the object
-/// must have such an approval, or an owner with one. The object must have been attached to
-/// that owner before the approval. Any other owner would keep the object (R5). The approvals
-/// on each path of owners must be sufficient.
+/// The search for approvals with scope Content that cover an object. Each path of owners must
+/// lead to an owner with such an approval, and no owner reference on the path may be younger than
+/// the approval. An owner on a path without one keeps the object (R5). The approvals on each path
+/// must be sufficient.
 pub(super) struct ApprovalSearch<'s, 'a> {
     situation: &'s Situation<'a>,
     records: ExemptionRecords,
@@ -150,7 +150,8 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
             if *removed_at > version {
                 let sufficient = self.sufficient.clone();
                 if !self.check_owner(namespace, past, on_path, (version, depth)) {
-                    // Until its removal, this owner kept the object.
+                    // Until its removal, this owner kept the object. So approvals older than the
+                    // removal don't count.
                     (self.sufficient, version) = (sufficient, *removed_at);
                 }
             }

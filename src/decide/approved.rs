@@ -65,8 +65,9 @@ fn collect_approvals<'a>(
     CollectedApprovals { in_force, outdated: ancestors.outdated }
 }
 
-/// Whether exemption records allow the DELETE of this object. It follows its owner or Namespace
-/// or, unlike [`follows_owner_or_namespace`], its CRD, and is not Terminating itself.
+/// Whether exemption records may count for the DELETE of this object: the object is not
+/// Terminating, and its DELETE follows the deletion of an owner, of its Namespace or, unlike in
+/// [`follows_owner_or_namespace`], of its CRD.
 pub(super) fn may_use_cascade_records(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
     let is_content_of_deleted =
         || containers(situation, item).iter().any(JudgedObject::is_terminating);

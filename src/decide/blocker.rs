@@ -193,13 +193,14 @@ impl Cause {
 pub enum ContentReason {
     /// The policy counts any object.
     Anything,
-    /// It counts for one of these reasons and is already Terminating, so a DELETE of it does nothing.
+    /// The object counts for another of these reasons and is already Terminating, so its DELETE
+    /// does nothing.
     Terminating,
-    /// It is a bound PersistentVolumeClaim.
+    /// The object is a bound PersistentVolumeClaim.
     Bound,
-    /// It is protected by this policy.
+    /// This policy protects the object.
     Protected(PolicySource),
-    /// This policy placed a hold on it. Without its Namespace, belay could not remove the hold.
+    /// This policy placed a hold on the object. Without its Namespace, belay could not remove the hold.
     Held(PolicySource),
 }
 
@@ -222,8 +223,8 @@ pub struct Blocker {
     pub required_approvals: usize,
     /// Whether an approval of the target with its content covers the object.
     pub covered_by_content_approval: bool,
-    /// Whether the hold keeps the object for these policies. If its DELETE passes, it stays
-    /// Terminating.
+    /// Whether the hold keeps the object for these policies. If belay allows the DELETE, the
+    /// object stays Terminating.
     pub held: bool,
 }
 

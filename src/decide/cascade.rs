@@ -138,8 +138,9 @@ pub(crate) fn refusal_in_cascade<'p>(
 ) -> CollectorRefusal<'p> {
     // After a Pause, the policies deny again.
     let mut applied = situation.policies_ignoring_pause(item.facts);
-    applied
-        .retain(|applied| applied.action == Action::Deny && applied.policy.may_refuse_collector());
+    applied.retain(|applied| {
+        applied.action == Action::Deny && applied.policy.refuses_any_collector_name()
+    });
     let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
     if applied.is_empty()
         || sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_some()

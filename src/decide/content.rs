@@ -4,7 +4,7 @@
 use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object};
 use super::item::JudgedObject;
 use super::owners::{OwnerState, owner_state};
-use super::situation::{Absence, is_default_object};
+use super::situation::{Completeness, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
 use crate::graph::{Fates, Graph, Node, NodeId};
@@ -17,9 +17,9 @@ use crate::policy::{
 /// The limit of objects that belay counts. More objects do not change the verdict.
 pub(super) const MAX_OBJECTS: usize = 1_000;
 
-/// The objects that count, each with the reason. The objects that messages list come first:
-/// objects whose own DELETE is always denied, then by name. So they do not depend on the order of the
-/// search.
+/// The objects that count, each with the reason. They are sorted, so that a message does not depend
+/// on the order of the search: first the objects whose DELETE is always denied, then the others,
+/// each by name. At the limit, they are sorted only by name.
 fn find_counted<'a, R>(
     situation: &Situation<'a>,
     objects: impl Iterator<Item = JudgedObject<'a>>,
@@ -35,7 +35,7 @@ fn find_counted<'a, R>(
         if !situation.work.charge(1) {
             break;
         }
-        // Of more objects, only those matter that messages would list.
+        // Beyond the limit, an object only matters if a message would list it.
         if is_full && name(&object) >= name(&counted[MAX_LISTED_CAUSES - 1].0) {
             continue;
         }
@@ -83,17 +83,17 @@ impl BlockingObjects {
         Self { causes: CauseList::new(namespace), ..Self::default() }
     }
 
-    fn add_absence(&mut self, kind: &KindInfo, absence: Absence) {
-        match absence {
-            Absence::Proved => {}
-            Absence::Unread(list) => self.needed_reads.push(list),
+    fn require_complete(&mut self, kind: &KindInfo, completeness: Completeness) {
+        match completeness {
+            Completeness::Complete => {}
+            Completeness::Unread(list) => self.needed_reads.push(list),
             _ if self.unknown.is_some() => {}
-            Absence::Unreadable { object, namespace } => {
+            Completeness::Unreadable { object, namespace } => {
                 let cause = Cause::Unknown(object, Some(NextStep::ChangeObject));
                 let cause = cause_of_object(&self.causes.namespace, &namespace, cause);
                 self.set_unknown(kind, cause);
             }
-            Absence::Unknown(why, next) => {
+            Completeness::Unknown(why, next) => {
                 let what = format!("belay does not know all objects of kind {}: {why}", kind.kind);
                 self.set_unknown(kind, Cause::Unknown(what, next));
             }
@@ -180,8 +180,8 @@ impl<'a> Container<'a> {
             && is_default_object(group, resource, name)
     }
 
-    /// Requires live lists of the content of these kinds. For an empty container no later
-    /// check exists, because a hold would keep only the container.
+    /// Requires live lists of the content of these kinds. This is the last check of the content: a
+    /// hold keeps the container, not its content.
     fn require_lists(
         self,
         situation: &Situation<'_>,
@@ -194,7 +194,7 @@ impl<'a> Container<'a> {
                 for kind in kinds_of_content(situation, kinds) {
                     let list = situation.read_of_list(kind, name, only_first);
                     let info = situation.graph.kinds.info(kind);
-                    blocking.add_absence(info, situation.prove_no_others(kind, list, true));
+                    blocking.require_complete(info, situation.check_completeness(kind, list, true));
                 }
             }
             Self::ObjectsOfKind(group, resource) => {
@@ -214,7 +214,10 @@ fn require_no_objects(
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
         let list = situation.read_of_list(kind, "", only_first);
-        blocking.add_absence(kinds.info(kind), situation.prove_no_others_by_metadata(kind, list));
+        blocking.require_complete(
+            kinds.info(kind),
+            situation.check_completeness_by_metadata(kind, list),
+        );
         return;
     }
     let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));

@@ -81,7 +81,7 @@ pub(super) fn decide_delete_with_alternative<'a>(
 }
 
 /// Whether the namespace controller has yet to delete one of the objects that block this DELETE. If
-/// it stopped here, it might never reach that object.
+/// the controller stopped here, it might never reach that object.
 fn awaits_other_deletes(situation: &Situation<'_>, review: &Review<'_>, verdict: &Verdict) -> bool {
     let causes = || verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
     let is_awaited = |cause: &Cause| {
@@ -105,7 +105,7 @@ pub(super) fn decide_with_propagation<'a>(
     let mut judgement = Judgement::new(situation, review);
     let is_denied = judge_long_lists(&mut judgement, review, target);
     if !is_denied {
-        let target = deletion_target(&mut judgement, review, target, propagation);
+        let target = judge_terminating_or_cascade(&mut judgement, review, target, propagation);
         judge_deletion(&mut judgement, target.as_slice());
     }
     judgement.verdict(&[*target])
@@ -122,7 +122,7 @@ pub(super) fn decide_deletes_together<'a>(
     let mut targets = Vec::new();
     for target in &items {
         let propagation = effective_propagation(situation, review, target);
-        targets.extend(deletion_target(&mut judgement, review, target, propagation));
+        targets.extend(judge_terminating_or_cascade(&mut judgement, review, target, propagation));
     }
     judge_deletion(&mut judgement, &targets);
     judgement.verdict(&items)
@@ -131,7 +131,7 @@ pub(super) fn decide_deletes_together<'a>(
 /// Judges a DELETE of a Terminating object, and one that follows from another deletion (questions 2
 /// and 3 of docs/THEORY.md). Returns the object if other questions apply. belay checks approvals
 /// (question 1) at the end, when it knows all blockers.
-fn deletion_target<'a>(
+fn judge_terminating_or_cascade<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &JudgedObject<'a>,
@@ -242,8 +242,8 @@ pub(super) fn judge_affected<'a>(
     }
 }
 
-/// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. As
-/// content, they do not keep a Namespace or CRD among the targets.
+/// The objects that the DELETEs of targets other than Namespaces and CRDs certainly delete. Such
+/// an object does not count as content of a Namespace or CRD among the targets.
 fn deleted_by_other_targets(
     situation: &Situation<'_>,
     targets: &[DeletionTarget<'_>],

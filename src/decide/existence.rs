@@ -78,9 +78,9 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
     Existence::find(situation, &item, has_uid)
 }
 
-/// The verdict on a container that is not in the graph, until it was read live. Its
-/// content depends only on its name, so without this check a review with a made-up uid
-/// would make belay check all of it.
+/// The verdict on a container that is not in the graph, until belay has read the container live.
+/// belay finds the content of a container by the name of the container. Without this check, a
+/// review with a made-up uid would make belay check all content.
 pub(super) fn decide_unknown_container(
     situation: &Situation<'_>,
     review: &Review<'_>,
@@ -155,8 +155,8 @@ pub(super) fn decide_existing(
     }
 }
 
-/// The number of people whose approvals of the target alone end a denial; `None` if it needs other
-/// approvals. These would tell which objects exist.
+/// The number of people whose approvals of the target alone end a denial; `None` if the
+/// request needs other approvals, because these would reveal which objects exist.
 fn approvals_of_target(verdict: &Verdict) -> Option<usize> {
     let Verdict { target, more, .. } = verdict;
     let is_of_target = |blocker: &&Blocker| {

@@ -29,10 +29,14 @@ fn keeping_objects<'c>(
 }
 
 impl Verdict {
-    /// Adds data for the message: the change of an UPDATE, and three lists about the objects that it
-    /// could advise to delete first: the objects whose DELETE belay would deny or hold, the objects
-    /// that are already Terminating, and the volumes that these DELETEs would delete. `blockers`:
-    /// the number of described blockers.
+    /// Adds data for the message:
+    ///
+    /// - the change of an UPDATE
+    /// - of the objects that the message could advise to delete first: the objects whose DELETE
+    ///   belay would deny or hold, the Terminating objects, and the objects whose DELETE would also
+    ///   delete a volume or claim
+    ///
+    /// `blockers`: the number of described blockers.
     pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,
@@ -48,7 +52,7 @@ impl Verdict {
             let node = situation.graph.object_by_ref(&object.object)?;
             Some(JudgedObject::of_node(situation, node))
         };
-        let delete = |object: &ObjectName| {
+        let refused_verdict = |object: &ObjectName| {
             let item = item(object)?;
             let verdict = match item.is_terminating() && item.hold() != HoldAge::NotHeld {
                 true => explain_hold(situation, review, &item),
@@ -71,7 +75,7 @@ impl Verdict {
             let set = item(object).filter(|_| is_user);
             let lost = set.and_then(|set| lost_volume(situation, &set, Propagation::Background));
             lost_volumes.extend(lost);
-            let Some(verdict) = delete(object) else { continue };
+            let Some(verdict) = refused_verdict(object) else { continue };
             let first: Vec<ObjectName> =
                 keeping_objects(&verdict.target, verdict.blockers.first()).cloned().collect();
             let is_denied = |object: &ObjectName| {
@@ -79,7 +83,7 @@ impl Verdict {
                 object.object.is_volume()
                     // The message shows no names of other namespaces.
                     || is_in_other_namespace(namespace, &object.object.namespace)
-                    || delete(object).is_some_and(denies)
+                    || refused_verdict(object).is_some_and(denies)
             };
             let helps = !first.iter().any(is_denied);
             // If a hold waits for no known user, belay releases it.

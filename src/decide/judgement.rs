@@ -69,7 +69,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Adds the findings of `judge`. `covers`: whether an approval of the target with scope
-    /// Content covers them.
+    /// Content covers these findings.
     pub(super) fn with_content_approval(&mut self, covers: bool, judge: impl FnOnce(&mut Self)) {
         let outer = std::mem::replace(&mut self.covered_by_content_approval, covers);
         judge(self);
@@ -86,7 +86,7 @@ impl<'a> Judgement<'a> {
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(requester)
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
-                && !(is_left_to_collector && policy.always_binds_collector())
+                && !(is_left_to_collector && policy.refuses_every_collector_name())
         });
         applied
     }
@@ -153,7 +153,7 @@ impl<'a> Judgement<'a> {
         let is_ignored = |policy: &Policy| match policy.source {
             PolicySource::Label(_) => true,
             PolicySource::Policy(_) => {
-                !policy.names_kind("", "pods") && policy.always_binds_collector()
+                !policy.names_kind("", "pods") && policy.refuses_every_collector_name()
             }
         };
         for policy in policies.iter() {

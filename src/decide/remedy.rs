@@ -64,7 +64,8 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     match (blocker.reason, blocker.causes.first()?) {
         _ if let Some(seconds) = verdict.retry_seconds => {
             to_delete(format!(
-                "retry in {seconds} s: its new hold is effective then, and keeps it while it is in use"
+                "retry in {seconds} s: belay then accepts the DELETE, and keeps the object \
+                 Terminating until nothing uses it"
             ))
         }
         // Deleting volumes or claims would lose data.

@@ -168,8 +168,8 @@ fn text_without_policy(verdict: &Verdict, blocker: &Blocker) -> String {
     )
 }
 
-/// The namespace of an object that the request deletes as well, if the target does not
-/// name it.
+/// The namespace of an object that the request deletes as well, unless it is the namespace of the
+/// target.
 fn namespace_suffix(target: &ObjectRef, object: &ObjectRef) -> String {
     match object.namespace.as_str() {
         namespace if namespace == target.own_namespace() => String::new(),

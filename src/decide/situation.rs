@@ -107,7 +107,7 @@ impl<'a> Situation<'a> {
     /// The policies that apply to an object, without the effect of a Pause. A Pause
     /// allows deletes, but releases no hold.
     pub(crate) fn policies_ignoring_pause(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
-        if self.is_deleted_default(facts) {
+        if self.is_default_object_of_terminating_namespace(facts) {
             return Vec::new();
         }
         self.policies.policies_ignoring_pause(self.namespace_labels(), facts)
@@ -136,15 +136,15 @@ impl<'a> Situation<'a> {
         namespace_labels: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
     ) -> Vec<AppliedPolicy<'a>> {
-        if self.is_deleted_default(facts) {
+        if self.is_default_object_of_terminating_namespace(facts) {
             return Vec::new();
         }
         self.policies.policies_of(namespace_labels, facts, self.now)
     }
 
-    /// Whether Kubernetes created the object, as in every Namespace, and its Namespace is
-    /// Terminating. Policies about the object do not delay the deletion of the Namespace.
-    fn is_deleted_default(&self, facts: ObjectFacts<'_>) -> bool {
+    /// Whether the object is one that Kubernetes creates in every Namespace, and its Namespace is
+    /// Terminating. Policies about such an object do not delay the deletion of the Namespace.
+    fn is_default_object_of_terminating_namespace(&self, facts: ObjectFacts<'_>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = facts;
         is_default_object(group, resource, name) && self.is_namespace_terminating(namespace)
     }
@@ -189,48 +189,57 @@ impl<'a> Situation<'a> {
         self.reads().is_some_and(|reads| !reads.results.contains_key(read))
     }
 
-    /// Whether belay knows all objects of a kind: from this live list, or, without
-    /// `live`, from a graph with a connected watch. Without a connected watch the list is
-    /// always needed. Otherwise returns the list to read, or why the objects are unknown.
-    pub(super) fn prove_no_others(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
-        self.prove_no_others_with(kind, list, live, Graph::unreadable_in)
+    /// Whether belay knows all objects of a kind. If the watch is connected and `live` is false,
+    /// the graph is enough. Otherwise belay needs the live read `list`. For objects from files, the
+    /// graph is always enough if it is complete.
+    pub(super) fn check_completeness(
+        &self,
+        kind: KindId,
+        list: LiveRead,
+        live: bool,
+    ) -> Completeness {
+        self.check_completeness_with(kind, list, live, Graph::unreadable_in)
     }
 
-    /// Like [`Self::prove_no_others`], always live, for checks that need only metadata. For
-    /// them, an object with too many references is readable.
-    pub(super) fn prove_no_others_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
-        self.prove_no_others_with(kind, list, true, Graph::malformed_in)
+    /// Like [`Self::check_completeness`], always live, for checks that need only metadata. For
+    /// such a check, an object with too many references is readable.
+    pub(super) fn check_completeness_by_metadata(
+        &self,
+        kind: KindId,
+        list: LiveRead,
+    ) -> Completeness {
+        self.check_completeness_with(kind, list, true, Graph::malformed_in)
     }
 
-    fn prove_no_others_with(
+    fn check_completeness_with(
         &self,
         kind: KindId,
         list: LiveRead,
         live: bool,
         unreadable: for<'g> fn(&'g Graph, KindId, &str) -> Option<(&'g str, String)>,
-    ) -> Absence {
+    ) -> Completeness {
         let is_current = self.graph.is_current(kind);
         let proved = |graph: &Graph, namespace| match unreadable(graph, kind, namespace) {
-            None => Absence::Proved,
+            None => Completeness::Complete,
             Some((namespace, object)) => {
-                Absence::Unreadable { object, namespace: namespace.to_owned() }
+                Completeness::Unreadable { object, namespace: namespace.to_owned() }
             }
         };
-        let LiveRead::List { namespace, .. } = &list else { return Absence::Unread(list) };
+        let LiveRead::List { namespace, .. } = &list else { return Completeness::Unread(list) };
         if is_current && !live {
             return proved(self.graph, namespace);
         }
         match self.reads().map(|reads| (reads, reads.results.get(&list))) {
-            Some((_, None)) => Absence::Unread(list),
+            Some((_, None)) => Completeness::Unread(list),
             Some((reads, Some(Ok(())))) => proved(&reads.graph, namespace),
             Some((_, Some(Err(why)))) => {
                 let kind = self.graph.kinds.info(kind).group_resource();
-                Absence::Unknown(why.to_string(), Some(NextStep::after(why, kind)))
+                Completeness::Unknown(why.to_string(), Some(NextStep::after(why, kind)))
             }
             None if is_current => proved(self.graph, namespace),
             None => {
                 let (why, next) = self.why_unknown(kind, namespace);
-                Absence::Unknown(why, next)
+                Completeness::Unknown(why, next)
             }
         }
     }
@@ -268,19 +277,19 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// Whether belay has proof that no further objects exist.
-pub(super) enum Absence {
-    /// belay has proof.
-    Proved,
+/// Whether belay knows all objects of a kind.
+pub(super) enum Completeness {
+    /// belay knows all objects.
+    Complete,
     /// belay must read this list first.
     Unread(LiveRead),
-    /// This object can't be read, so it may be any object.
+    /// An object of the kind can't be read, so the object may contain anything.
     Unreadable {
         /// A description of the object.
         object: String,
         /// Its namespace; empty for a cluster-scoped object, or if it is unknown.
         namespace: String,
     },
-    /// Unknown; the text gives the reason.
+    /// belay does not know all objects; the text gives the reason.
     Unknown(String, Option<NextStep>),
 }

@@ -82,7 +82,7 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
 
 /// Denies the removal of a hold that a policy still wants, also for users whom the policy
 /// doesn't bind or exempts: only belay releases holds. If belay releases no holds of a policy,
-/// it does not guard them.
+/// it does not guard these holds.
 fn judge_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>) {
     let Situation { policies, .. } = judgement.situation;
     let ObjectFacts { group, resource, .. } = target.facts;
@@ -266,8 +266,8 @@ fn judge_owners_after_update<'a>(
     }
     // The removed owner may have prevented the deletion of the object.
     let new = if loses_owner { after } else { added };
-    let member = DeletionTarget::new(*target, Propagation::Background);
-    let affected = AffectedObjects::with_dependents(&situation, &member);
+    let deletion = DeletionTarget::new(*target, Propagation::Background);
+    let affected = AffectedObjects::with_dependents(&situation, &deletion);
     let widens =
         !is_cleanup && widens_deletion(judgement, target, (applied, &affected), (new, after));
     if widens {
@@ -276,7 +276,7 @@ fn judge_owners_after_update<'a>(
         return;
     }
     // The garbage collector deletes an object whose owners are all absent or Terminating.
-    judge_affected(judgement, &[member], &affected);
+    judge_affected(judgement, &[deletion], &affected);
     if !widens && !judgement.is_empty() && after.len() <= MAX_OWNERS_READ {
         // The graph may lag behind the creation of an owner.
         judgement.require_reads_for_any_action(
@@ -297,9 +297,9 @@ fn judge_many_owner_changes<'a>(
         judge_unknown_owners(judgement, target, &count);
     }
     judgement.deny_instead_of_hold();
-    let member = DeletionTarget::new(*target, Propagation::Background);
-    let affected = AffectedObjects::with_dependents(&judgement.situation, &member);
-    judge_affected(judgement, &[member], &affected);
+    let deletion = DeletionTarget::new(*target, Propagation::Background);
+    let affected = AffectedObjects::with_dependents(&judgement.situation, &deletion);
+    judge_affected(judgement, &[deletion], &affected);
 }
 
 /// Denies a change of more owner references than belay checks.
@@ -489,7 +489,7 @@ fn judge_owner_removal<'a>(
         let is_approved = |records| {
             sufficient_approvals(&situation, &owner_item, &[applied.policy], records).is_some()
         };
-        // Other approvals are checked at the end.
+        // `Judgement::verdict` checks the approvals of people.
         orphaning(&applied)
             && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::OfObject))
     });

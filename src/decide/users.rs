@@ -3,7 +3,7 @@
 use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_namespace};
 use super::item::{JudgedObject, object_name, only_wait};
 use super::owners::{OwnerSearch, UserOwners, find_owner, topmost_owner_read};
-use super::situation::Absence;
+use super::situation::Completeness;
 use super::{Cause, LiveRead, NextStep, Situation};
 use crate::graph::{
     Certainty, DeletionOutcome, EdgeQualifier, Fates, Graph, Node, ObjectPhase, ObjectUser,
@@ -45,7 +45,7 @@ pub(super) struct UserFindings {
 
 /// The users of this object that are not certainly deleted with it. One user is enough for a
 /// denial. The absence of users needs proof: belay must know all objects of each kind that can
-/// use the object. If `live`, it must list them live, because no later check exists.
+/// use the object. With `live`, belay must list these objects live, because no later check exists.
 pub(super) fn find_users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
@@ -317,7 +317,7 @@ fn find_selected_owner<'a>(
 
 /// The owner that messages name for a user: the topmost owner, if the policy selects it or all
 /// users. Otherwise the owner that the policy selects, because an editor can add owners above
-/// it.
+/// that owner.
 fn owner_in_message<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
@@ -351,21 +351,21 @@ fn require_user_lists(
     for (user_kind, in_any_namespace) in situation.policies.user_kinds(&situation.graph.kinds, kind)
     {
         let namespace = if in_any_namespace { "" } else { item.facts.namespace };
-        match situation.prove_no_others(
+        match situation.check_completeness(
             user_kind,
             situation.read_of_list(user_kind, namespace, false),
             live,
         ) {
-            Absence::Proved => {}
-            Absence::Unread(list) => findings.needed_reads.push(list),
-            Absence::Unreadable { object, namespace } => {
+            Completeness::Complete => {}
+            Completeness::Unread(list) => findings.needed_reads.push(list),
+            Completeness::Unreadable { object, namespace } => {
                 let what = format!("{object}, so it may use the object");
                 let cause = Cause::Unknown(what, Some(NextStep::ChangeObject));
                 findings.unknown =
                     Some(cause_of_object(item.facts.own_namespace(), &namespace, cause));
                 return;
             }
-            Absence::Unknown(why, next) => {
+            Completeness::Unknown(why, next) => {
                 let kind = &situation.graph.kinds.info(user_kind).kind;
                 let what = format!("objects of kind {kind} may use it: {why}");
                 findings.unknown = Some(Cause::Unknown(what, next));

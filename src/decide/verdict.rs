@@ -18,7 +18,7 @@ pub struct Overrides {
 }
 
 /// An exemption that belay records as its own approval. The record allows the DELETEs of the
-/// garbage collector that follow from this request. Without policies it is an exemption bar: a
+/// garbage collector that follow from this request. Without policies, this is an exemption bar: a
 /// subject that is not exempt deletes the object, and no exemption of the object may count
 /// meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Exemption {
 }
 
 impl Exemption {
-    /// Whether it bars exemptions of the object.
+    /// Whether this is an exemption bar.
     pub fn is_bar(&self) -> bool {
         self.policies.is_empty()
     }
@@ -64,13 +64,13 @@ impl std::fmt::Display for IneffectiveApproval {
 /// The change of the object's finalizers in the mutating phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldChange {
-    /// The place of the hold in the list of finalizers.
+    /// The position of the hold in the list of finalizers.
     pub position: HoldPosition,
     /// Whether the request removes the hold and belay restores it.
     pub restored: bool,
 }
 
-/// The place of the hold in the list of finalizers.
+/// The position of the hold in the list of finalizers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldPosition {
     /// The object has no list of finalizers yet.
@@ -85,7 +85,7 @@ pub enum HoldPosition {
 }
 
 impl HoldPosition {
-    /// The place in the list of this object, at this index or at the end.
+    /// The position in the list of this object, at this index or at the end.
     pub(crate) fn in_list(object: &Object<'_>, index: usize) -> Self {
         match &object.metadata.finalizers {
             None => Self::NewList,
@@ -142,8 +142,8 @@ pub struct Verdict {
     /// belay denies the DELETE because of orphaning, because of a removed finalizer of another
     /// propagation, or because the target uses an object that is deleted before it.
     pub passing_propagation: Option<Propagation>,
-    /// Volumes and claims that DELETEs would delete which a message could advise. The message must
-    /// not advise them.
+    /// The objects whose DELETE would also delete a volume or claim. A message must not advise
+    /// these DELETEs.
     pub lost_volumes: Vec<LostVolume>,
     /// The change by which an UPDATE leads to the deletion. `None` if the request is no UPDATE.
     pub change: Option<ChangeDescription>,

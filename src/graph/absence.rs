@@ -22,9 +22,9 @@ mod tests {
     use super::*;
     use crate::objects::{MAX_REFERENCES, Unreadable};
 
-    fn place(namespace: &str, name: &str) -> Unreadable {
+    fn unreadable(namespace: &str, name: &str) -> Unreadable {
         let name = Some((namespace.to_owned(), name.to_owned()));
-        Unreadable { name, ..Unreadable::of_unknown_place() }
+        Unreadable { name, ..Unreadable::of_unknown_name() }
     }
 
     #[test]
@@ -33,7 +33,7 @@ mod tests {
         let pods = graph.kinds.find("", "Pod").unwrap();
         graph.set_complete(pods, true);
         assert!(graph.proves_absence(pods, "shop", "bad"));
-        let bad = place("shop", "bad");
+        let bad = unreadable("shop", "bad");
         graph.set_unreadable(pods, &bad);
         assert!(!graph.proves_absence(pods, "shop", "bad"));
         assert!(graph.proves_absence(pods, "shop", "other"));
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(graph.describe_unreadable(pods, ""), None);
 
         graph.set_unreadable(pods, &bad);
-        graph.set_unreadable(pods, &Unreadable::of_unknown_place());
+        graph.set_unreadable(pods, &Unreadable::of_unknown_name());
         let mut listing = Listing::new(pods);
         graph.add_unreadable_to_listing(&mut listing, &bad);
         graph.end_listing(listing);
@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn h38_thousands_of_unreadable_objects_concern_nothing_after_their_end() {
+    fn h38_deleted_unreadable_objects_no_longer_count() {
         let mut graph = Graph::default();
         let pods = graph.kinds.find("", "Pod").unwrap();
         graph.set_complete(pods, true);
         let names: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
         for name in &names {
-            assert!(graph.set_unreadable(pods, &place("shop", name)));
-            assert!(!graph.set_unreadable(pods, &place("shop", name)));
+            assert!(graph.set_unreadable(pods, &unreadable("shop", name)));
+            assert!(!graph.set_unreadable(pods, &unreadable("shop", name)));
         }
         assert!(graph.proves_absence(pods, "shop", "a"));
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, 1_500)]);
@@ -83,7 +83,7 @@ mod tests {
             graph.delete(pods, "shop", name, None);
         }
         assert_eq!(graph.describe_unreadable(pods, ""), None);
-        assert!(graph.set_unreadable(pods, &Unreadable::of_unknown_place()));
+        assert!(graph.set_unreadable(pods, &Unreadable::of_unknown_name()));
         assert!(!graph.proves_absence(pods, "db", "a"));
         let words = "Pod of unknown name can't be read";
         assert_eq!(graph.describe_unreadable(pods, "db").as_deref(), Some(words));

@@ -10,13 +10,13 @@ use crate::objects::{ApiError, Flaw, KindId, NumberMap, NumberSet, Unreadable};
 /// "belay does not know all of them:".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Incomplete {
-    /// They have not been read yet.
+    /// The objects have not been read yet.
     #[error("they have not been read yet")]
     NotYetRead,
-    /// They could not be read.
+    /// The objects could not be read.
     #[error(transparent)]
     Failed(#[from] ApiError),
-    /// belay reads none of them, or not all; the text says why.
+    /// belay does not read all of the objects; the text gives the reason.
     #[error("{0}")]
     OtherReason(Cow<'static, str>),
 }

@@ -57,7 +57,7 @@ impl<'g> Node<'g> {
         self.topmost_owner_limited(StepCounter::default())
     }
 
-    /// The topmost owner. This follows managing owners while they are accepted.
+    /// The topmost owner. This follows managing owners while `accepts` returns true.
     pub fn topmost_owner_among(self, accepts: impl Fn(&Self) -> bool) -> Self {
         self.topmost(|node| node.managing_owner(StepCounter::default()).filter(&accepts))
     }
@@ -78,7 +78,7 @@ impl<'g> Node<'g> {
         current
     }
 
-    /// The existing owner that its owner references call its controller. An editor can write any
+    /// The existing owner in the owner reference with `controller: true`. An editor can write any
     /// object there.
     pub fn controller(self) -> Option<Self> {
         self.existing_owner(self.owner_edges().iter().find(|owner| owner.controller)?)
@@ -88,7 +88,7 @@ impl<'g> Node<'g> {
     /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So this
     /// is the controller, if it is a custom resource in the same namespace, or else an owner whose
     /// controller creates objects of this kind. Such a controller removes a reference that does not
-    /// fit its selector, so a wrong one does not stay.
+    /// fit its selector, so a wrong reference does not stay.
     pub fn managing_owner(self, work: StepCounter<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owner_edges().len()) {
             return None;
@@ -104,7 +104,7 @@ impl<'g> Node<'g> {
             .or_else(|| self.existing_owners().find(creates_it))
     }
 
-    /// The reference to it.
+    /// A reference to the object.
     pub fn object_ref(self) -> ObjectRef {
         ObjectRef::of_kind(self.info(), self.namespace(), self.name())
     }

@@ -87,14 +87,14 @@ impl Graph {
 
         let (owners, many_owners) = match &metadata.owner_references[..] {
             references if references.len() > MAX_LIST_ENTRIES => {
-                (Box::default(), Some(Box::new(self.many_owners(references))))
+                (Box::default(), Some(Box::new(self.convert_many_owners(references))))
             }
-            references => (self.owner_edges(namespace, references), None),
+            references => (self.resolve_owner_edges(namespace, references), None),
         };
-        let uses = self.use_edges(edges.uses);
+        let uses = self.resolve_use_edges(edges.uses);
         let selector_edges =
             (!edges.selector_edges.is_empty()).then(|| Box::new(edges.selector_edges));
-        for scope in self.selector_scopes(selector_edges.as_deref()) {
+        for scope in self.resolve_selector_scopes(selector_edges.as_deref()) {
             let selector_users = self.selector_users.entry(scope).or_default();
             if selector_users.is_empty() && scope.0 != NodeId::NONE {
                 self.nodes[scope.0].contained_nodes += 1;
@@ -135,7 +135,7 @@ impl Graph {
         let owners_version = match &before {
             _ if !self.tracks_owner_versions => 0,
             Some(before) if applied == ApplyResult::Updated => {
-                self.owners_version(id, before, &owners, version)
+                self.update_owner_history(id, before, &owners, version)
             }
             // The object was just created, so its creation set the owner references.
             None if proves_absence => 0,

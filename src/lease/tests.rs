@@ -179,7 +179,7 @@ fn clocks_that_differ_by_more_than_the_skew_allow_two_leaders() {
 }
 
 #[test]
-fn who_stepped_down_is_replaced_at_once() {
+fn a_leader_that_stepped_down_is_replaced_at_once() {
     let mut world = World::new([0; 3]);
     for step in [Step::Read(0), Step::Write(0), Step::Land(0, true), Step::Resign(0)] {
         world.step(&step);

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn hold_writes_round_trip() {
         for writes in [HoldWrites(None), HoldWrites(Some(TIME)), HoldWrites(Some(i64::MAX))] {
             let json = serde_json::to_string(&writes).unwrap();
             assert_eq!(latest(&json), writes.latest(), "{json}");

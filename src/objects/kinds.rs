@@ -118,7 +118,7 @@ impl Kinds {
     /// Adds or updates a kind from discovery or a CRD. A known or mentioned kind keeps
     /// its number.
     pub fn learn(&mut self, info: KindInfo) -> KindId {
-        let id = self.number(&info.group, &info.kind, usize::from(u16::MAX));
+        let id = self.find_or_insert(&info.group, &info.kind, usize::from(u16::MAX));
         if id == OVERFLOW {
             return id;
         }
@@ -172,10 +172,10 @@ impl Kinds {
         if group.len() > MAX_GROUP_BYTES || kind.len() > MAX_KIND_BYTES {
             return OVERFLOW;
         }
-        self.number(group, kind, MAX_MENTIONED)
+        self.find_or_insert(group, kind, MAX_MENTIONED)
     }
 
-    fn number(&mut self, group: &str, kind: &str, limit: usize) -> KindId {
+    fn find_or_insert(&mut self, group: &str, kind: &str, limit: usize) -> KindId {
         if let Some(id) = self.find_mentioned(group, kind) {
             return id;
         }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_status_names_is_read_back() {
+    fn parses_the_display_form() {
         for (object, text) in [
             (ObjectRef::new(("apps", "deployments"), "shop", "web"), "deployments.apps shop/web"),
             (ObjectRef::new(("", "nodes"), "", "n-1"), "nodes n-1"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_copy_is_one_word_to_a_shell() {
+    fn arguments_are_quoted_for_a_shell() {
         let typed =
             |name| ObjectRef::new(("rbac.authorization.k8s.io", "roles"), "shop", name).arguments();
         assert_eq!(typed("system:node"), "roles.rbac.authorization.k8s.io/system:node -n shop");

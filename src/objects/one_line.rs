@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_of_clients_is_cut_and_put_on_one_line() {
+    fn shortens_text_of_clients_to_one_line() {
         assert_eq!(one_line("plain", 5), "plain");
         assert_eq!(one_line("plain", 4), "pla…");
         assert_eq!(one_line("a\nb\u{1b}[2J\u{202e}c\u{2028}d", 99), "a b [2J c d");

@@ -65,7 +65,7 @@ impl Unreadable {
     }
 
     /// An object of unknown name.
-    pub fn of_unknown_place() -> Self {
+    pub fn of_unknown_name() -> Self {
         Self { name: None, flaw: Flaw::Malformed { line: 0, column: 0 } }
     }
 
@@ -92,7 +92,7 @@ impl Unreadable {
     }
 
     /// The length of its namespace and name.
-    pub fn place_len(&self) -> usize {
+    pub fn name_len(&self) -> usize {
         self.name.as_ref().map_or(0, |(namespace, name)| namespace.len() + name.len())
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn has_no_place_where_the_name_is_none() {
+    fn has_no_name_if_the_name_is_null() {
         for json in [
             r#"{"metadata":{"name":["hunter2"]}}"#.to_owned(),
             r#"{"metadata":{"labels":1}}"#.to_owned(),

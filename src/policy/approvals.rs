@@ -249,14 +249,14 @@ impl Policy {
 /// Why an approval does not count for a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IneffectiveReason {
-    /// It lasts too long.
+    /// The approval lasts too long.
     TooLong {
         /// The longest duration that the policy allows.
         longest_seconds: i64,
     },
-    /// A service account created it that the policy does not list.
+    /// The policy does not list the service account that created the approval.
     Unlisted,
-    /// It is older than the owner reference that made the object part of the approved
+    /// The approval is older than the owner reference that made the object part of the approved
     /// content.
     Attached,
 }

@@ -8,7 +8,7 @@ use super::api::{
 };
 use super::facts::{NamespaceLabels, ObjectFacts};
 use super::finalizer_guard::FinalizerGuard;
-use super::identities::{Requester, collectors, includes};
+use super::identities::{Requester, garbage_collector_identities, includes};
 use super::selectors::{LabelRequirements, MatchResult, Matcher, UserMatcher};
 use crate::objects::{PROTECT_LABEL, Text};
 
@@ -242,15 +242,15 @@ impl Policy {
         includes(&self.exempt, requester)
     }
 
-    /// Whether it may deny a DELETE by the garbage collector under any of its names.
-    pub fn may_refuse_collector(&self) -> bool {
-        collectors().into_iter().any(|collector| self.refuses(collector))
+    /// Whether the policy applies to DELETEs by the garbage collector under at least one of the
+    /// names in [`garbage_collector_identities`].
+    pub fn refuses_any_collector_name(&self) -> bool {
+        garbage_collector_identities().into_iter().any(|collector| self.refuses(collector))
     }
 
-    /// Whether it applies to the DELETEs of the garbage collector, under each name of the
-    /// garbage collector.
-    pub fn always_binds_collector(&self) -> bool {
-        collectors().into_iter().all(|collector| self.refuses(collector))
+    /// Whether the policy applies to DELETEs by the garbage collector under each of these names.
+    pub fn refuses_every_collector_name(&self) -> bool {
+        garbage_collector_identities().into_iter().all(|collector| self.refuses(collector))
     }
 
     /// Whether it binds a requester with this name and these groups, and does not exempt it.
@@ -368,8 +368,8 @@ impl Policy {
     /// at once by deleting its owner. False if a hold keeps the object for its users.
     pub fn allows_delete_through_owner(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.places_hold();
-        let exempts =
-            !self.exempt.is_empty() || !(self.binds_all_users() || self.may_refuse_collector());
+        let exempts = !self.exempt.is_empty()
+            || !(self.binds_all_users() || self.refuses_any_collector_name());
         exempts && (self.modes.protects_unused() || without_hold)
     }
 

@@ -57,7 +57,7 @@ pub fn account(user: &str) -> Option<(&str, &str)> {
 
 /// The possible names and groups of the garbage collector. kube-controller-manager has either
 /// a service account for each controller, or one name for all.
-pub fn collectors() -> [(&'static str, &'static [&'static str]); 2] {
+pub fn garbage_collector_identities() -> [(&'static str, &'static [&'static str]); 2] {
     let groups =
         &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
     [

@@ -30,7 +30,8 @@ pub use compiled::{
 pub use facts::{KeyValues, NamespaceLabels, ObjectFacts};
 pub use finalizer_guard::FinalizerGuard;
 pub use identities::{
-    Identities, Requester, account as service_account, collectors, exempt_namespaces,
+    Identities, Requester, account as service_account, exempt_namespaces,
+    garbage_collector_identities,
 };
 pub use policy_set::{AppliedPolicy, PolicySet};
 pub use relation::compile as compile_relation;

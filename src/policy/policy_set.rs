@@ -42,7 +42,7 @@ pub struct PolicySet {
     pub identities: Identities,
     /// The kinds, by group and resource, on which belay releases the holds of the label;
     /// `None` for all kinds.
-    pub label_holds: Option<Vec<(String, String)>>,
+    pub label_hold_kinds: Option<Vec<(String, String)>>,
 }
 
 impl Default for PolicySet {
@@ -93,7 +93,7 @@ impl PolicySet {
             approvals: Approvals::default(),
             pauses: Vec::new(),
             identities: Identities::default(),
-            label_holds: None,
+            label_hold_kinds: None,
         };
         for (policy_index, policy) in (0..).zip(&set.policies) {
             for (entry, target) in (0..).zip(&policy.targets) {
@@ -199,7 +199,7 @@ impl PolicySet {
         let is_listed = |kinds: &Vec<(String, String)>| {
             kinds.iter().any(|(g, r)| (g.as_str(), r.as_str()) == (group, resource))
         };
-        self.label_holds.as_ref().is_none_or(is_listed)
+        self.label_hold_kinds.as_ref().is_none_or(is_listed)
     }
 
     /// Whether a pause is in force at this time.
@@ -224,8 +224,9 @@ impl PolicySet {
     }
 
     /// The kinds that policies name and the API server does not serve, each with its policy. An
-    /// entry names each combination of its groups and resources. A combination is reported if
-    /// no served one has its group, or none has its resource.
+    /// entry names each combination of its groups and resources, and most combinations don't
+    /// exist. So this reports a combination only if its group or its resource occurs in no served
+    /// combination of the entry.
     pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p PolicySource, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {
@@ -295,7 +296,7 @@ mod tests {
             set.iter().all(|policy| set.releases_holds_of(policy, group, resource))
         };
         assert!(releases(&set, leases), "the setting is unknown");
-        set.label_holds = Some(vec![(String::new(), "configmaps".to_owned())]);
+        set.label_hold_kinds = Some(vec![(String::new(), "configmaps".to_owned())]);
         assert!(releases(&set, ("", "configmaps")) && !releases(&set, leases));
         assert!(
             set.releases_any_hold("", "configmaps") && !set.releases_any_hold(leases.0, leases.1)

@@ -1,6 +1,6 @@
 //! Compiled selectors of objects, by kind, name, labels and annotations.
 
-use super::api::{By, LabelSelector, Operator, Target};
+use super::api::{LabelSelector, Operator, Target, UserSelector};
 use super::facts::{NamespaceLabels, ObjectFacts};
 use crate::graph::Requirement;
 
@@ -268,8 +268,8 @@ pub struct UserMatcher {
 
 impl UserMatcher {
     /// Compiles an entry of `by`.
-    pub fn compile(by: &By) -> Self {
-        let By { api_groups, resources, object_selector } = by;
+    pub fn compile(by: &UserSelector) -> Self {
+        let UserSelector { api_groups, resources, object_selector } = by;
         Self {
             groups: api_groups.clone(),
             resources: resources.clone(),

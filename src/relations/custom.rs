@@ -14,8 +14,8 @@ pub struct CustomRelation {
     from: (String, String),
     to: CustomTo,
     strength: Strength,
-    /// The strength of an edge with the strength Needs to an object of another namespace, or to
-    /// a cluster-scoped object.
+    /// Replaces Needs for edges to an object of another namespace, or to a cluster-scoped
+    /// object.
     pub cross_namespace_strength: Option<Strength>,
     until: Option<(Path, Vec<String>)>,
 }

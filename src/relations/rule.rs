@@ -12,8 +12,8 @@ pub(super) struct ReferenceRule {
     pub(super) relation: RelationId,
     pub(super) target: ReferenceTarget,
     pub(super) strength: Strength,
-    /// The strength of an edge with the strength Needs to an object of another namespace, or to
-    /// a cluster-scoped object.
+    /// Replaces Needs for edges to an object of another namespace, or to a cluster-scoped
+    /// object.
     pub(super) cross_namespace_strength: Option<Strength>,
     pub(super) optional: Option<Path>,
     /// The path and the values of the field that ends the need.

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_timeout_is_read_and_nonsense_is_not() {
+    fn reads_the_timeout_of_the_caller_and_ignores_invalid_ones() {
         for (query, expected) in [
             ("timeout=5s", Some(5.0)),
             ("a=b&timeout=1.5s", Some(1.5)),

@@ -126,12 +126,12 @@ impl BodyMemory {
     /// The memory within these limits.
     pub fn new(limits: &Limits) -> Self {
         Self {
-            small: Budget::new(limits.small_bodies, limits.max_small_body),
-            large: Budget::new(limits.large_bodies, limits.max_body),
+            small: Budget::new(limits.small_body_memory, limits.max_small_body),
+            large: Budget::new(limits.large_body_memory, limits.max_body),
             max_total: limits.max_body,
             max_small: limits.max_small_body,
             parsing: Arc::new(Semaphore::new(1)),
-            lists: Arc::new(Semaphore::new(limits.lists / PERMIT_BYTES)),
+            lists: Arc::new(Semaphore::new(limits.list_memory / PERMIT_BYTES)),
         }
     }
 

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_which_nothing_is_left_is_forgotten() {
+    fn forgets_a_group_without_requests() {
         let mut queue = FairQueue::new(SLOTS);
         queue.push(&"a", 0);
         queue.push(&"b", 1);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_free_slot_goes_to_the_next_group_that_still_waits() {
+    async fn the_next_group_that_still_waits_gets_a_free_slot() {
         let slots = FairSemaphore::<String>::new(GroupLimits { total: 1, per_group: 1 });
         let first = slots.acquire("a").await;
         let wait = |group: &'static str| {

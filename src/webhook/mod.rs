@@ -78,11 +78,11 @@ pub struct Limits {
     /// The largest body that counts as small.
     pub max_small_body: usize,
     /// The memory for all small bodies, in bytes.
-    pub small_bodies: usize,
+    pub small_body_memory: usize,
     /// The memory for all larger bodies, in bytes.
-    pub large_bodies: usize,
+    pub large_body_memory: usize,
     /// The memory for long lists in parsed reviews, in bytes.
-    pub lists: usize,
+    pub list_memory: usize,
     /// belay reads the body of a request and answers within this time after the head. A connection
     /// without an answer ends half a second later than this, counted from the first byte of the
     /// request. The value must be below the webhook's `timeoutSeconds`.
@@ -103,10 +103,10 @@ impl Default for Limits {
             // UPDATE has two such objects, in which `<` takes six bytes.
             max_body: 40 << 20,
             max_small_body: 256 << 10,
-            small_bodies: 32 << 20,
-            large_bodies: 80 << 20,
+            small_body_memory: 32 << 20,
+            large_body_memory: 80 << 20,
             // Two versions of the largest object in etcd have lists of 17 MiB.
-            lists: 40 << 20,
+            list_memory: 40 << 20,
             answer_timeout: Duration::from_secs(4),
             keep_alive: Duration::from_secs(120),
             drain: Duration::ZERO,

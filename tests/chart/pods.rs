@@ -127,7 +127,7 @@ const HOOKS: &[(&str, &str, &[&str])] = &[
 ];
 
 #[test]
-fn each_hook_runs_one_command_with_an_account_that_comes_and_goes_with_it() {
+fn each_hook_runs_one_command_with_an_account_of_the_same_hook() {
     let objects = Render::default().set("crds.keep=false").objects();
     let hook = |object: &Value, key: &str| {
         object["metadata"]["annotations"][format!("helm.sh/{key}")].as_str().map(str::to_owned)

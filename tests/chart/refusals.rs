@@ -149,7 +149,7 @@ fn a_release_name_that_no_service_can_have_is_refused_with_a_hint() {
 }
 
 #[test]
-fn what_looks_like_a_mistake_and_is_none_is_rendered() {
+fn renders_unusual_but_valid_values() {
     for value in [
         "policies.claimsInUse.enabled=null",
         "policies.claimsInUse=null",

@@ -139,7 +139,7 @@ fn a_plan_contains_the_missing_approvals() {
 }
 
 #[test]
-fn a_change_just_before_the_delete_is_noticed() {
+fn detects_a_change_just_before_the_delete() {
     let plane = without_belay();
     let ns = plane.namespace("delete-race").unwrap();
     let object = config_map("raced").with_namespace(&ns);

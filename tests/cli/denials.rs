@@ -147,7 +147,7 @@ fn each_reason_and_each_user_is_a_denial_of_its_own() {
 }
 
 #[test]
-fn what_was_refused_before_a_time_is_left_out() {
+fn since_omits_earlier_denials() {
     let plane = &world().plane;
     let ns = plane.namespace("since").unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"always": {}}));

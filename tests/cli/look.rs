@@ -205,7 +205,7 @@ fn forbidden_reads_are_reported() {
 }
 
 #[test]
-fn what_a_delete_of_several_objects_deletes_without_an_approval_is_reported() {
+fn reports_which_of_several_targets_are_deleted_without_an_approval() {
     let plane = &world().plane;
     let ns = plane.namespace("look-part").unwrap();
     plane.apply(&config_map("gold").with_namespace(&ns).with_protect_label("Always")).unwrap();

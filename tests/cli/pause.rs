@@ -10,7 +10,7 @@ use crate::terminal::answer;
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, program};
 
 #[test]
-fn a_pause_takes_a_right_is_loud_and_ends() {
+fn a_pause_requires_a_right_is_reported_and_expires() {
     let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() });
     let plane = plane.unwrap();
     let crds = print(program(), &["admin", "crds"]).unwrap();

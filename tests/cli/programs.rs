@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{belay, json, kubectl, policy, world};
 
 #[test]
-fn what_belay_does_not_hold_is_an_answer_and_no_error() {
+fn release_of_an_object_without_a_hold_is_an_answer_and_no_error() {
     let plane = &world().plane;
     let ns = plane.namespace("programs").unwrap();
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);

@@ -165,7 +165,7 @@ fn a_guarded_finalizer_needs_the_approval_that_the_next_step_names() {
 }
 
 #[test]
-fn what_is_not_late_is_not_stuck() {
+fn an_object_that_was_just_deleted_is_not_stuck() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-late").unwrap();
     let object = config_map("settings").with_namespace(&ns).with_finalizers(&["x.example.test/y"]);

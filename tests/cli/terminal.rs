@@ -135,7 +135,7 @@ fn colour_is_only_for_terminals_and_repeats_the_text() {
 }
 
 #[test]
-fn what_others_have_written_is_shown_and_not_obeyed() {
+fn removes_control_characters_from_texts_of_others() {
     // An error repeats typed text, and an answer repeats the name of a folder.
     let (error, code) = Terminal::of(200).shows("impact gi\x1b[2Jzmo/a --from .");
     assert_eq!(code, 3);

@@ -151,7 +151,7 @@ fn no_two_commands_stand_in_one_line() {
 }
 
 #[test]
-fn what_does_not_exist_is_found_out() {
+fn finds_unknown_commands_and_options() {
     let mut program = Program::default();
     let mut check = |line: &str| program.check(&command(line).unwrap());
     for right in [

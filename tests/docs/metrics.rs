@@ -61,7 +61,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_named_is_exposed() {
+fn exposes_each_metric_that_pages_and_rules_name() {
     let (series, spoken_of) = (series(), spoken_of());
     let asked = [RULES, DASHBOARD].map(|path| (path.to_owned(), read(path), &series));
     let pages = pages().into_iter();

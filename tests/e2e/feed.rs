@@ -91,7 +91,7 @@ impl Fed {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_watched_follows_from_the_policies() {
+async fn watches_follow_from_the_policies() {
     // A control plane without the policies of other tests.
     let options = Options { controllers: false, ..Options::default() };
     let plane = &ControlPlane::start_with(&options).unwrap();

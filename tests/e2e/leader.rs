@@ -334,7 +334,7 @@ fn a_certificate_is_created_and_rotated_with_overlap_by_the_leader() {
 }
 
 #[test]
-fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
+fn serves_no_invalid_certificate_and_changes_no_foreign_secret() {
     let (runtime, plane) = (runtime(), &world().plane);
     let ns = plane.namespace("broken").unwrap();
     let a = Server::start(&runtime, plane, &ns, "a");

@@ -199,7 +199,7 @@ fn a_kind_that_is_not_installed_has_no_objects() {
 }
 
 #[test]
-fn what_belay_may_not_read_is_unknown() {
+fn a_forbidden_read_is_unknown() {
     let plane = &world().plane;
     let nobody = Side::of(&plane.user("nobody-at-all", None).unwrap());
     let words = nobody.read(list("", "pods", "default", false)).unwrap_err();

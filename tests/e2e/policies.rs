@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use belay::policy::api::definitions;
+use belay::policy::api::crds;
 use serde_json::Value;
 
 use crate::harness::kubectl::Output;
@@ -31,9 +31,9 @@ pub fn installed() -> (&'static ControlPlane, &'static Output) {
 pub fn apply_kinds(plane: &ControlPlane) -> Result<Output> {
     let output = plane.apply_to(&["apply", "-f", "-"], &manifests()?)?;
     output.clone().success()?;
-    for definition in definitions() {
-        let crd = format!("crd/{}", definition.metadata.name.unwrap_or_default());
-        let args = ["wait", "--for=condition=Established", "--timeout=30s", &crd];
+    for crd in crds() {
+        let name = format!("crd/{}", crd.metadata.name.unwrap_or_default());
+        let args = ["wait", "--for=condition=Established", "--timeout=30s", &name];
         plane.kubectl(&args)?.success()?;
     }
     Ok(output)

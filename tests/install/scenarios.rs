@@ -99,7 +99,7 @@ fn s26_without_pods_protected_objects_stay_and_the_command_in_the_notes_works() 
 }
 
 #[test]
-fn s42_a_configuration_that_is_deleted_stays_so_is_loud_and_comes_back_with_an_upgrade() {
+fn s42_a_deleted_webhook_configuration_is_reported_until_an_upgrade_recreates_it() {
     let plane = plane();
     let shop = Shop::open(&plane);
     let chart = installed(&plane);

@@ -38,7 +38,7 @@ fn using(kind: &str, name: &str, claim: &str) -> Value {
 }
 
 #[test]
-fn s03_an_approved_namespace_goes_and_nothing_inside_is_in_its_way() {
+fn s03_an_approved_namespace_is_deleted_with_all_its_content() {
     let team = Team::new(&world().plane, "s03");
     let ns = &team.ns;
     let (always, used) = (format!("{ns}-always"), format!("{ns}-used"));
@@ -229,7 +229,7 @@ fn s12_foreground_deletion_keeps_a_used_object_until_its_user_is_deleted() {
 }
 
 #[test]
-fn s35_a_stateful_set_and_its_claim_go_with_one_command_and_no_retry() {
+fn s35_one_command_deletes_a_stateful_set_and_its_claim_without_a_retry() {
     let team = Team::new(&world().plane, "s35");
     let ns = &team.ns;
     policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
@@ -261,7 +261,7 @@ fn s35_a_stateful_set_and_its_claim_go_with_one_command_and_no_retry() {
 
 /// The StatefulSet waits for the claims that it owns, and needs them itself.
 #[test]
-fn s35_a_stateful_set_that_owns_its_claims_goes_in_the_foreground() {
+fn s35_a_stateful_set_that_owns_its_claims_is_deleted_in_the_foreground() {
     let team = Team::new(&world().plane, "s35-owned");
     let ns = &team.ns;
     policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
@@ -326,7 +326,7 @@ fn s35_a_stateful_set_with_retain_leaves_its_claims() {
 }
 
 #[test]
-fn s41_what_is_deleted_all_at_once_goes_with_no_further_action_under_hold() {
+fn s41_objects_deleted_at_once_need_no_further_action_under_hold() {
     let team = Team::new(&world().plane, "s41");
     let ns = &team.ns;
     let used = json!({"whileUsed": {"onDelete": "Hold"}});
@@ -339,7 +339,7 @@ fn s41_what_is_deleted_all_at_once_goes_with_no_further_action_under_hold() {
 }
 
 #[test]
-fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
+fn s41_an_early_delete_is_denied_and_a_retry_passes_under_deny() {
     let team = Team::new(&world().plane, "s41-deny");
     let ns = &team.ns;
     policy::protect(team.plane, ns, "persistentvolumeclaims, secrets", json!({"whileUsed": {}}));

@@ -109,7 +109,7 @@ fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
 }
 
 #[test]
-fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
+fn s26_without_replicas_protected_objects_stay_and_other_requests_pass() {
     let mut world = faulty();
     let ns = world.plane.namespace("s26").unwrap();
     policy::protect(&world.plane, &ns, "configmaps", json!({"always": {}}));

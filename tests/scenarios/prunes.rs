@@ -201,7 +201,7 @@ fn s40_helm_uninstalls_a_crd_with_its_resources_in_two_runs() {
 }
 
 #[test]
-fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
+fn s21_a_drain_continues_and_controllers_remove_their_finalizers() {
     let team = Team::new(&world().plane, "s21");
     let ns = &team.ns;
     // A node only for this test, because a drain also cordons it.

@@ -46,7 +46,7 @@ impl World {
 }
 
 #[test]
-fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
+fn s42_a_deleted_webhook_configuration_is_reported_and_not_recreated() {
     let world = faulty();
     let ns = world.plane.namespace("s42").unwrap();
     always(&world, &ns);

@@ -8,7 +8,7 @@ use crate::harness::eventually;
 use crate::{policy, world};
 
 #[test]
-fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
+fn a_policy_is_ready_with_its_rules_and_existing_objects_get_holds() {
     let plane = &world().plane;
     let ns = plane.namespace("ready").unwrap();
     let create = ["create", "configmap", "before", "-n", &ns];

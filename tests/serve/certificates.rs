@@ -24,7 +24,7 @@ fn tls_1_2_and_1_3_and_http_1_1_alone() {
 }
 
 #[test]
-fn a_replaced_certificate_is_taken_up_and_a_broken_one_is_not() {
+fn serves_a_replaced_certificate_but_not_a_broken_one() {
     let (belay, folder) = belay(&["--certificate-poll=0.1"]);
     let certs = folder.path().join("belay-certs");
     let old = client(&belay);
@@ -182,7 +182,7 @@ fn h04_a_client_ca_that_cannot_be_used_is_an_error_at_start_in_every_mode() {
 }
 
 #[test]
-fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
+fn serve_fails_with_one_sentence_and_an_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
         // The developer's kubeconfig is not used.

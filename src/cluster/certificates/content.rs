@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_secret_of_a_chart_is_filled_and_a_foreign_one_is_not() {
+    fn fills_an_empty_secret_of_a_chart_but_not_a_foreign_secret() {
         let empty = Secret { type_: Some("Opaque".to_owned()), ..Secret::default() };
         assert_eq!(step(&content(&empty), &Observations::default(), now()), Step::Make);
         let filled = make(Some(empty), PLACE, generate(), &BTreeSet::new());

@@ -56,7 +56,7 @@ impl Replicas {
                 None => Duration::MAX,
                 Some(serial) => match self.write(&serial).await {
                     Ok(()) => {
-                        backoff.succeeded();
+                        backoff.record_success();
                         jittered(self.timing().report)
                     }
                     Err(error) => backoff.fail(|| {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replica_is_gone_a_minute_after_its_last_word() {
+    fn a_replica_counts_as_gone_a_minute_after_its_last_renewal() {
         let now = Timestamp::from_second(1_767_268_800).unwrap();
         let lease = |seconds| Lease {
             spec: Some(LeaseSpec {

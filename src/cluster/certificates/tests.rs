@@ -43,7 +43,7 @@ fn a_rotation_begins_when_a_third_is_left_or_on_request() {
 }
 
 #[test]
-fn what_is_staged_waits_for_both_cas_and_the_margin() {
+fn a_staged_certificate_waits_for_both_cas_and_the_margin() {
     let both = &ca(1) | &ca(2);
     for (trusted, millis, expected) in [
         (BTreeSet::new(), 9_000, Step::Wait(Waiting::Configurations)),
@@ -58,7 +58,7 @@ fn what_is_staged_waits_for_both_cas_and_the_margin() {
 }
 
 #[test]
-fn what_is_old_is_trusted_until_every_replica_serves_the_new_one() {
+fn trusts_the_old_ca_until_every_replica_serves_the_new_certificate() {
     let content = Content { old: ca(1), ..steady(2) };
     let after = |served: Option<&[&str]>| {
         let served = served.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
@@ -91,7 +91,7 @@ fn replaces_a_certificate_that_no_client_accepts_at_once() {
 }
 
 #[test]
-fn what_is_staged_and_no_good_is_staged_again() {
+fn replaces_an_unusable_staged_certificate() {
     let unusable = Content { next: Next::Unusable, ..steady(1) };
     assert_eq!(step(&unusable, &Observations::default(), DAY), Step::Stage);
     let mut narrow = staged();

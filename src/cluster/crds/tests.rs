@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::local_api::{failure, local_client};
-use crate::policy::api::definitions as all;
+use crate::policy::api::crds as all;
 
 /// The stored CRD and the received writes.
 #[derive(Default)]
@@ -99,7 +99,7 @@ fn wanted() -> CustomResourceDefinition {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_created_and_the_same_again_writes_nothing() {
+async fn creates_a_missing_crd_and_does_not_write_an_equal_one() {
     let (client, store) = server(Store::default());
     assert_eq!(apply(&client, &wanted()).await, Ok(Change::Created));
     assert_eq!(apply(&client, &wanted()).await, Ok(Change::None));
@@ -156,7 +156,7 @@ async fn a_version_that_objects_are_stored_in_is_never_taken_away() {
 }
 
 #[tokio::test]
-async fn who_was_quicker_is_looked_at_again_and_not_for_ever() {
+async fn retries_after_conflicts_with_other_writers_but_not_forever() {
     for (others, result) in [(3, true), (usize::MAX, false)] {
         let (client, store) = server(Store::default());
         apply(&client, &wanted()).await.unwrap();
@@ -179,7 +179,7 @@ async fn reports_crds_that_are_not_served_in_time() {
 }
 
 #[tokio::test]
-async fn a_definition_goes_with_its_objects_which_are_counted() {
+async fn deletes_a_crd_and_counts_the_objects_deleted_with_it() {
     for (objects, message) in [(Some(3), Some(3)), (Some(0), Some(0)), (None, None)] {
         let (client, store) = server(Store { objects, ..Store::default() });
         assert_eq!(delete(&client, &wanted()).await, Ok(Deleted::Absent));

@@ -215,13 +215,13 @@ async fn an_object_with_too_many_references_may_use_what_is_deleted() {
 }
 
 #[tokio::test]
-async fn what_needs_no_read_reads_nothing() {
+async fn an_allow_that_needs_no_read_sends_none() {
     let asked = Question { resource: "limitranges", ..Question::default() }.ask(nothing).await;
     assert_eq!((asked.verdict.decision, asked.rounds()), (Decision::Allow, 0));
 }
 
 #[tokio::test]
-async fn an_allow_is_confirmed_and_what_was_found_counts() {
+async fn an_allow_is_confirmed_and_the_read_objects_count() {
     let asked = Question::default().ask(nothing).await;
     assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
     assert_eq!(asked.rounds(), 1);
@@ -358,7 +358,7 @@ async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it(
 
 /// belay can't remove a hold that it can't see.
 #[tokio::test]
-async fn what_belay_does_not_watch_gets_no_hold() {
+async fn adds_no_hold_to_an_unwatched_kind() {
     let created = |world: &SharedWorld| {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "1", "operation": "CREATE", "userInfo": {"username": "alice"},

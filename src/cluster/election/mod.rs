@@ -199,7 +199,7 @@ impl<'a> Election<'a> {
         loop {
             match self.round(&mut observer).await {
                 Ok(wait) => {
-                    if backoff.succeeded() {
+                    if backoff.record_success() {
                         tracing::info!("the Lease can be read and written again");
                     }
                     sleep(wait).await;

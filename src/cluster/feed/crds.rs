@@ -126,9 +126,9 @@ impl WatchSink for CrdSink {
         self.objects.begin();
     }
 
-    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+    fn add_listed(&mut self, json: &str) -> Result<(), Unreadable> {
         let stored = self.store_crd(json);
-        self.objects.list(json).and(stored)
+        self.objects.add_listed(json).and(stored)
     }
 
     fn end(&mut self) {

@@ -12,12 +12,12 @@
 
 mod crds;
 mod discovery;
-mod effective;
 mod objects;
 mod own_kinds;
 pub(crate) mod plan;
 mod removals;
 mod rules;
+mod rules_in_force;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -37,10 +37,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::crds::Crd;
-use self::effective::{EffectiveRules, OwnCrds};
 pub(super) use self::objects::resource;
 use self::own_kinds::{OwnKind, OwnObjects, OwnSink};
-use self::watcher::{WatchServer, WatchTarget, watch};
+use self::rules_in_force::{OwnCrds, RulesInForce};
+use self::watcher::{WatchClient, WatchTarget, watch};
 use self::watches::Watches;
 use super::account::read_identity;
 use super::api;
@@ -113,7 +113,7 @@ struct Feed {
     context: Context,
     identities: Identities,
     own_objects: Arc<Mutex<OwnObjects>>,
-    server: WatchServer,
+    watch_client: WatchClient,
     watches: Watches,
     /// Group and plural of all custom kinds that have had a CRD.
     custom_kinds: HashSet<(String, String)>,
@@ -122,7 +122,7 @@ struct Feed {
     applied_kinds: Option<(Discovery, BTreeMap<String, Crd>)>,
     /// When discovery was last requested.
     discovered_at: Instant,
-    effective: EffectiveRules,
+    rules: RulesInForce,
     /// Whether policies and relations were applied once.
     in_force: bool,
     /// The number of applied changes of each of belay's own kinds.
@@ -167,20 +167,20 @@ impl Feed {
         identities.namespace = Some(context.settings.namespace.clone());
         let changed = context.signals.plan.clone();
         context.world.write().graph.track_owner_versions();
-        let server = WatchServer::new(context.client.clone(), context.settings.timing);
-        let watches = Watches::new(context.clone(), server.clone());
-        let effective = EffectiveRules::new(context.settings.timing.feed.thaw);
+        let watch_client = WatchClient::new(context.client.clone(), context.settings.timing);
+        let watches = Watches::new(context.clone(), watch_client.clone());
+        let rules = RulesInForce::new(context.settings.timing.feed.thaw);
         let mut feed = Self {
             context,
             identities,
             own_objects: Arc::default(),
-            server,
+            watch_client,
             watches,
             custom_kinds: HashSet::new(),
             discovery,
             applied_kinds: None,
             discovered_at: Instant::now(),
-            effective,
+            rules,
             in_force: false,
             applied_changes: [0; 4],
             own_watches: Vec::new(),
@@ -211,7 +211,7 @@ impl Feed {
             namespace: String::new(),
         };
         let sink = OwnSink::new(self.own_objects.clone(), own_kind, self.changed.clone());
-        self.own_watches.push(tokio::spawn(watch(self.server.clone(), target, sink)));
+        self.own_watches.push(tokio::spawn(watch(self.watch_client.clone(), target, sink)));
     }
 
     async fn follow_changes(&mut self) {
@@ -246,7 +246,7 @@ impl Feed {
     /// Applies all changes. Returns when to refresh again without another change.
     async fn refresh(&mut self) -> Option<Duration> {
         self.rediscover().await;
-        let would_remove = self.effective.would_remove(&self.own_objects.lock());
+        let would_remove = self.rules.would_remove(&self.own_objects.lock());
         let own_crds = if would_remove { self.read_own_crds().await } else { OwnCrds::Present };
         let change = self.update_rules(own_crds);
         self.watches.apply_plan().await;

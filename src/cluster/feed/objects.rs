@@ -19,8 +19,8 @@ use crate::telemetry::NamespaceLines;
 /// list finds their holds.
 const MAX_OBJECTS_LEFT_WATCH: usize = 10_000;
 
-/// The maximum number of recorded objects that the API server can't send as an event. The next
-/// list after a repair finds others.
+/// The maximum number of recorded objects that the API server can't send as an event. The
+/// list after a repair finds further such objects.
 const MAX_TOO_DEEP: usize = 1_000;
 
 /// The state of a watch, for other tasks.
@@ -57,7 +57,7 @@ pub struct ObjectSink {
     pub world: SharedWorld,
     pub kind: KindId,
     /// Whether the watch covers all objects of the kind, not only those with a label. Only then
-    /// does a missing object not exist.
+    /// is an object that the graph lacks absent from the cluster.
     pub covers_all: bool,
     pub health: Arc<Health>,
     /// Notified about new owner kinds and waiting objects.
@@ -114,7 +114,7 @@ impl ObjectSink {
         if !Arc::ptr_eq(&catalogue, &world.catalogue) {
             parsed = world.catalogue.parse(self.kind, json)?;
         }
-        let used = waiting::state_before_event(&world, self.kind, &parsed.object);
+        let used = waiting::find_used_waiting_objects(&world, self.kind, &parsed.object);
         let World { graph, catalogue, .. } = &mut *world;
         let listing = self.listing.as_mut();
         let too_many =
@@ -149,7 +149,7 @@ impl ObjectSink {
         let object: Object<'_> =
             serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error))?;
         let mut world = self.world.write();
-        let used = waiting::state_before_event(&world, self.kind, &object);
+        let used = waiting::find_used_waiting_objects(&world, self.kind, &object);
         let node = world::find(&world.graph, self.kind, &object);
         let held = node.and_then(|node| world.graph.get(node)).is_some_and(Node::is_held);
         world::remove(&mut world.graph, self.kind, &object);
@@ -204,7 +204,7 @@ impl WatchSink for ObjectSink {
         self.world.write().too_deep.retain(|(kind, ..)| *kind != self.kind);
     }
 
-    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+    fn add_listed(&mut self, json: &str) -> Result<(), Unreadable> {
         self.apply(json)
     }
 
@@ -226,7 +226,7 @@ impl WatchSink for ObjectSink {
         let removed = self.try_remove(json);
         match removed.as_ref().map_err(|unreadable| unreadable.name.as_ref()) {
             Ok(()) => {}
-            Err(None) => self.record_unreadable(&Unreadable::of_unknown_place()),
+            Err(None) => self.record_unreadable(&Unreadable::of_unknown_name()),
             Err(Some((namespace, name))) => {
                 let mut world = self.world.write();
                 world.graph.delete(self.kind, namespace, name, None);
@@ -239,7 +239,7 @@ impl WatchSink for ObjectSink {
     }
 
     fn skip(&mut self) {
-        self.record_unreadable(&Unreadable::of_unknown_place());
+        self.record_unreadable(&Unreadable::of_unknown_name());
     }
 
     fn current(&mut self) {

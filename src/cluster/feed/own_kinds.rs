@@ -66,8 +66,7 @@ impl<T> OwnKindState<T> {
 }
 
 impl OwnObjects {
-    /// What was read of each kind: the first two are those whose changes need
-    /// a compile.
+    /// The reads of each kind. Only changes of the first two kinds need a compile.
     pub fn reads(&self) -> [OwnKindReads<'_>; 4] {
         [
             self.policies.reads("deletionpolicies"),
@@ -165,7 +164,7 @@ impl<K: DeserializeOwned + Resource, T: Send> WatchSink for OwnSink<K, T> {
         self.listed = Some(BTreeMap::new());
     }
 
-    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+    fn add_listed(&mut self, json: &str) -> Result<(), Unreadable> {
         let (name, object) = self.parse(json)?;
         if let (Some(listed), Some(object)) = (&mut self.listed, object) {
             listed.insert(name, object);
@@ -251,7 +250,7 @@ mod tests {
         let finalizers: Vec<String> = (0..10_000).map(|n| format!("a.b/{n}")).collect();
         let large = json!({"finalizers": finalizers, "annotations": {"a": "b".repeat(100_000)}});
         own.begin();
-        own.list(&approval("one", &large)).unwrap();
+        own.add_listed(&approval("one", &large)).unwrap();
         own.end();
         own.change(&approval("two", &large)).unwrap();
         let state = format!("{:?}", own_objects.lock().approvals.all);
@@ -266,7 +265,7 @@ mod tests {
         let names = || own_objects.lock().approvals.all.keys().cloned().collect::<Vec<_>>();
         own.begin();
         for (name, more) in [("one", json!({})), ("two", json!({})), ("three", ending.clone())] {
-            own.list(&approval(name, &more)).unwrap();
+            own.add_listed(&approval(name, &more)).unwrap();
         }
         own.end();
         assert_eq!(names(), ["one", "two"]);

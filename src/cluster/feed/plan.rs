@@ -30,7 +30,7 @@ impl WatchScope {
 
 /// Returns all kinds to watch now.
 pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> {
-    let mut wanted: BTreeSet<KindId> = always(world).collect();
+    let mut wanted: BTreeSet<KindId> = kinds_of_every_verdict(world).collect();
     for policy in policies(world) {
         wanted.extend(needs(world, policy));
     }
@@ -80,7 +80,7 @@ pub fn policies(world: &World) -> impl Iterator<Item = &Policy> {
 
 /// The kinds that every verdict reads: Namespaces for their labels, and CRDs for the kinds
 /// that exist.
-fn always(world: &World) -> impl Iterator<Item = KindId> {
+fn kinds_of_every_verdict(world: &World) -> impl Iterator<Item = KindId> {
     let kinds = &world.graph.kinds;
     let crds = kinds.find_resource(CRDS.0, CRDS.1);
     [kinds.find_resource("", "namespaces"), crds].into_iter().flatten()
@@ -109,9 +109,9 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
         needs.extend(named(world, group, resource));
     }
     if modes.from_orphaning {
-        needs.extend(targets.iter().flat_map(|kind| dependents(world, *kind)));
+        needs.extend(targets.iter().flat_map(|kind| dependent_kinds(world, *kind)));
     }
-    needs.extend(always(world));
+    needs.extend(kinds_of_every_verdict(world));
     needs
 }
 
@@ -137,7 +137,7 @@ pub fn is_listed(world: &World, kind: KindId) -> bool {
 }
 
 /// The kinds of objects that an object of this kind may own, according to the catalogue.
-fn dependents(world: &World, kind: KindId) -> Vec<KindId> {
+fn dependent_kinds(world: &World, kind: KindId) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     let info = kinds.info(kind);
     let row = OWNED

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::watcher::{WatchServer, WatchSink, WatchTarget, watch};
+use super::watcher::{WatchClient, WatchSink, WatchTarget, watch};
 use crate::cluster::api::{self, Detail};
 use crate::objects::{
     ApiError, KindInfo, Object, Uid, Unreadable, full_name, read_without_managed_fields,
@@ -23,29 +23,29 @@ const POLL: Duration = Duration::from_secs(1);
 const LIST_LIMIT: Duration = Duration::from_secs(60);
 
 /// A kind and a namespace; for cluster-scoped objects, the namespace is empty.
-type Place = (String, String, String);
+type KindAndNamespace = (String, String, String);
 
-fn place(info: &KindInfo, namespace: &str) -> Place {
+fn kind_and_namespace(info: &KindInfo, namespace: &str) -> KindAndNamespace {
     (info.group.clone(), info.resource.clone(), namespace.to_owned())
 }
 
 /// The watches of the objects that a command waits for.
 pub struct Removals {
     client: kube::Client,
-    server: WatchServer,
+    watch_client: WatchClient,
     state: Arc<State>,
-    tasks: Mutex<HashMap<Place, JoinHandle<()>>>,
+    tasks: Mutex<HashMap<KindAndNamespace, JoinHandle<()>>>,
 }
 
 struct State {
     /// What the watches receive. Only whole objects are kept.
     detail: Detail,
-    places: Mutex<HashMap<Place, PlaceState>>,
+    watches: Mutex<HashMap<KindAndNamespace, WatchState>>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct PlaceState {
+struct WatchState {
     /// The objects to wait for.
     awaited: Vec<AwaitedObject>,
     /// Whether the objects are read again and again, because the user may not watch them.
@@ -58,7 +58,7 @@ struct PlaceState {
     seen: HashMap<Uid, String>,
 }
 
-impl PlaceState {
+impl WatchState {
     /// Adds objects to wait for. Until they are read, a polled object counts as existing.
     fn add(&mut self, mut objects: Vec<AwaitedObject>) {
         let known: HashSet<Uid> = self.awaited.iter().map(|object| object.uid).collect();
@@ -108,33 +108,39 @@ impl Removals {
     }
 
     fn with_detail(client: kube::Client, detail: Detail) -> Self {
-        let server = WatchServer::new(client.clone(), Timing::default());
-        let (places, changed) = (Mutex::default(), Notify::default());
-        let state = Arc::new(State { detail, places, changed });
-        Self { client, server, state, tasks: Mutex::default() }
+        let watch_client = WatchClient::new(client.clone(), Timing::default());
+        let (watches, changed) = (Mutex::default(), Notify::default());
+        let state = Arc::new(State { detail, watches, changed });
+        Self { client, watch_client, state, tasks: Mutex::default() }
     }
 
     /// Takes the states of the objects that have changed since the last call. An object of a list may
     /// have neither apiVersion nor kind.
     pub fn take_states(&self) -> Vec<Value> {
-        let mut places = self.state.places.lock();
-        let seen = places.values_mut().flat_map(|place| place.seen.drain());
+        let mut watches = self.state.watches.lock();
+        let seen = watches.values_mut().flat_map(|watch| watch.seen.drain());
         seen.filter_map(|(_, json)| read_without_managed_fields(&json).ok()).collect()
     }
 
     /// Watches these objects as well. Returns when the state of all of them is known.
     pub async fn watch(&self, objects: &[AwaitedObject]) -> Result<(), (String, ApiError)> {
-        let mut by_place: HashMap<Place, Vec<AwaitedObject>> = HashMap::new();
+        let mut by_kind: HashMap<KindAndNamespace, Vec<AwaitedObject>> = HashMap::new();
         for object in objects {
-            let place = place(&object.info, &object.namespace);
-            by_place.entry(place).or_default().push(object.clone());
+            let key = kind_and_namespace(&object.info, &object.namespace);
+            by_kind.entry(key).or_default().push(object.clone());
         }
-        for (place, objects) in by_place {
+        for (key, objects) in by_kind {
             let Some(info) = objects.first().map(|object| object.info.clone()) else { continue };
-            self.state.places.lock().entry(place.clone()).or_default().add(objects);
-            let (client, server) = (self.client.clone(), self.server.clone());
-            self.tasks.lock().entry(place).or_insert_with_key(|place| {
-                tokio::spawn(watch_or_poll(client, server, self.state.clone(), place.clone(), info))
+            self.state.watches.lock().entry(key.clone()).or_default().add(objects);
+            let (client, watch_client) = (self.client.clone(), self.watch_client.clone());
+            self.tasks.lock().entry(key).or_insert_with_key(|key| {
+                tokio::spawn(watch_or_poll(
+                    client,
+                    watch_client,
+                    self.state.clone(),
+                    key.clone(),
+                    info,
+                ))
             });
         }
         let known = async {
@@ -152,8 +158,8 @@ impl Removals {
 
     /// The first kind whose objects are unknown, and the reason.
     fn unknown(&self) -> Option<(String, ApiError)> {
-        let places = self.state.places.lock();
-        let unknown = places.iter().find(|(_, state)| state.existing.is_none());
+        let watches = self.state.watches.lock();
+        let unknown = watches.iter().find(|(_, state)| state.existing.is_none());
         unknown.map(|((group, resource, _), state)| {
             let error = state.error.clone().unwrap_or(ApiError::TimedOut(LIST_LIMIT));
             (full_name(group, resource), error)
@@ -162,8 +168,8 @@ impl Removals {
 
     /// Whether an object exists.
     pub fn exists(&self, object: &AwaitedObject) -> bool {
-        let places = self.state.places.lock();
-        let state = places.get(&place(&object.info, &object.namespace));
+        let watches = self.state.watches.lock();
+        let state = watches.get(&kind_and_namespace(&object.info, &object.namespace));
         let existing = state.and_then(|state| state.existing.as_ref());
         existing.is_none_or(|existing| existing.contains(&object.uid))
     }
@@ -180,32 +186,32 @@ impl Drop for Removals {
     }
 }
 
-/// Watches a place, or reads its objects again and again if the user may not watch it.
+/// Watches the objects of a kind in a namespace, or reads them again and again if the user may not watch it.
 async fn watch_or_poll(
     client: kube::Client,
-    server: WatchServer,
+    watch_client: WatchClient,
     state: Arc<State>,
-    place: Place,
+    key: KindAndNamespace,
     info: KindInfo,
 ) {
     let forbidden = Arc::new(Notify::new());
-    let namespace = place.2.clone();
+    let namespace = key.2.clone();
     let target = WatchTarget { info, detail: state.detail, labels: "", namespace };
     let sink = RemovalSink {
         state: state.clone(),
-        place: place.clone(),
+        key: key.clone(),
         listed: HashSet::new(),
         forbidden: forbidden.clone(),
     };
     tokio::select! {
-        () = watch(server, target, sink) => return,
+        () = watch(watch_client, target, sink) => return,
         () = forbidden.notified() => {}
     }
     loop {
-        let objects = match state.places.lock().get_mut(&place) {
-            Some(place) => {
-                place.polled = true;
-                place.awaited.clone()
+        let objects = match state.watches.lock().get_mut(&key) {
+            Some(watch) => {
+                watch.polled = true;
+                watch.awaited.clone()
             }
             None => return,
         };
@@ -215,16 +221,16 @@ async fn watch_or_poll(
             match api::object(&client, info, namespace, name, state.detail).await {
                 Ok(Some(json)) if read_uid(&json) == Some(*uid) => {
                     existing.insert(*uid);
-                    state.keep(&place, *uid, &json);
+                    state.keep(&key, *uid, &json);
                 }
                 Ok(_) => {}
                 Err(why) => error = Some(why),
             }
         }
-        if let Some(place) = state.places.lock().get_mut(&place) {
+        if let Some(watch) = state.watches.lock().get_mut(&key) {
             match error {
-                None => place.store_poll(objects.len(), existing),
-                Some(_) => place.error = error,
+                None => watch.store_poll(objects.len(), existing),
+                Some(_) => watch.error = error,
             }
         }
         state.changed.notify_waiters();
@@ -234,9 +240,9 @@ async fn watch_or_poll(
 
 impl State {
     /// Keeps the state of an object, if objects are read as a whole.
-    fn keep(&self, place: &Place, uid: Uid, json: &str) {
-        if let (Detail::Whole, Some(place)) = (self.detail, self.places.lock().get_mut(place)) {
-            place.keep(uid, json);
+    fn keep(&self, key: &KindAndNamespace, uid: Uid, json: &str) {
+        if let (Detail::Whole, Some(watch)) = (self.detail, self.watches.lock().get_mut(key)) {
+            watch.keep(uid, json);
         }
     }
 }
@@ -246,10 +252,10 @@ fn read_uid(json: &str) -> Option<Uid> {
     Some(Uid::new(&object.metadata.uid))
 }
 
-/// Receives the events of one place.
+/// Receives the events of one watch.
 struct RemovalSink {
     state: Arc<State>,
-    place: Place,
+    key: KindAndNamespace,
     listed: HashSet<Uid>,
     forbidden: Arc<Notify>,
 }
@@ -258,12 +264,12 @@ impl RemovalSink {
     /// Reads the uid of an object, and keeps its state.
     fn read(&self, json: &str) -> Option<Uid> {
         let uid = read_uid(json)?;
-        self.state.keep(&self.place, uid, json);
+        self.state.keep(&self.key, uid, json);
         Some(uid)
     }
 
-    fn update(&self, change: impl FnOnce(&mut PlaceState)) {
-        if let Some(state) = self.state.places.lock().get_mut(&self.place) {
+    fn update(&self, change: impl FnOnce(&mut WatchState)) {
+        if let Some(state) = self.state.watches.lock().get_mut(&self.key) {
             change(state);
         }
         self.state.changed.notify_waiters();
@@ -275,7 +281,7 @@ impl WatchSink for RemovalSink {
         self.listed.clear();
     }
 
-    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+    fn add_listed(&mut self, json: &str) -> Result<(), Unreadable> {
         self.listed.extend(self.read(json));
         Ok(())
     }
@@ -287,7 +293,7 @@ impl WatchSink for RemovalSink {
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
         if let (Some(uid), Some(state)) =
-            (self.read(json), self.state.places.lock().get_mut(&self.place))
+            (self.read(json), self.state.watches.lock().get_mut(&self.key))
         {
             state.existing.get_or_insert_default().insert(uid);
         }

@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::Feed;
 use super::crds::Crd;
 use super::discovery::DiscoveryChange;
-use super::effective::{self, OwnCrds, RulesChange};
 use super::own_kinds::OwnObjects;
+use super::rules_in_force::{self, OwnCrds, RulesChange};
 use crate::cluster::context::send_changed;
 use crate::cluster::status::{StoredPolicies, StoredPolicy};
 use crate::cluster::world::World;
@@ -31,15 +31,15 @@ impl Feed {
         // kind alone does not compile thousands of policies again.
         let due = !self.in_force
             || self.applied_changes[..2] != counts[..2]
-            || self.effective.would_remove(&own_objects);
+            || self.rules.would_remove(&own_objects);
         let change = match synced && due {
-            true => self.effective.update(&own_objects, own_crds, Instant::now()),
+            true => self.rules.update(&own_objects, own_crds, Instant::now()),
             false => RulesChange::default(),
         };
         self.in_force |= synced;
         // Before the first update, no stored object has been compiled.
         let unreadable_name =
-            if self.in_force { self.effective.first_unreadable(&own_objects) } else { None };
+            if self.in_force { self.rules.first_unreadable(&own_objects) } else { None };
         if unreadable_name != self.unreadable_name {
             if let Some(unreadable_name) = &unreadable_name {
                 tracing::error!(
@@ -51,11 +51,12 @@ impl Feed {
             self.unreadable_name = unreadable_name;
         }
         let policies_current = synced
-            && !self.effective.is_frozen()
+            && !self.rules.is_frozen()
             && own_objects.policies.error.is_none()
             && self.unreadable_name.is_none();
-        let approvals = (self.applied_changes[2..] != counts[2..])
-            .then(|| (effective::approvals(&own_objects), effective::pauses(&own_objects)));
+        let approvals = (self.applied_changes[2..] != counts[2..]).then(|| {
+            (rules_in_force::approvals(&own_objects), rules_in_force::pauses(&own_objects))
+        });
         self.applied_changes = counts;
         let missing = first_missing(&own_objects);
         drop(own_objects);
@@ -99,14 +100,12 @@ impl Feed {
             (false, Some(why)) => self.conditions.loaded.explain(&why),
             (false, None) => {}
         }
-        self.conditions
-            .effective
-            .set(!self.effective.is_frozen() && self.unreadable_name.is_none());
+        self.conditions.effective.set(!self.rules.is_frozen() && self.unreadable_name.is_none());
         change
     }
 
-    /// Applies changed kinds. With thousands of kinds this takes time, and it holds the lock,
-    /// so unchanged kinds are not applied again.
+    /// Applies changed kinds. With thousands of kinds, this holds the lock for a long time. So
+    /// unchanged kinds are not applied again.
     fn learn(&mut self, crds: BTreeMap<String, Crd>) -> DiscoveryChange {
         let same = self
             .applied_kinds
@@ -122,7 +121,7 @@ impl Feed {
         learned
     }
 
-    /// Publishes the stored policies and when they came into force.
+    /// Publishes the stored policies, and the times at which they came into force.
     fn publish_policies(&self) {
         let now = *self.context.signals.changed.borrow();
         let before = self.stored_policies.borrow().clone();
@@ -134,7 +133,7 @@ impl Feed {
             let stored = StoredPolicy {
                 generation,
                 status: read.and_then(|policy| policy.status.clone()).unwrap_or_default(),
-                problems: self.effective.problems.get(name).cloned().unwrap_or_default(),
+                problems: self.rules.problems.get(name).cloned().unwrap_or_default(),
                 loaded_at: known.map_or(now, |known| known.loaded_at),
             };
             (name.clone(), stored)
@@ -148,8 +147,8 @@ impl Feed {
     /// takes time.
     fn rebuild(&mut self) {
         let kinds = self.context.world.read().graph.kinds.clone();
-        let relations: Vec<CustomRelation> = self.effective.relations.values().cloned().collect();
-        let policies: Vec<Policy> = self.effective.policies.values().cloned().collect();
+        let relations: Vec<CustomRelation> = self.rules.relations.values().cloned().collect();
+        let policies: Vec<Policy> = self.rules.policies.values().cloned().collect();
         let (identities, labelled) = (self.identities.clone(), &self.context.settings.labelled);
         let rules = match Rules::load(&kinds, &relations, policies, identities, Some(labelled)) {
             Ok(rules) => rules,

@@ -17,10 +17,10 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::crds::{self, Crd};
-use super::effective::{self, EffectiveRules, OwnCrds};
 use super::objects::{ObjectSink, resource};
 use super::own_kinds::{self, OwnKind, OwnObjects, OwnSink};
 use super::plan::{WatchScope, plan};
+use super::rules_in_force::{self, OwnCrds, RulesInForce};
 use super::watcher::WatchSink as _;
 use crate::cluster::api;
 use crate::cluster::api::Detail;
@@ -183,9 +183,9 @@ impl Snapshot {
         self.stale.contains(GROUP) || served.any(|info| info.group == GROUP)
     }
 
-    /// Whether an object of this kind and namespace (empty: cluster-scoped) that was not found
-    /// surely does not exist. A dump may leave out kinds and namespaces. A dump with several
-    /// namespaces counts as full.
+    /// Whether the files contain all objects of this kind in this namespace (empty:
+    /// cluster-scoped); true without files. A dump may leave out kinds and namespaces. A dump with
+    /// several namespaces counts as full.
     pub fn knows_all(&self, info: &KindInfo, namespace: &str) -> bool {
         let Some(kinds) = &self.kinds_in_files else { return true };
         let kind = (info.group.clone(), info.resource.clone());
@@ -271,7 +271,7 @@ impl Snapshot {
             .approvals
             .all
             .extend(Approval::compile(&approval).map(|approval| (name, Ok(approval))));
-        self.context.world.write().policies.approvals = effective::approvals(&own_objects);
+        self.context.world.write().policies.approvals = rules_in_force::approvals(&own_objects);
     }
 
     /// Returns the verdict on a review, confirmed by live reads where necessary.
@@ -307,7 +307,7 @@ impl Snapshot {
                 sink.begin();
                 for object in objects {
                     // Fails only for an object without a name, and the API server stores none.
-                    let _ = sink.list(object.get());
+                    let _ = sink.add_listed(object.get());
                 }
                 sink.end();
             }
@@ -320,18 +320,18 @@ impl Snapshot {
 
     fn apply_own_objects(&self) -> Result<(), ApiError> {
         let own_objects = self.own_objects.lock();
-        let mut effective = EffectiveRules::new(self.context.settings.timing.feed.thaw);
-        effective.update(&own_objects, OwnCrds::Present, Instant::now());
-        let unreadable_name = effective.first_unreadable(&own_objects);
+        let mut rules = RulesInForce::new(self.context.settings.timing.feed.thaw);
+        rules.update(&own_objects, OwnCrds::Present, Instant::now());
+        let unreadable_name = rules.first_unreadable(&own_objects);
         if let Some(unreadable_name) = &unreadable_name {
             let why = "another version of belay wrote it";
             self.add_unread(unreadable_name.clone(), ApiError::Unreadable(why.to_owned()));
         }
-        let relations: Vec<_> = effective.relations.into_values().collect();
-        let policies: Vec<_> = effective.policies.into_values().collect();
+        let relations: Vec<_> = rules.relations.into_values().collect();
+        let policies: Vec<_> = rules.policies.into_values().collect();
         self.compile(policies, &relations, |world| {
-            world.policies.approvals = effective::approvals(&own_objects);
-            world.policies.pauses = effective::pauses(&own_objects);
+            world.policies.approvals = rules_in_force::approvals(&own_objects);
+            world.policies.pauses = rules_in_force::pauses(&own_objects);
             world.loaded = own_objects.policies.synced && own_objects.relations.synced;
             world.policies_current = world.loaded && unreadable_name.is_none();
         })

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::effective::{EffectiveRules, OwnCrds, RulesChange};
 use super::objects::ObjectSink;
 use super::own_kinds::{OtherVersion, OwnObjects};
 use super::plan::{WatchScope, plan};
+use super::rules_in_force::{OwnCrds, RulesChange, RulesInForce};
 use super::waiting;
 use super::watcher::WatchSink as _;
 use crate::cluster::context::Settings;
@@ -58,13 +58,13 @@ fn kinds(planned: &[(String, WatchScope)]) -> BTreeSet<&str> {
 }
 
 #[test]
-fn nothing_is_watched_that_no_policy_needs() {
+fn watches_only_kinds_that_policies_need() {
     let planned = planned(&world(&[]), &[]);
     assert_eq!(kinds(&planned), BTreeSet::from(["customresourcedefinitions", "namespaces"]));
 }
 
 #[test]
-fn a_policy_brings_its_targets_their_users_and_the_owners_that_were_seen() {
+fn watches_targets_their_users_and_the_kinds_of_known_owners() {
     let mut world = world(&[policy("p", CONFIG_MAPS)]);
     let planned_before = planned(&world, &[]);
     let before = kinds(&planned_before);
@@ -100,7 +100,7 @@ fn labelled_kinds_are_watched_by_label_unless_a_policy_wants_them_all() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_not() {
+fn does_not_watch_unwatchable_kinds() {
     let mut world = world(&[policy("p", CONFIG_MAPS)]);
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
     world.served.insert(pods, ServedVerbs { list: true, watch: false });
@@ -123,98 +123,98 @@ fn own_objects(policies: &[DeletionPolicy]) -> OwnObjects {
     own_objects
 }
 
-fn names(effective: &EffectiveRules) -> Vec<&str> {
-    effective.policies.keys().map(String::as_str).collect()
+fn names(rules: &RulesInForce) -> Vec<&str> {
+    rules.policies.keys().map(String::as_str).collect()
 }
 
 #[test]
-fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
+fn removes_a_deleted_policy_and_keeps_the_last_valid_version_of_a_broken_one() {
     let now = Instant::now();
-    let mut effective = EffectiveRules::new(timing().thaw);
+    let mut rules = RulesInForce::new(timing().thaw);
     let both = own_objects(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]);
-    assert!(effective.update(&both, OwnCrds::Present, now).policies);
+    assert!(rules.update(&both, OwnCrds::Present, now).policies);
     assert_eq!(
-        effective.update(&both, OwnCrds::Present, now),
+        rules.update(&both, OwnCrds::Present, now),
         RulesChange::default(),
         "nothing has changed"
     );
     let mut broken = own_objects(&[policy("a", CONFIG_MAPS)]);
     broken.policies.all.insert("b".to_owned(), Err(OtherVersion("no such field".to_owned())));
-    assert!(!effective.update(&broken, OwnCrds::Present, now).policies);
-    assert_eq!((names(&effective), effective.problems.len()), (vec!["a", "b"], 1));
+    assert!(!rules.update(&broken, OwnCrds::Present, now).policies);
+    assert_eq!((names(&rules), rules.problems.len()), (vec!["a", "b"], 1));
     assert!(
-        effective.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now).policies
+        rules.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now).policies
     );
-    assert_eq!((names(&effective), effective.problems.len()), (vec!["a"], 0));
+    assert_eq!((names(&rules), rules.problems.len()), (vec!["a"], 0));
 }
 
 #[test]
 fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
     let now = Instant::now();
-    let mut effective = EffectiveRules::new(timing().thaw);
+    let mut rules = RulesInForce::new(timing().thaw);
     let mut written = policy("a", CONFIG_MAPS);
-    effective.update(&own_objects(&[written.clone()]), OwnCrds::Present, now);
-    assert_eq!(effective.policies["a"].backfill, None);
+    rules.update(&own_objects(&[written.clone()]), OwnCrds::Present, now);
+    assert_eq!(rules.policies["a"].backfill, None);
     for (text, number) in [("12000", Some(12_000)), ("0", Some(0)), ("many", None)] {
         let annotation = (crate::policy::BACKFILL.to_owned(), text.to_owned());
         written.metadata.annotations = Some([annotation].into());
         assert!(
-            effective.update(&own_objects(&[written.clone()]), OwnCrds::Present, now).policies,
+            rules.update(&own_objects(&[written.clone()]), OwnCrds::Present, now).policies,
             "{text}"
         );
-        assert_eq!(effective.policies["a"].backfill, number, "{text}");
+        assert_eq!(rules.policies["a"].backfill, number, "{text}");
     }
 }
 
 /// After a restart, no earlier version is in force.
 #[test]
-fn what_cannot_be_read_is_not_taken_for_no_policy() {
+fn reports_a_policy_or_relation_that_it_cannot_read() {
     let mut written = own_objects(&[policy("a", CONFIG_MAPS)]);
-    let mut effective = EffectiveRules::new(timing().thaw);
-    effective.update(&written, OwnCrds::Present, Instant::now());
-    assert_eq!(effective.first_unreadable(&written), None);
+    let mut rules = RulesInForce::new(timing().thaw);
+    rules.update(&written, OwnCrds::Present, Instant::now());
+    assert_eq!(rules.first_unreadable(&written), None);
     written.policies.all.insert("b".to_owned(), Err(OtherVersion("no such field".to_owned())));
-    effective.update(&written, OwnCrds::Present, Instant::now());
-    assert_eq!(effective.first_unreadable(&written).as_deref(), Some("DeletionPolicy b"));
+    rules.update(&written, OwnCrds::Present, Instant::now());
+    assert_eq!(rules.first_unreadable(&written).as_deref(), Some("DeletionPolicy b"));
     written.policies.all.remove("b");
     written.relations.all.insert("r".to_owned(), Err(OtherVersion("no such field".to_owned())));
-    effective.update(&written, OwnCrds::Present, Instant::now());
-    assert_eq!(effective.first_unreadable(&written).as_deref(), Some("Relation r"));
+    rules.update(&written, OwnCrds::Present, Instant::now());
+    assert_eq!(rules.first_unreadable(&written).as_deref(), Some("Relation r"));
 }
 
 #[test]
-fn a_kind_that_vanishes_takes_nothing_with_it() {
+fn keeps_policies_while_their_crd_is_deleted_and_recreated() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
-    let mut effective = EffectiveRules::new(timing().thaw);
-    effective.update(
+    let mut rules = RulesInForce::new(timing().thaw);
+    rules.update(
         &own_objects(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]),
         OwnCrds::Present,
         at(0),
     );
     // The CRD is Terminating, and its instances are deleted one by one.
     let one = own_objects(&[policy("b", CONFIG_MAPS)]);
-    assert!(effective.would_remove(&one));
-    effective.update(&one, OwnCrds::Absent, at(1));
+    assert!(rules.would_remove(&one));
+    rules.update(&one, OwnCrds::Absent, at(1));
     let mut none = own_objects(&[]);
     none.policies.error = Some(ApiError::NotFound);
-    effective.update(&none, OwnCrds::Absent, at(2));
-    assert!(effective.is_frozen());
-    assert_eq!(names(&effective), ["a", "b"]);
+    rules.update(&none, OwnCrds::Absent, at(2));
+    assert!(rules.is_frozen());
+    assert_eq!(names(&rules), ["a", "b"]);
     // The CRD is back without instances, but no user deleted the policies.
-    effective.update(&own_objects(&[]), OwnCrds::Present, at(1000));
-    assert_eq!((names(&effective), effective.is_frozen()), (vec!["a", "b"], true));
+    rules.update(&own_objects(&[]), OwnCrds::Present, at(1000));
+    assert_eq!((names(&rules), rules.is_frozen()), (vec!["a", "b"], true));
     // A user re-creates one policy now and the other one later.
-    let again = |seconds, policies: &[DeletionPolicy], effective: &mut EffectiveRules| {
-        effective.update(&own_objects(policies), OwnCrds::Present, at(seconds))
+    let again = |seconds, policies: &[DeletionPolicy], rules: &mut RulesInForce| {
+        rules.update(&own_objects(policies), OwnCrds::Present, at(seconds))
     };
     let changed = policy("b", &CONFIG_MAPS.replace("whileUsed", "always"));
-    again(2000, std::slice::from_ref(&changed), &mut effective);
-    assert!(effective.is_frozen(), "it has only just changed");
-    assert_eq!(names(&effective), ["a", "b"]);
-    again(2100, std::slice::from_ref(&changed), &mut effective);
+    again(2000, std::slice::from_ref(&changed), &mut rules);
+    assert!(rules.is_frozen(), "it has only just changed");
+    assert_eq!(names(&rules), ["a", "b"]);
+    again(2100, std::slice::from_ref(&changed), &mut rules);
     assert_eq!(
-        (names(&effective), effective.is_frozen()),
+        (names(&rules), rules.is_frozen()),
         (vec!["b"], false),
         "what did not come back is gone"
     );
@@ -223,10 +223,10 @@ fn a_kind_that_vanishes_takes_nothing_with_it() {
 #[test]
 fn removes_nothing_while_it_is_unknown_whether_the_kind_exists() {
     let now = Instant::now();
-    let mut effective = EffectiveRules::new(timing().thaw);
-    effective.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now);
-    let taken = effective.update(&own_objects(&[]), OwnCrds::Unknown, now);
-    assert_eq!((names(&effective), taken.retry_after.is_some()), (vec!["a"], true));
+    let mut rules = RulesInForce::new(timing().thaw);
+    rules.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now);
+    let taken = rules.update(&own_objects(&[]), OwnCrds::Unknown, now);
+    assert_eq!((names(&rules), taken.retry_after.is_some()), (vec!["a"], true));
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn a_relation_that_cannot_be_used_is_left_out_and_the_others_are_in_force() {
     let mut own_objects = own_objects(&[]);
     own_objects.relations.all.insert("good".into(), Ok(relation("good", "spec.secret")));
     own_objects.relations.all.insert("bad".into(), Ok(relation("bad", "spec.[")));
-    let mut effective = EffectiveRules::new(timing().thaw);
-    assert!(effective.update(&own_objects, OwnCrds::Present, Instant::now()).relations);
-    assert_eq!(effective.relations.keys().collect::<Vec<_>>(), ["good"]);
+    let mut rules = RulesInForce::new(timing().thaw);
+    assert!(rules.update(&own_objects, OwnCrds::Present, Instant::now()).relations);
+    assert_eq!(rules.relations.keys().collect::<Vec<_>>(), ["good"]);
 }
 
 /// Stores an object like the feed.
@@ -248,7 +248,7 @@ fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
     let kind = world.graph.kinds.find_resource("", resource).unwrap();
     let json = object.to_string();
     let parsed = serde_json::from_str(&json).unwrap();
-    let used = waiting::state_before_event(world, kind, &parsed);
+    let used = waiting::find_used_waiting_objects(world, kind, &parsed);
     let World { graph, catalogue, .. } = &mut *world;
     let node = store(graph, catalogue, kind, &json, None).unwrap();
     let sighting = waiting::waiting_state(&parsed, &json).unwrap();
@@ -256,7 +256,7 @@ fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
+fn records_waiting_objects_and_the_deletion_of_their_last_user() {
     let mut world = world(&[policy("p", CONFIG_MAPS)]);
     let config = |deleted: bool| {
         let mut metadata = json!({"name": "c", "namespace": "n", "uid": "c", "resourceVersion": "1",
@@ -295,7 +295,7 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gone() {
+fn an_unreadable_object_may_use_anything_until_it_is_read_or_deleted() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
     let mut sink = ObjectSink::new(world.clone(), pods, true, Arc::default(), timing().grace);
@@ -306,7 +306,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
     let (good, bad) = (|name| pod(name, json!({"a": "b"})), |name| pod(name, json!(["hunter2"])));
     let unreadable = || world.read().graph.describe_unreadable(pods, "n");
     sink.begin();
-    assert!(sink.list(&good("one")).is_ok() && sink.list(&bad("two")).is_err());
+    assert!(sink.add_listed(&good("one")).is_ok() && sink.add_listed(&bad("two")).is_err());
     sink.end();
     sink.current();
     assert_eq!(unreadable().as_deref(), Some("Pod n/two can't be read"));
@@ -328,7 +328,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
     sink.disconnected();
     assert!(!world.read().graph.is_current(pods) && world.read().graph.is_complete(pods));
     sink.begin();
-    assert!(sink.list(&good("two")).is_ok());
+    assert!(sink.add_listed(&good("two")).is_ok());
     sink.end();
     sink.current();
     assert_eq!(unreadable(), None);
@@ -354,7 +354,7 @@ fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything
     let many = || (0, Some("Pod n/p has more than 4000 references".to_owned()));
     for count in [4_001, 70_000] {
         sink.begin();
-        assert!(sink.list(&pod(count)).is_ok(), "it never ends the watch");
+        assert!(sink.add_listed(&pod(count)).is_ok(), "it never ends the watch");
         sink.end();
         sink.current();
         assert_eq!(found(), many());

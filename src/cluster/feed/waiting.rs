@@ -16,12 +16,11 @@ use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, Unreadable, rea
 /// world meanwhile. A release that misses an event checks again within two minutes.
 const MAX_STEPS: usize = 100_000;
 
-/// The state of an object before an event.
+/// The waiting objects that an object used before an event.
 #[derive(Default)]
-pub struct StateBeforeEvent {
-    /// The waiting objects that the object uses.
+pub struct UsedWaitingObjects {
     waiting: Vec<NodeId>,
-    /// The object, if it uses waiting objects.
+    /// The object and its state before the event, if it used waiting objects.
     user: Option<(NodeId, UserState)>,
 }
 
@@ -59,24 +58,33 @@ impl UserState {
     }
 }
 
-/// Returns the waiting objects that this object uses before an event. Usually no object waits,
-/// and the function returns at once.
-pub fn state_before_event(world: &World, kind: KindId, object: &Object<'_>) -> StateBeforeEvent {
-    state_before_event_limited(world, kind, object, StepCounter::new(&StepBudget::new(MAX_STEPS)))
+/// Finds the waiting objects that this object uses, before an event changes it. Usually no object
+/// waits, and the function returns at once.
+pub fn find_used_waiting_objects(
+    world: &World,
+    kind: KindId,
+    object: &Object<'_>,
+) -> UsedWaitingObjects {
+    find_used_waiting_objects_limited(
+        world,
+        kind,
+        object,
+        StepCounter::new(&StepBudget::new(MAX_STEPS)),
+    )
 }
 
-fn state_before_event_limited(
+fn find_used_waiting_objects_limited(
     world: &World,
     kind: KindId,
     object: &Object<'_>,
     limit: StepCounter<'_>,
-) -> StateBeforeEvent {
+) -> UsedWaitingObjects {
     let graph = &world.graph;
     if world.waiting.objects.is_empty() {
-        return StateBeforeEvent::default();
+        return UsedWaitingObjects::default();
     }
     let Some(node) = world::find(graph, kind, object).and_then(|node| graph.get(node)) else {
-        return StateBeforeEvent::default();
+        return UsedWaitingObjects::default();
     };
     let named = node.uses().iter().take_while(|_| limit.charge(1)).map(|edge| edge.to);
     let mut used: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
@@ -96,7 +104,7 @@ fn state_before_event_limited(
     used.sort_unstable();
     used.dedup();
     let user = (!used.is_empty()).then(|| (node.id(), UserState::read(node)));
-    StateBeforeEvent { waiting: used, user }
+    UsedWaitingObjects { waiting: used, user }
 }
 
 /// Called after a complete list deleted objects that it did not contain. They may be waiting
@@ -139,8 +147,9 @@ pub fn record_list_end(world: &mut World, kind: KindId) -> bool {
 pub type WaitingState = (TargetState, Option<String>);
 
 /// Reads the state of a waiting object from its JSON; `None` if the object does not wait. Few
-/// objects wait, so parsing their JSON a second time costs little. Nothing would release a waiting
-/// object without its state, so it counts as unreadable, which belay logs.
+/// objects wait, so parsing their JSON a second time costs little. Without its state, belay
+/// would never release a waiting object. So the object then counts as unreadable, and belay logs
+/// that.
 pub fn waiting_state(object: &Object<'_>, json: &str) -> Result<Option<WaitingState>, Unreadable> {
     if !object.is_terminating() || !object.is_held() {
         return Ok(None);
@@ -183,7 +192,7 @@ pub fn record_deleted(world: &mut World, kind: KindId, namespace: &str, name: &s
 
 /// Called after a user of these objects was changed or deleted. Returns whether a release
 /// must check.
-pub fn record_user_change(world: &mut World, before: &StateBeforeEvent) -> bool {
+pub fn record_user_change(world: &mut World, before: &UsedWaitingObjects) -> bool {
     let World { graph, waiting, .. } = world;
     let Some((user, state)) = &before.user else { return false };
     if graph.get(*user).map(UserState::read).as_ref() == Some(state) {

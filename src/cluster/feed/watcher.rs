@@ -46,7 +46,7 @@ pub trait WatchSink: Send {
     /// A list begins.
     fn begin(&mut self);
     /// An object of the list.
-    fn list(&mut self, json: &str) -> Result<(), Unreadable>;
+    fn add_listed(&mut self, json: &str) -> Result<(), Unreadable>;
     /// The list has ended: objects that it did not contain are deleted.
     fn end(&mut self);
     /// An object was created or changed.
@@ -64,20 +64,20 @@ pub trait WatchSink: Send {
     fn failed(&mut self, error: &ApiError, outdated_for: Duration);
 }
 
-/// The API server, as watches see it. Cheap to clone.
+/// A client for lists and watches. Cheap to clone.
 #[derive(Clone)]
-pub struct WatchServer {
-    client: kube::Client,
+pub struct WatchClient {
+    kube: kube::Client,
     /// Whether the API server supports streaming lists. Versions before 1.34 may not. After the
     /// API server rejected one, belay does not request them again.
     streams: Arc<AtomicBool>,
     timing: Timing,
 }
 
-impl WatchServer {
-    /// The API server that this client talks to.
+impl WatchClient {
+    /// A client for the API server of this kube client.
     pub fn new(client: kube::Client, timing: Timing) -> Self {
-        Self { client, streams: Arc::new(AtomicBool::new(true)), timing }
+        Self { kube: client, streams: Arc::new(AtomicBool::new(true)), timing }
     }
 }
 
@@ -241,9 +241,9 @@ impl WatchProgress {
 }
 
 /// Watches until the future is dropped.
-pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl WatchSink) {
+pub async fn watch(client: WatchClient, target: WatchTarget, mut sink: impl WatchSink) {
     let mut version = None;
-    let Timing { feed: timing, retry, checks, .. } = server.timing;
+    let Timing { feed: timing, retry, checks, .. } = client.timing;
     let mut backoff = Backoff::from(retry);
     let mut progress = WatchProgress::new(timing);
     // The version at which the last attempt failed.
@@ -251,7 +251,7 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
     loop {
         let (started, before) = (Instant::now(), version.clone());
         progress.answered = false;
-        let result = follow(&server, &target, &mut sink, &mut version, &mut progress).await;
+        let result = follow(&client, &target, &mut sink, &mut version, &mut progress).await;
         let lasted = started.elapsed();
         let result = match result {
             // The API server ends a connection without an error at an event that it can't encode.
@@ -268,20 +268,20 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
         match result {
             // The server ends every watch after some minutes.
             Ok(()) if lasted >= timing.stable_after => {
-                backoff.succeeded();
+                backoff.record_success();
                 continue;
             }
             Ok(()) => {}
             // If the version of a new list expires at once, the back-off limits the lists.
             Err(ApiError::Expired) if version.take().is_some() => {
                 if progress.was_stable() {
-                    backoff.succeeded();
+                    backoff.record_success();
                     continue;
                 }
             }
             Err(error) => {
                 if lasted >= timing.stable_after {
-                    backoff.succeeded();
+                    backoff.record_success();
                 }
                 // After two failures at the same version, belay lists again.
                 if progress.answered && version.is_some() {
@@ -300,23 +300,24 @@ pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl Watc
 
 /// Runs one connection: it starts with a list, or continues at the last version.
 async fn follow(
-    server: &WatchServer,
+    client: &WatchClient,
     target: &WatchTarget,
     sink: &mut impl WatchSink,
     version: &mut Option<String>,
     progress: &mut WatchProgress,
 ) -> Result<(), ApiError> {
-    let streams = server.streams.load(Ordering::Relaxed) && !progress.list_pages;
+    let streams = client.streams.load(Ordering::Relaxed) && !progress.list_pages;
     let streamed = version.is_none() && streams;
     if version.is_none() && !streamed {
-        *version = Some(pages(&server.client, target, sink, progress).await?);
+        *version = Some(pages(&client.kube, target, sink, progress).await?);
         progress.mark_current(sink);
     }
     let seconds = 240 + random(60);
     let WatchTarget { info, detail, labels, namespace } = target;
-    let place = (info, namespace.as_str());
-    let request = api::watch_request(place, *detail, (labels, seconds), version.as_deref())?;
-    let sending = timeout(ANSWER_LIMIT, api::send(&server.client, request));
+    let kind_and_namespace = (info, namespace.as_str());
+    let request =
+        api::watch_request(kind_and_namespace, *detail, (labels, seconds), version.as_deref())?;
+    let sending = timeout(ANSWER_LIMIT, api::send(&client.kube, request));
     let answer = progress.wait_for(sink, sending).await;
     let answer = answer.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
     // The error of an overloaded API server is unrelated to this version.
@@ -330,14 +331,14 @@ async fn follow(
         // A server without streamed lists rejects the request as invalid. The rest of the
         // request is valid, because the requests for pages have the same selector.
         Err(ApiError::Status { code: 422, .. }) if streamed => {
-            server.streams.store(false, Ordering::Relaxed);
+            client.streams.store(false, Ordering::Relaxed);
             tracing::info!("this API server does not stream lists; they are read page by page");
-            return Box::pin(follow(server, target, sink, version, progress)).await;
+            return Box::pin(follow(client, target, sink, version, progress)).await;
         }
         Err(error) => return Err(error),
     };
     let gap = progress.outdated_since.map_or(Duration::ZERO, |since| since.elapsed());
-    let caught_up_at = Instant::now() + gap.max(server.timing.feed.catch_up);
+    let caught_up_at = Instant::now() + gap.max(client.timing.feed.catch_up);
     let reading = WatchReader { sink, version, progress, listing: streamed, caught_up_at };
     if streamed {
         reading.sink.begin();
@@ -361,7 +362,7 @@ async fn pages(
         let next =
             progress.wait_for(sink, reading).await.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
         match next.map_err(ApiError::from)? {
-            Next::Object(json) => progress.record_object(sink.list(json)),
+            Next::Object(json) => progress.record_object(sink.add_listed(json)),
             Next::Again => sink.begin(),
             Next::End => break,
         }
@@ -417,7 +418,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
                     return Ok(());
                 }
                 // The API server stores strings that are not valid UTF-8.
-                Ok(_) => self.event(&String::from_utf8_lossy(&line))?,
+                Ok(_) => self.handle_event(&String::from_utf8_lossy(&line))?,
                 Err(error) => {
                     return Err(ApiError::Unreachable(format!("the watch broke off: {error}")));
                 }
@@ -432,7 +433,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
         self.progress.mark_current(self.sink);
     }
 
-    fn event(&mut self, line: &str) -> Result<(), ApiError> {
+    fn handle_event(&mut self, line: &str) -> Result<(), ApiError> {
         let Ok(event) = serde_json::from_str::<Event<'_>>(line) else {
             self.sink.skip();
             self.progress.list_again = true;
@@ -440,7 +441,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
         };
         let json = event.object.get();
         let result = match event.kind {
-            "ADDED" if self.listing => self.sink.list(json),
+            "ADDED" if self.listing => self.sink.add_listed(json),
             "ADDED" | "MODIFIED" => self.sink.change(json),
             "DELETED" => self.sink.remove(json),
             "BOOKMARK" => Ok(()),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::crds::{CrdSink, Crds};
 use super::objects::{Health, ObjectSink, resource};
 use super::plan::{self, WatchScope, plan};
-use super::watcher::{WatchServer, WatchSink, WatchTarget, watch};
+use super::watcher::{WatchClient, WatchSink, WatchTarget, watch};
 use crate::cluster::context::Context;
 use crate::cluster::world::{World, is_owner_kind};
 use crate::objects::{CRDS, KindId};
@@ -21,7 +21,7 @@ const SLICE: usize = 1_000;
 
 pub struct Watches {
     context: Context,
-    server: WatchServer,
+    client: WatchClient,
     running: HashMap<KindId, RunningWatch>,
     /// Kinds to list again, because belay now reads other fields of their objects.
     outdated: HashSet<KindId>,
@@ -51,10 +51,10 @@ pub struct State {
 }
 
 impl Watches {
-    pub fn new(context: Context, server: WatchServer) -> Self {
+    pub fn new(context: Context, client: WatchClient) -> Self {
         Self {
             context,
-            server,
+            client,
             running: HashMap::new(),
             outdated: HashSet::new(),
             crds: Crds::default(),
@@ -76,7 +76,7 @@ impl Watches {
         self.mark_panicked();
         let after = self.context.settings.timing.feed.owners;
         self.context.world.write().forget_owner_kinds(after);
-        let wanted = self.wanted();
+        let wanted = self.update_owner_kinds_and_plan();
         let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
         let unwanted: Vec<KindId> =
             self.running.keys().filter(|kind| !kinds.contains(kind)).copied().collect();
@@ -92,9 +92,9 @@ impl Watches {
         self.outdated.clear();
     }
 
-    /// Finds tasks that ended, which only happens after a panic. It marks their kinds as
-    /// incomplete and outdated, so that [`Self::apply_plan`] restarts them. Returns whether it
-    /// found a new one.
+    /// Finds tasks that ended, which only happens after a panic. Marks their kinds as incomplete
+    /// and outdated, so that [`Self::apply_plan`] restarts the watches. Returns whether this found
+    /// a new one.
     pub fn mark_panicked(&mut self) -> bool {
         let ended = self.running.iter().filter(|(_, watched)| watched.task.is_finished());
         let new = |kind: &KindId| self.outdated.insert(*kind);
@@ -109,9 +109,8 @@ impl Watches {
         !panicked.is_empty()
     }
 
-    /// Returns the watches of the plan. It also updates the kinds of owners of protected
-    /// objects.
-    fn wanted(&self) -> Vec<(KindId, WatchTarget, WatchScope)> {
+    /// Updates the kinds of owners of protected objects, and returns the watches of the plan.
+    fn update_owner_kinds_and_plan(&self) -> Vec<(KindId, WatchTarget, WatchScope)> {
         let settings = &self.context.settings;
         let (wanted, owners) = {
             let world = self.context.world.read();
@@ -174,7 +173,7 @@ impl Watches {
     }
 
     fn spawn(&self, target: &WatchTarget, sink: impl WatchSink + 'static) -> JoinHandle<()> {
-        tokio::spawn(watch(self.server.clone(), target.clone(), sink))
+        tokio::spawn(watch(self.client.clone(), target.clone(), sink))
     }
 
     async fn stop(&mut self, kind: KindId) {

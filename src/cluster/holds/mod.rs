@@ -130,7 +130,7 @@ impl Holds {
         changed.mark_changed();
         let mut started = false;
         loop {
-            let pause = self.round_pause();
+            let pause = self.next_round_pause();
             tokio::select! {
                 _ = changed.changed() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -144,7 +144,7 @@ impl Holds {
                 self.run_round().await
             };
             match round.await {
-                Ok(()) => drop(backoff.succeeded()),
+                Ok(()) => drop(backoff.record_success()),
                 Err(error) => {
                     tracing::warn!(
                         %error,
@@ -232,11 +232,11 @@ impl Holds {
 
     /// The pause before the next round if no change starts it earlier. It grows while a kind is not
     /// read to its end.
-    fn round_pause(&mut self) -> Duration {
+    fn next_round_pause(&mut self) -> Duration {
         if self.unfinished {
             ROUND_PAUSE
         } else if self.backfill.is_counted() {
-            self.counting_pause.succeeded();
+            self.counting_pause.record_success();
             self.timing.check_interval
         } else {
             self.counting_pause.next()

@@ -47,7 +47,7 @@ impl<'a> HeldPages<'a> {
             match within(self.list.next_page(|json| !matches!(read_held(json), Ok(None)))).await {
                 Ok(page) => {
                     self.failures = 0;
-                    self.backoff.succeeded();
+                    self.backoff.record_success();
                     return Ok(page.map(|page| self.read_page(&page)));
                 }
                 Err(error) => {

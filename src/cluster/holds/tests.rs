@@ -64,7 +64,7 @@ impl TestLeader {
         self.world().read().graph.kinds.find_resource("", resource).unwrap()
     }
 
-    fn place(&self, name: &str) -> (KindId, String, String) {
+    fn key(&self, name: &str) -> (KindId, String, String) {
         (self.kind("configmaps"), "n".to_owned(), name.to_owned())
     }
 
@@ -112,9 +112,9 @@ async fn a_relist_finds_held_objects_that_lost_their_label() {
     leader.answer("GET /api/v1/configmaps", 200, json!({"metadata": {}, "items": items}));
     leader.holds.run_round().await.unwrap();
     let world = leader.world().read();
-    assert!(world.waiting.objects[&leader.place("c")].unwatched);
+    assert!(world.waiting.objects[&leader.key("c")].unwatched);
     assert_eq!(world.waiting.objects.len(), 1);
-    assert!(world.waiting.changed.contains(&leader.place("c")));
+    assert!(world.waiting.changed.contains(&leader.key("c")));
     drop(world);
     assert!(leader.was_asked(&format!("PATCH {}", path("d"))));
 }
@@ -125,7 +125,7 @@ async fn without_webhook_configurations_no_hold_is_added_and_no_kind_is_recorded
     leader.policies(1);
     leader.holds.context.signals.registered.send_replace(Registered::default());
     leader.answer(&format!("GET {}", path("a")), 200, held("a", false));
-    let left = leader.place("a");
+    let left = leader.key("a");
     leader.world().write().left_watch.insert(left);
     leader.holds.run_round().await.unwrap();
     assert!(leader.asked.lock().is_empty(), "{:?}", leader.asked.lock());
@@ -145,8 +145,8 @@ async fn the_leader_renames_holds_with_a_former_name() {
     let secrets = leader.kind("secrets");
     let mut object = held("a", false);
     object["metadata"]["finalizers"] = json!([FORMER_HOLD_FOR_TESTS]);
-    let place = "/api/v1/namespaces/n/secrets/a";
-    leader.answer(&format!("GET {place}"), 200, object.clone());
+    let path = "/api/v1/namespaces/n/secrets/a";
+    leader.answer(&format!("GET {path}"), 200, object.clone());
     {
         let mut world = leader.world().write();
         let World { graph, catalogue, .. } = &mut *world;
@@ -154,7 +154,7 @@ async fn the_leader_renames_holds_with_a_former_name() {
     }
     leader.holds.run_round().await.unwrap();
     let asked = leader.asked.lock().clone();
-    let patch = asked.iter().find(|(asked, _)| *asked == format!("PATCH {place}"));
+    let patch = asked.iter().find(|(asked, _)| *asked == format!("PATCH {path}"));
     let operations = patch.map(|(_, patch)| patch.as_array().unwrap().last().unwrap().clone());
     let path = "/metadata/finalizers/0";
     assert_eq!(operations, Some(json!({"op": "replace", "path": path, "value": HOLD})));
@@ -180,7 +180,7 @@ async fn an_unreadable_object_delays_no_other_object() {
         let kind = graph.kinds.find_resource("", kind).unwrap();
         crate::cluster::world::store(graph, catalogue, kind, &object.to_string(), None).unwrap();
     }
-    let left = [leader.place("y"), leader.place("z")];
+    let left = [leader.key("y"), leader.key("z")];
     leader.world().write().left_watch.extend(left);
     leader.holds.run_round().await.unwrap();
     for name in ["b", "z"] {
@@ -188,7 +188,7 @@ async fn an_unreadable_object_delays_no_other_object() {
     }
     // belay retries one object soon, and the other in the next round.
     assert!(leader.holds.skipped_until.contains_key(&Uid::new("a")));
-    assert_eq!(leader.world().read().left_watch, BTreeSet::from([leader.place("y")]));
+    assert_eq!(leader.world().read().left_watch, BTreeSet::from([leader.key("y")]));
 }
 
 #[tokio::test]
@@ -297,8 +297,8 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     limited(&mut leader, 3);
     leader.holds.run_round().await.unwrap();
     assert!(!leader.was_asked(&format!("GET {}", path("a"))));
-    assert!(leader.holds.round_pause() <= counting);
-    assert!(leader.holds.round_pause() > counting, "ever longer");
+    assert!(leader.holds.next_round_pause() <= counting);
+    assert!(leader.holds.next_round_pause() > counting, "ever longer");
     let places = leader.kind("namespaces");
     for kind in [secrets, places] {
         leader.world().write().graph.set_complete(kind, true);
@@ -312,8 +312,8 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     let metrics = || leader.holds.context.metrics.encode();
     assert!(metrics().lines().any(|line| line == "belay_backfills_stopped 1"));
     // An object that is read for another reason gets no hold either.
-    let place = (secrets, "n".to_owned(), "b".to_owned());
-    leader.world().write().left_watch.insert(place);
+    let key = (secrets, "n".to_owned(), "b".to_owned());
+    leader.world().write().left_watch.insert(key);
     leader.holds.run_round().await.unwrap();
     assert!(leader.was_asked(&format!("GET {}", path("b"))));
     assert!(!leader.was_asked(&format!("PATCH {}", path("b"))));
@@ -355,7 +355,7 @@ async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
         leader.world().write().graph.set_complete(kind, true);
     }
     leader.holds.run_round().await.unwrap();
-    assert_eq!(leader.holds.round_pause(), ROUND_PAUSE);
+    assert_eq!(leader.holds.next_round_pause(), ROUND_PAUSE);
     let asked: Vec<String> = leader.asked.lock().iter().map(|(asked, _)| asked.clone()).collect();
     let asked: Vec<&String> = asked.iter().filter(|asked| asked.contains("/namespaces/")).collect();
     assert_eq!(
@@ -374,16 +374,16 @@ async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
 #[tokio::test(start_paused = true)]
 async fn h45_objects_that_lose_their_label_do_not_keep_a_round_from_its_end() {
     let mut leader = TestLeader::new();
-    let place = |namespace: &str, n: usize| {
+    let key = |namespace: &str, n: usize| {
         (leader.kind("configmaps"), namespace.to_owned(), format!("a{n}"))
     };
     let left: Vec<_> =
-        (0..3 * MAX_TASKS_PER_ROUND).map(|n| place("dev", n)).chain([place("prod", 0)]).collect();
+        (0..3 * MAX_TASKS_PER_ROUND).map(|n| key("dev", n)).chain([key("prod", 0)]).collect();
     leader.world().write().left_watch.extend(left);
     leader.holds.run_round().await.unwrap();
     assert!(leader.was_asked("GET /api/v1/namespaces/prod/configmaps/a0"));
     assert_eq!(leader.world().read().left_watch.len(), 2 * MAX_TASKS_PER_ROUND + 1);
-    assert_eq!(leader.holds.round_pause(), ROUND_PAUSE);
+    assert_eq!(leader.holds.next_round_pause(), ROUND_PAUSE);
     leader.holds.run_round().await.unwrap();
     assert_eq!(leader.world().read().left_watch.len(), MAX_TASKS_PER_ROUND + 1);
 }

@@ -51,7 +51,7 @@ pub(super) async fn write_journal(context: &Context, pending: &PendingWrites) {
             });
             tokio::time::sleep(wait).await;
         }
-        if backoff.succeeded() {
+        if backoff.record_success() {
             tracing::info!("the journal is written again");
         }
         tokio::time::sleep(timing.journal.write).await;

@@ -427,7 +427,7 @@ mod tests {
         }
 
         #[test]
-        fn takes_any_bytes_in_bounded_memory(
+        fn scans_any_bytes_in_bounded_memory(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             lengths in prop::collection::vec(1..40usize, 1..8),
         ) {

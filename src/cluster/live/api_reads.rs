@@ -233,7 +233,7 @@ impl ApiReads<'_> {
                             read.objects.push(object);
                         }
                         Err(unreadable) => {
-                            reserve(&mut account, unreadable.place_len()).await?;
+                            reserve(&mut account, unreadable.name_len()).await?;
                             read.unreadable.push(unreadable);
                         }
                     }

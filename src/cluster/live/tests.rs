@@ -132,7 +132,7 @@ const AGAIN: &str = "/api/v1/namespaces/a/pods?limit=500";
 const SECOND: &str = "/api/v1/namespaces/a/pods?limit=500&continue=2";
 
 #[tokio::test]
-async fn a_list_whose_pages_are_gone_begins_again_and_not_for_ever() {
+async fn a_list_with_expired_pages_starts_again_but_not_forever() {
     let read = list("", "pods", false);
     let script = Script::of([
         (PODS, page(&["old", "older"], "2")),
@@ -160,7 +160,7 @@ async fn of_a_list_whose_first_object_is_enough_one_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_listed_has_no_objects_that_last() {
+async fn a_kind_without_list_has_no_stored_objects() {
     let mut world = world();
     let kind = world.graph.kinds.find("", "Pod").unwrap();
     world.served.insert(kind, ServedVerbs { list: false, watch: false });
@@ -414,7 +414,7 @@ fn approval(name: &str) -> DeletionApproval {
 }
 
 #[tokio::test]
-async fn what_is_to_be_recorded_goes_the_same_way() {
+async fn a_write_returns_the_result_of_the_api_server() {
     let path = "/apis/belay.dev/v1alpha1/deletionapprovals?fieldManager=belay";
     let created = (201, serde_json::to_string(&approval("good")).unwrap());
     let reader = reader(&Script::of([(path, created), (path, failed(507))]));
@@ -465,7 +465,7 @@ fn widget(name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn what_was_found_is_applied_and_each_read_is_noted() {
+fn applies_found_objects_and_records_each_read() {
     let world = world();
     let mut collected = CollectedReads::new(&world);
     let widgets = list("example.com", "widgets", false);

@@ -264,7 +264,7 @@ impl Driver {
                 if configuration.retry_at.take().is_some() {
                     tracing::info!(kind, name, "belay has updated the webhook configuration again");
                 }
-                configuration.backoff.succeeded();
+                configuration.backoff.record_success();
                 configuration.last_written = Some(fields.clone());
                 return;
             };

@@ -56,7 +56,7 @@ pub(super) async fn follow(
                 continue;
             }
         };
-        if backoff.succeeded() {
+        if backoff.record_success() {
             tracing::info!(kind, name, "belay watches the webhook configuration again");
         }
         // The receiver is dropped only at shutdown.

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn older_news_of_the_same_object_is_no_news() {
+    fn ignores_older_versions_of_the_same_object() {
         let mut observed = ObservedConfiguration::default();
         observed.apply(object("a", "10", &["new"])).unwrap();
         observed.apply(object("a", "9", &["old"])).unwrap();

@@ -77,7 +77,7 @@ impl OwnerReferenceWriter {
                 }
                 self.uid = Some(uid);
                 self.retry_at = None;
-                self.backoff.succeeded();
+                self.backoff.record_success();
             }
             Err(error) => {
                 let wait = self.backoff.fail(|| {

@@ -37,7 +37,7 @@ pub enum DriverReport {
 const REST_PER_STEP: Duration = Duration::from_micros(72);
 
 /// The memory for the bodies of targets, in KiB. A small body counts as 16 KiB, so all
-/// concurrent passes of small targets take a quarter of it.
+/// concurrent passes of small targets take a quarter of this memory.
 const BODIES: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10, step: 16 };
 
 /// The data that all drivers share.
@@ -155,7 +155,7 @@ impl Driver {
     }
 
     /// Ends the turn of a pass after a rest, which depends on the steps of its counts. The driver
-    /// does not wait for the rest, so it handles updates meanwhile.
+    /// does not wait for the rest, so the driver handles updates meanwhile.
     fn end_turn(&mut self, turn: Option<FairPermit>) {
         let budget = std::mem::replace(&mut self.budget, StepBudget::new(PASS_STEPS));
         let steps = u32::try_from(budget.steps()).unwrap_or(u32::MAX);
@@ -260,7 +260,7 @@ impl Driver {
                 self.may_have_released &= !is_held(&result);
                 Some(Input::TokenWritten(result))
             }
-            Output::Read(reads) => Some(match self.sweep().await.read_all(reads).await {
+            Output::Read(reads) => Some(match self.join_sweep().await.read_all(reads).await {
                 Ok(sent) => {
                     let start = self.shared.start;
                     let requested_at = sent.map(|time| time.saturating_duration_since(start));
@@ -321,8 +321,8 @@ impl Driver {
         }
     }
 
-    /// The sweep of this pass. It starts after the token was written.
-    async fn sweep(&mut self) -> Arc<Sweep> {
+    /// Joins a sweep at the first call of a pass. The sweep starts after the token was written.
+    async fn join_sweep(&mut self) -> Arc<Sweep> {
         if let Some(sweep) = &self.sweep {
             return sweep.clone();
         }

@@ -126,8 +126,8 @@ pub async fn run_release(
     if settle >= limit {
         let timeout = sufficient_timeout(context, key).as_secs();
         let why = format!(
-            "settleSeconds of its policies ({}), which each release waits for; --timeout={timeout} \
-             is enough",
+            "the time limit is not longer than settleSeconds of its policies ({}), and each release \
+             waits that long; use --timeout={timeout}",
             settle.as_secs()
         );
         return Some(DriverReport::Waits(WaitReason::Unknown(why.into())));

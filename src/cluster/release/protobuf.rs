@@ -2,8 +2,8 @@
 //!
 //! Clients can store objects by protobuf that JSON can't express: deep managedFields (H137), bytes
 //! that are no UTF-8 text (H166), times in other years (H131, H167), ports with a number and a text
-//! (H171). The API server patches the JSON of an object, so it rejects such patches. It replaces an
-//! object by its protobuf, in which all fields but the changed ones keep their bytes.
+//! (H171). The API server patches the JSON of an object, so it rejects patches of such objects. belay
+//! replaces the object by its protobuf, in which all fields but the changed ones keep their bytes.
 //!
 //! After four bytes, a `runtime.Unknown` contains the object, and the object contains its
 //! ObjectMeta.
@@ -32,8 +32,8 @@ const MANAGED_FIELDS: u64 = 17;
 /// The JSON of `fieldsV1` is in this field of the entry of managedFields, and there in field 1.
 const FIELDS_V1: u64 = 7;
 
-/// The object after a JSON patch of its finalizers and annotations. The API server accepts it only
-/// if it still stores this version. With `reset`, the object has new managedFields, of this API
+/// The object after a JSON patch of its finalizers and annotations. The API server accepts the
+/// result only while it still stores this version. With `reset`, the object has new managedFields, of this API
 /// version. `None` if a test of the patch fails.
 pub fn patch(object: &[u8], patch: &json_patch::Patch, reset: Option<&str>) -> Option<Vec<u8>> {
     change_metadata(object, |metadata| {
@@ -138,8 +138,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The metadata with one entry of managedFields. The entry names the hold, because the hold must
-/// not look older (H18).
+/// The metadata with one entry of managedFields, which names the hold. Without this entry, the
+/// hold would look as old as the object (H18).
 fn reset_managed_fields(metadata: &[u8], api_version: &str) -> Option<Vec<u8>> {
     let key = format!("v:\"{HOLD}\"");
     let fields = json!({"f:metadata": {"f:finalizers": {key: {}}}}).to_string();

@@ -109,7 +109,7 @@ impl TargetClient {
 
     /// Reads the target.
     pub async fn get(&self, client: &kube::Client) -> Response {
-        let request = api::get_request(&self.info, self.place(), self.detail);
+        let request = api::get_request(&self.info, self.namespace_and_name(), self.detail);
         self.await_response(self.send(client, request)).await
     }
 
@@ -119,7 +119,7 @@ impl TargetClient {
         self.await_response(async {
             let request = api::patch_request(
                 &self.info,
-                self.place(),
+                self.namespace_and_name(),
                 &Patch::<Value>::Json(patch.clone()),
                 self.detail,
             );
@@ -128,13 +128,18 @@ impl TargetClient {
             let Some(problem) = problem else { return sent };
             let body = {
                 let _permit = self.buffers.acquire().await;
-                let read = api::protobuf(client, &self.info, self.place()).await;
+                let read = api::protobuf(client, &self.info, self.namespace_and_name()).await;
                 // Custom resources have no protobuf.
                 let Ok(Some(object)) = read else { return sent };
                 let version = self.info.api_version();
                 let reset = (problem == ObjectProblem::Undecodable).then_some(&*version);
                 let Some(object) = protobuf::patch(&object, patch, reset) else { return sent };
-                let request = api::replace_request(&self.info, self.place(), object, self.detail);
+                let request = api::replace_request(
+                    &self.info,
+                    self.namespace_and_name(),
+                    object,
+                    self.detail,
+                );
                 let request = request.map_err(SendFailure::Unsent)?;
                 api::send(client, request).await.map_err(SendFailure::Failed)?
             };
@@ -147,16 +152,17 @@ impl TargetClient {
     /// they were.
     pub async fn reset_deep_fields(&self, client: &kube::Client) -> Result<bool, ApiError> {
         let _permit = self.buffers.acquire().await;
-        let read = within(api::protobuf(client, &self.info, self.place())).await?;
+        let read = within(api::protobuf(client, &self.info, self.namespace_and_name())).await?;
         let version = self.info.api_version();
         let reset = read.and_then(|object| protobuf::reset_deep_fields(&object, &version));
         let Some(object) = reset else { return Ok(false) };
-        let request = api::replace_request(&self.info, self.place(), object, Detail::Metadata)?;
+        let request =
+            api::replace_request(&self.info, self.namespace_and_name(), object, Detail::Metadata)?;
         within(api::send(client, request)).await?;
         Ok(true)
     }
 
-    fn place(&self) -> (&str, &str) {
+    fn namespace_and_name(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 

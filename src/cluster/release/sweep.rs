@@ -62,7 +62,7 @@ impl Sweeps {
         forming.await
     }
 
-    /// Forms a sweep until it gets its turn.
+    /// Waits for the turn of the sweep. Targets can join until then.
     async fn form(self, scope: Scope) -> Arc<Sweep> {
         let turn = self.running.acquire(scope.clone()).await;
         // From now on, targets join the next sweep.
@@ -89,8 +89,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Carries out reads at the same time. Returns the earliest of the times at which they
-    /// requested their last page.
+    /// Carries out reads at the same time. Returns the earliest time at which a read requested its
+    /// last page.
     pub async fn read_all(&self, reads: Vec<LiveRead>) -> ReadResult {
         let sent = try_join_all(reads.into_iter().map(|read| self.read(read))).await?;
         Ok(sent.into_iter().flatten().min())

@@ -55,7 +55,7 @@ pub async fn follow<F: Follower>(
         tokio::select! {
             event = async { sleep_until(next_event).await; events.next().await } => match event {
                 Some(Ok(secret)) => {
-                    watching.succeeded();
+                    watching.record_success();
                     follower.apply(secret);
                     next_step = Instant::now();
                 }
@@ -80,7 +80,7 @@ pub async fn follow<F: Follower>(
         let leads = *leading.borrow_and_update();
         let wait = match follower.step(leads).await {
             Ok(wait) => {
-                stepping.succeeded();
+                stepping.record_success();
                 wait
             }
             Err(error) => stepping.fail(|| {

@@ -99,7 +99,7 @@ async fn read_journals(context: &Context, numbers: &StatusNumbers) {
                     numbers.changed.notify_one();
                     replica::delete_stale(context, &stale).await;
                 }
-                if backoff.succeeded() {
+                if backoff.record_success() {
                     tracing::info!("the journals of all replicas are read again");
                 }
             }
@@ -188,7 +188,7 @@ async fn write_statuses(
             match write(&api, name, &status).await {
                 Ok(()) => {
                     writer.record_write(name, status, started.elapsed());
-                    if backoff.succeeded() {
+                    if backoff.record_success() {
                         tracing::info!("the status of policies is written again");
                     }
                 }

@@ -66,12 +66,11 @@ impl ListReader<'_> {
     }
 
     pub(super) async fn conversions(&self) -> Vec<DeadConversion> {
-        let definitions = self.all(CRDS.0, CRDS.1, "").await;
-        let definitions = definitions.unwrap_or_default();
-        let converted = definitions.iter().filter_map(|definition| {
-            let at =
-                WebhookAddress::of(definition.pointer("/spec/conversion/webhook/clientConfig")?);
-            Some((at.service()?.clone(), name(definition)?))
+        let crds = self.all(CRDS.0, CRDS.1, "").await;
+        let crds = crds.unwrap_or_default();
+        let converted = crds.iter().filter_map(|crd| {
+            let at = WebhookAddress::of(crd.pointer("/spec/conversion/webhook/clientConfig")?);
+            Some((at.service()?.clone(), name(crd)?))
         });
         let converted: Vec<(Service, &str)> = converted.collect();
         let silent = self.problems(converted.iter().map(|(service, _)| service)).await;

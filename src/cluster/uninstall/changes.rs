@@ -31,7 +31,7 @@ impl<'a> ChangeReporter<'a> {
 
     /// Reports the kinds that a sweep could not read, and the objects whose hold it could not
     /// remove, with one line for each kind.
-    pub fn failures(
+    pub fn report_failures(
         &mut self,
         unread: &[(String, String)],
         skipped: &[String],
@@ -82,7 +82,7 @@ mod tests {
         let mut reporter = ChangeReporter::new(&report);
         let unread = |why: &str| vec![("secrets".to_owned(), why.to_owned())];
         for unread in [unread("a"), unread("a"), unread("b"), vec![], unread("b"), unread("a")] {
-            reporter.failures(&unread, &[], &[]);
+            reporter.report_failures(&unread, &[], &[]);
         }
         let texts = ["a", "b", "b", "a"]
             .map(|why| format!("secrets may have holds and cannot be read: {why}"));

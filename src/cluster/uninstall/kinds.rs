@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_policies_labels_and_the_record_name_comes_first_and_all_else_after_it() {
+    async fn lists_kinds_of_policies_labels_and_the_record_before_others() {
         let spec = "{targets: [{apiGroups: [''], resources: [secrets, pods]}], protect: {always: \
                     {}}}";
         let mut world = world(spec);

@@ -121,7 +121,7 @@ impl<'a> Withdrawal<'a> {
             let Sweep { held, mut unread, skipped } = self.sweep(kinds).await;
             unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
             // The report comes before the wait, so that a user can solve the problems meanwhile.
-            self.reporter.failures(&unread, &skipped, &self.failed());
+            self.reporter.report_failures(&unread, &skipped, &self.failed());
             self.wait().await;
             let is_over = self.is_over();
             let mut report = self.result(unread);

@@ -15,7 +15,7 @@ use crate::decide::{
     Decision, Operation, Review, ReviewDetails, Verdict, approve_command, policy_names, sentence,
 };
 use crate::objects::{ORPHAN, Object, and_more};
-use crate::policy::collectors;
+use crate::policy::garbage_collector_identities;
 
 /// The maximum number of dependents of an owner for which belay decides.
 const MAX_DECIDED: usize = 5;
@@ -56,7 +56,7 @@ async fn verdict_on_removal(
     let references = new.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
     references.retain(|reference| reference["uid"] != owner);
     let [old, new] = [to_raw_value(&old).ok()?, to_raw_value(&new).ok()?];
-    let [(collector, groups), _] = collectors();
+    let [(collector, groups), _] = garbage_collector_identities();
     let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
     let request = Review {
         operation: Operation::Update,

@@ -80,7 +80,7 @@ fn errors_are_reported_with_their_place() {
         (with("  setleSeconds: 3\n"), "f:7:3: spec: there is no field setleSeconds, only targets, exclude, subjects, exemptSubjects, protect, hold, action, actionOverrides, approval, settleSeconds"),
         (with("  settleSeconds: '3'\n"), "f:7:18: spec.settleSeconds: expected a whole number, found text"),
         (with("  settleSeconds: 3.5\n"), "f:7:18: spec.settleSeconds: expected a whole number, found a number (in quotes it is text)"),
-        (with("  settleSeconds: 601\n"), "f:7:18: spec.settleSeconds: settleSeconds is between 0 and 600; 45 covers every write that was under way"),
+        (with("  settleSeconds: 601\n"), "f:7:18: spec.settleSeconds: settleSeconds is between 0 and 600; with 45, belay sees every object whose creation began before the DELETE"),
         (with("  action: Refuse\n"), "f:7:11: spec.action: expected one of Audit, Warn, Deny"),
         (with("  exclude: [[a]]\n"), "f:7:13: spec.exclude[0]: expected a map, found a list"),
         (with("  exclude: [{apiGroups: ['']}]\n"), "f:7:13: spec.exclude[0]: the field resources is missing"),

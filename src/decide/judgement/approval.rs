@@ -158,7 +158,7 @@ impl<'a> Judgement<'a> {
 
 /// Whether the hold keeps an object for a policy, also during a Pause, which releases no hold. A
 /// hold keeps nothing if enough people have approved its release. Exemption records do not
-/// release it.
+/// release the hold.
 pub fn is_held_for<'a>(
     situation: &Situation<'a>,
     policy: &Policy,

@@ -235,7 +235,7 @@ pub(super) fn prepare(row: &Row) -> Prepared {
     graph.track_owner_versions();
     feed(&mut graph, &catalogue, &row.before);
     feed(&mut graph, &catalogue, &row.objects);
-    let malformed = Unreadable::of_unknown_place().flaw;
+    let malformed = Unreadable::of_unknown_name().flaw;
     mark_unreadable(&mut graph, &row.unreadable, malformed);
     mark_unreadable(&mut graph, &row.too_many, Flaw::TooManyReferences);
     for deleted in &row.gone {

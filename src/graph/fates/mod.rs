@@ -28,11 +28,11 @@ text_enum! {
     /// What a DELETE does with dependents.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Propagation {
-        /// The garbage collector deletes them after the owner.
+        /// The garbage collector deletes the dependents after the owner.
         Background = "Background",
-        /// The owner waits for them.
+        /// The owner waits until its dependents are deleted.
         Foreground = "Foreground",
-        /// They lose their reference to the owner.
+        /// The dependents lose their reference to the owner.
         Orphan = "Orphan",
     }
 
@@ -108,8 +108,8 @@ pub struct DeletionRequest<'r> {
     /// because an object still waits for them. `impact` shows the final state.
     pub short_lived_finalizers: &'r [&'r str],
     /// Whether to ignore the namespaced dependents of cluster-scoped objects. Any user of a
-    /// namespace can attach objects to a cluster-scoped owner. Verdicts ignore them, because
-    /// belay decides about each of them when the garbage collector deletes it.
+    /// namespace can attach objects to a cluster-scoped owner. Verdicts ignore such
+    /// objects, because belay decides about each one when the garbage collector deletes the object.
     pub only_dependents_in_same_scope: bool,
     /// The limit of work. Beyond it, the result is incomplete.
     pub work: StepCounter<'r>,

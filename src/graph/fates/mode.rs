@@ -15,7 +15,7 @@ pub(super) enum DeletionMode {
 }
 
 impl DeletionMode {
-    /// The mode for a deletion that has one mode or the other.
+    /// The mode of a deletion that has either this mode or `other`.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,

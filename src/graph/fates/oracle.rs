@@ -197,8 +197,8 @@ impl State {
         }
     }
 
-    /// Changes the references of an object. The garbage collector checks owners that wait
-    /// for it again.
+    /// Changes the references of an object. Then the garbage collector checks the owners that wait
+    /// for the object again.
     fn change_refs(&mut self, number: usize, how: impl FnOnce(&mut Vec<Ref>)) {
         let Some(object) = self.objects.get_mut(&number) else { return };
         let before = object.refs.clone();

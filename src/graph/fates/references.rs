@@ -10,7 +10,7 @@ impl DeletionWalk<'_> {
     ///
     /// `owner_waits` is whether an owner is in a foreground deletion, and
     /// `owner_waits_for_node` whether this object keeps it waiting.
-    pub(super) fn collectors_mode(
+    pub(super) fn garbage_collection_mode(
         &self,
         node: Node<'_>,
         owner_waits: bool,

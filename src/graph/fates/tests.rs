@@ -82,7 +82,7 @@ fn owned_by(kind: &str, version: &str, name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
+fn r14_a_namespace_deletes_its_content_except_objects_with_finalizers() {
     let mut outside = meta("outside", json!({"namespace": "other"}));
     outside["spec"] = json!({"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]});
     let mut ingress = meta("edge", json!({}));
@@ -121,7 +121,7 @@ fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
 }
 
 #[test]
-fn r14_a_namespace_that_a_cascade_reaches_takes_its_content_too() {
+fn r14_a_namespace_deleted_by_a_cascade_deletes_its_content() {
     let owner = owned_by("ClusterRole", "rbac.authorization.k8s.io/v1", "tenant");
     let namespace = json!({"metadata": {"name": "shop", "uid": "uid-shop", "ownerReferences": owner["ownerReferences"]}});
     let graph = feed(&[
@@ -146,7 +146,7 @@ fn r14_a_namespace_that_a_cascade_reaches_takes_its_content_too() {
 }
 
 #[test]
-fn a_kind_that_is_learnt_later_is_resolved_later() {
+fn resolves_references_to_a_kind_that_is_learned_later() {
     let mut graph = Graph::default();
     let config_maps = graph.kinds.find("", "ConfigMap").unwrap();
     let catalogue = crate::relations::Catalogue::new(&graph.kinds, &[]).unwrap();
@@ -162,7 +162,7 @@ fn a_kind_that_is_learnt_later_is_resolved_later() {
 }
 
 #[test]
-fn r14_a_crd_takes_its_instances_and_perhaps_what_they_own() {
+fn r14_a_crd_deletes_its_instances_and_perhaps_their_dependents() {
     let crd = |established: &str| {
         json!({"metadata": {"name": "widgets.example.com", "uid": "uid-crd",
                             "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]},

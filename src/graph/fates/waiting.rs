@@ -7,13 +7,16 @@ use crate::graph::{Node, NodeId, OwnerEdge};
 impl<'g> DeletionWalk<'g> {
     /// R9: the number of dependents that block the foreground deletion of `id` and are not
     /// certainly deleted or detached.
-    pub(super) fn count_blockers(&self, id: NodeId) -> usize {
+    pub(super) fn count_blocking_dependents(&self, id: NodeId) -> usize {
         let blocks = |d: &Node<'_>| !self.removed.contains(&d.id()) && !self.is_detached(*d, id);
-        self.blockers(id).filter(blocks).count()
+        self.blocking_dependents(id).filter(blocks).count()
     }
 
     /// The dependents with a blocking reference to the uid of this owner.
-    pub(super) fn blockers(&self, id: NodeId) -> impl Iterator<Item = Node<'g>> + use<'g> {
+    pub(super) fn blocking_dependents(
+        &self,
+        id: NodeId,
+    ) -> impl Iterator<Item = Node<'g>> + use<'g> {
         let (graph, work) = (self.graph, self.request.work);
         let owner = graph.get(id).into_iter();
         owner.flat_map(move |owner| {
@@ -53,8 +56,8 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// R13, in the walk of possible deletions: an owner in a foreground deletion waits
-    /// forever for a dependent whose DELETE is denied. It stays, and so do the objects that
-    /// wait for it.
+    /// forever for a dependent whose DELETE is denied. The owner stays, and so do the objects
+    /// that wait for the owner.
     pub(super) fn keep_blocked_forever(&mut self) {
         if !self.any_denied {
             return;
@@ -67,7 +70,7 @@ impl<'g> DeletionWalk<'g> {
             };
             let waits = |id: NodeId| {
                 self.mode(id) == Some(DeletionMode::Foreground)
-                    && self.blockers(id).any(|d| blocks(d, id))
+                    && self.blocking_dependents(id).any(|d| blocks(d, id))
             };
             let waiting: Vec<_> = self.removed.iter().copied().filter(|id| waits(*id)).collect();
             if waiting.is_empty() {
@@ -94,7 +97,7 @@ impl<'g> DeletionWalk<'g> {
             if self.mode(*id) != Some(DeletionMode::Foreground) {
                 continue;
             }
-            let waits_forever = self.blockers(*id).any(|d| {
+            let waits_forever = self.blocking_dependents(*id).any(|d| {
                 let is_denied = (request.refuses)(d);
                 let keeps_finalizer = is_ignored(d) && self.has_finalizer(d.id());
                 (is_denied && self.blocks_owner_forever(d)) || keeps_finalizer

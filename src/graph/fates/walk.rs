@@ -28,7 +28,7 @@ pub(super) struct DeletionWalk<'g> {
     /// The number of objects that are not removed, for each Namespace and CRD.
     pub(super) remaining_content: Map<usize>,
     /// Owners in a foreground deletion, with the number of remaining blocking dependents.
-    remaining_blockers: Map<usize>,
+    remaining_blocking_dependents: Map<usize>,
     /// The containers of each object. A custom resource may be in a Namespace and a CRD that
     /// are deleted together.
     pub(super) containers_of: Map<Vec<NodeId>>,
@@ -82,7 +82,7 @@ impl<'g> DeletionWalk<'g> {
             removed: Set::default(),
             orphaned: Set::default(),
             remaining_content: Map::default(),
-            remaining_blockers: Map::default(),
+            remaining_blocking_dependents: Map::default(),
             containers_of: Map::default(),
             stuck: Set::default(),
             any_denied: false,
@@ -122,7 +122,7 @@ impl<'g> DeletionWalk<'g> {
         let Some(node) = self.graph.get(id) else { return };
         if self.namespace_kind == Some(node.kind()) {
             let graph = self.graph;
-            let content = self.within_limit(graph.objects_in_namespace(id));
+            let content = self.take_within_limit(graph.objects_in_namespace(id));
             self.add_container(id, &content);
             for member in content {
                 // The namespace controller deletes each object with Background.
@@ -130,7 +130,7 @@ impl<'g> DeletionWalk<'g> {
             }
         } else if self.crd_kind == Some(node.kind()) {
             let instances = self.instances(node);
-            let content = self.within_limit(instances.into_iter());
+            let content = self.take_within_limit(instances.into_iter());
             self.add_container(id, &content);
             for instance in content {
                 let Some(object) = self.graph.get(instance) else { continue };
@@ -163,7 +163,7 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// The content of a container, up to the limit.
-    fn within_limit(&mut self, content: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
+    fn take_within_limit(&mut self, content: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
         let remaining = self.request.limit.saturating_sub(self.deleting.len());
         let mut content = content;
         let limited: Vec<_> = content.by_ref().take(remaining).collect();
@@ -251,7 +251,7 @@ impl<'g> DeletionWalk<'g> {
         owners.sort_unstable();
         owners.dedup();
         for owner in &owners {
-            if let Some(remaining) = self.remaining_blockers.get_mut(owner) {
+            if let Some(remaining) = self.remaining_blocking_dependents.get_mut(owner) {
                 *remaining = remaining.saturating_sub(1);
                 if *remaining == 0 {
                     self.queue.push(*owner);
@@ -294,11 +294,11 @@ impl<'g> DeletionWalk<'g> {
                 if !self.is_certain() {
                     return true;
                 }
-                if !self.remaining_blockers.contains_key(&id) {
-                    let blockers = self.count_blockers(id);
-                    self.remaining_blockers.insert(id, blockers);
+                if !self.remaining_blocking_dependents.contains_key(&id) {
+                    let blocking = self.count_blocking_dependents(id);
+                    self.remaining_blocking_dependents.insert(id, blocking);
                 }
-                self.remaining_blockers.get(&id) == Some(&0)
+                self.remaining_blocking_dependents.get(&id) == Some(&0)
             }
         }
     }
@@ -373,7 +373,10 @@ impl<'g> DeletionWalk<'g> {
             return;
         }
         let owner_waits_for_node = owner_waits_for_node && !self.references_may_stop_blocking(node);
-        self.delete(dependent, self.collectors_mode(node, owner_waits, owner_waits_for_node));
+        self.delete(
+            dependent,
+            self.garbage_collection_mode(node, owner_waits, owner_waits_for_node),
+        );
     }
 
     /// Whether the object has a finalizer that this deletion does not remove. Also true if the

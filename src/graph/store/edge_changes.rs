@@ -9,7 +9,7 @@ use crate::objects::{KeyedSet, KindId, NumberSet, OwnerReference, Uid, split_api
 
 impl Graph {
     /// Converts owner references to edges.
-    pub(super) fn owner_edges(
+    pub(super) fn resolve_owner_edges(
         &mut self,
         namespace: &str,
         references: &[OwnerReference<'_>],
@@ -31,7 +31,7 @@ impl Graph {
     }
 
     /// Converts too many owner references, without edges and nodes.
-    pub(super) fn many_owners(&mut self, references: &[OwnerReference<'_>]) -> ManyOwners {
+    pub(super) fn convert_many_owners(&mut self, references: &[OwnerReference<'_>]) -> ManyOwners {
         let kind = |reference: &OwnerReference<'_>| {
             let (group, _) = split_api_version(&reference.api_version);
             self.kinds.mention(group, &reference.kind)
@@ -43,7 +43,7 @@ impl Graph {
 
     /// Resolves the targets of use edges to nodes. Several references to the same object
     /// become one edge with the path of the first one.
-    pub(super) fn use_edges(&mut self, edges: Vec<UnresolvedUse>) -> Box<[UseEdge]> {
+    pub(super) fn resolve_use_edges(&mut self, edges: Vec<UnresolvedUse>) -> Box<[UseEdge]> {
         let mut seen = KeyedSet::default();
         let mut resolved = Vec::with_capacity(edges.len());
         for edge in edges {
@@ -94,8 +94,8 @@ impl Graph {
         }
         let edges_now = self.nodes[id].object.as_ref().and_then(|now| now.selector_edges.clone());
         let scopes_now: NumberSet<_> =
-            self.selector_scopes(edges_now.as_deref()).into_iter().collect();
-        for scope in self.selector_scopes(before.selector_edges.as_deref()) {
+            self.resolve_selector_scopes(edges_now.as_deref()).into_iter().collect();
+        for scope in self.resolve_selector_scopes(before.selector_edges.as_deref()) {
             if scopes_now.contains(&scope) {
                 continue;
             }
@@ -113,7 +113,7 @@ impl Graph {
 
     /// The namespaces and kinds that selector edges select from. Adds the node of a
     /// Namespace that only a selector names.
-    pub(super) fn selector_scopes(
+    pub(super) fn resolve_selector_scopes(
         &mut self,
         edges: Option<&Vec<SelectorEdge>>,
     ) -> Vec<(NodeId, KindId)> {

@@ -45,10 +45,10 @@ impl Graph {
         }
     }
 
-    /// The latest resourceVersion at which an updated object may have gained one of its
-    /// owner references. Remembers the owners that the object has lost since then. If there
-    /// are too many of them, returns the current `version` instead.
-    pub(super) fn owners_version(
+    /// Remembers the owners that an updated object has lost. Returns the latest resourceVersion at
+    /// which the object may have gained one of its owner references. If it has lost too many
+    /// owners, forgets them and returns the current `version` instead.
+    pub(super) fn update_owner_history(
         &mut self,
         id: NodeId,
         before: &StoredObject,

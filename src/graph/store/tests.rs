@@ -146,7 +146,7 @@ fn the_owners_version_is_the_version_that_may_have_added_an_owner_reference() {
     assert_eq!(apply(&mut graph, "created", "8", None), 8, "no owner");
     assert_eq!(apply(&mut graph, "created", "9", Some("b")), 9);
     let name = Some(("shop".to_owned(), "unread".to_owned()));
-    graph.set_unreadable(kind, &Unreadable { name, ..Unreadable::of_unknown_place() });
+    graph.set_unreadable(kind, &Unreadable { name, ..Unreadable::of_unknown_name() });
     assert_eq!(apply(&mut graph, "unread", "10", Some("a")), 10, "it existed before");
     graph.set_stale(kind);
     assert_eq!(apply(&mut graph, "later", "11", Some("a")), 11, "its creation is unknown");

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// The strongly connected components: the members of one reach each other. Each component and
-/// the list of them are sorted.
+/// The strongly connected components: the members of a component reach each other. Each component
+/// is sorted, and so is the list of components.
 pub(super) fn components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let mut reversed = vec![Vec::new(); edges.len()];
     for (from, to) in edges.iter().enumerate() {

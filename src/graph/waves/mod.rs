@@ -8,11 +8,12 @@
 //! ```
 //!
 //! An object with a predecessor gets no DELETE from the client: a controller deletes it after its
-//! predecessor. All objects that follow one DELETE form a unit. A unit is in a later wave than the
-//! units that use one of its objects, and than the content of its Namespace or CRD. Units that
-//! use each other form a cycle, and share a wave. A client sends their DELETEs one by one. There is
-//! an exception if their Namespace is deleted as well, and some order deletes each of their objects
-//! before the objects that it uses. Then the namespace controller deletes these objects.
+//! predecessor. All objects that follow one DELETE form a unit. The code identifies a unit by the
+//! object of this DELETE. A unit is in a later wave than the units that use one of its objects, and
+//! than the content of its Namespace or CRD. Units that use each other form a cycle, and share a
+//! wave. A client sends their DELETEs one by one. There is an exception if their Namespace is
+//! deleted as well, and some order deletes each of their objects before the objects that it uses.
+//! Then the namespace controller deletes these objects.
 
 mod cycles;
 mod predecessors;
@@ -66,14 +67,15 @@ pub struct WaveObject {
 pub struct Waves {
     /// The waves. Each object is in one of them.
     pub waves: Vec<Vec<WaveObject>>,
-    /// The objects with a DELETE that use each other, also through objects that follow them. They are
-    /// sorted: if a client waits for each deletion before it sends the next DELETE, most of these
+    /// The objects with a DELETE that use each other, also through objects that follow them. Each
+    /// list is sorted: if a client waits for each deletion before it sends the next DELETE, most of these
     /// DELETEs find no remaining users.
     pub cycles: Vec<Vec<NodeId>>,
 }
 
-/// The place of a kind in the order, for objects that do not use each other. A controller of
-/// custom resources removes their finalizers, so they come before all workloads. A webhook
+/// The position of a kind in the order, for objects that do not use each other. A controller
+/// removes the finalizers of custom resources, so custom resources come before all workloads. A
+/// webhook
 /// without its workload fails the requests of later waves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -157,7 +159,7 @@ pub fn waves(graph: &Graph, deletion: &DeletionToOrder<'_>) -> Waves {
     let later = later_units(&objects, &predecessors);
     let components = components(&later);
     let order = Order::new(&objects, &later, &components);
-    let wave_of_unit = order.waves(|number| predecessors.is_unit(number));
+    let wave_of_unit = order.waves(|number| predecessors.has_own_delete(number));
     let mut waves: Vec<Vec<WaveObject>> = Vec::new();
     for (number, id) in objects.ids.iter().enumerate() {
         let units = predecessors.units(number).iter();
@@ -276,12 +278,15 @@ impl<'o> Order<'o> {
         first
     }
 
-    /// The wave of each unit. A wave has the components of one rank that wait for no other. But if
-    /// components of an earlier rank still wait, it has the components for which they wait.
-    fn waves(&self, is_unit: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
+    /// The wave of each unit. A component is ready if it waits for no other component. A wave has
+    /// the ready components of the first rank. If a component of an earlier rank is not ready, the
+    /// wave has only the ready components that block such a component.
+    fn waves(&self, has_own_delete: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
         let (mut waits, first) = (self.waits(), self.first_ranks());
-        let has_unit = |component: &usize| self.components[*component].iter().any(|u| is_unit(*u));
-        let mut remaining: BTreeSet<usize> = (0..waits.len()).filter(has_unit).collect();
+        let has_delete = |component: &usize| {
+            self.components[*component].iter().any(|unit| has_own_delete(*unit))
+        };
+        let mut remaining: BTreeSet<usize> = (0..waits.len()).filter(has_delete).collect();
         let (mut wave_of_unit, mut wave) = (BTreeMap::new(), 0);
         while !remaining.is_empty() {
             let ready: Vec<usize> =

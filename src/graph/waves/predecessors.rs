@@ -7,12 +7,13 @@ use super::{Deleter, DeletionToOrder, Objects, Rank, later_units};
 use crate::graph::NodeId;
 use crate::objects::NumberSet;
 
-/// The predecessors of each object, and the units that it belongs to.
+/// The predecessors and the units of each object.
 pub(super) struct Predecessors {
     deleters: Vec<Deleter>,
     /// The objects whose deletion makes a controller delete an object.
     predecessors: Vec<Vec<usize>>,
-    /// The objects with a DELETE that an object follows. Without predecessors, this is the object.
+    /// The units that an object belongs to, by the number of the object that gets the DELETE. An
+    /// object without predecessors gets its own DELETE.
     units: Vec<BTreeSet<usize>>,
 }
 
@@ -46,7 +47,7 @@ impl Predecessors {
     }
 
     /// Whether the client sends a DELETE of the object.
-    pub(super) fn is_unit(&self, number: usize) -> bool {
+    pub(super) fn has_own_delete(&self, number: usize) -> bool {
         self.predecessors[number].is_empty()
     }
 
@@ -86,30 +87,32 @@ impl Predecessors {
     /// controllers create such content again if a client deletes it before the Namespace. Content
     /// that uses anything other than such content of the same Namespace needs its own DELETE.
     fn rest_of_namespaces(&self, objects: &Objects<'_>) -> Vec<(usize, usize)> {
-        let place = |number: usize| {
-            let is_rest = self.is_unit(number) && objects.rank(number) == Rank::Other;
+        let namespace_of_rest = |number: usize| {
+            let is_rest = self.has_own_delete(number) && objects.rank(number) == Rank::Other;
             objects.namespace(number).filter(|namespace| is_rest && *namespace != number)
         };
-        let mut places: Vec<Option<usize>> = (0..objects.ids.len()).map(place).collect();
-        let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); places.len()];
+        let mut rest: Vec<Option<usize>> = (0..objects.ids.len()).map(namespace_of_rest).collect();
+        let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); rest.len()];
         let mut ordered = Vec::new();
         for (user, used) in &objects.uses {
             for user in &self.units[*user] {
                 for used in self.units[*used].iter().filter(|used| *used != user) {
                     users[*used].insert(*user);
-                    if places[*user].is_some() && places[*user] != places[*used] {
+                    if rest[*user].is_some() && rest[*user] != rest[*used] {
                         ordered.push(*user);
                     }
                 }
             }
         }
         while let Some(number) = ordered.pop() {
-            if places[number].take().is_some() {
-                ordered.extend(users[number].iter().filter(|user| places[**user].is_some()));
+            if rest[number].take().is_some() {
+                ordered.extend(users[number].iter().filter(|user| rest[**user].is_some()));
             }
         }
-        let rest = places.into_iter().enumerate();
-        rest.filter_map(|(number, namespace)| Some((number, namespace?))).collect()
+        rest.into_iter()
+            .enumerate()
+            .filter_map(|(number, namespace)| Some((number, namespace?)))
+            .collect()
     }
 
     /// Leaves cycles to the namespace controller, if the Namespace of all their objects is deleted, and
@@ -148,7 +151,7 @@ impl Predecessors {
         let cycles = components.into_iter().filter(|component| component.len() > 1);
         let in_cycle: BTreeSet<usize> = cycles.flatten().collect();
         let follows = |number: &usize| {
-            !self.is_unit(*number)
+            !self.has_own_delete(*number)
                 && targets.contains(&objects.ids[*number])
                 && !self.units[*number].is_disjoint(&in_cycle)
         };
@@ -160,8 +163,8 @@ impl Predecessors {
         !following.is_empty()
     }
 
-    /// Whether an order of single DELETEs exists for these units and what follows them, in which
-    /// each user comes before what it uses, and before the owners of what it uses.
+    /// Whether single DELETEs of the objects in these units can be ordered so that each user comes
+    /// before the object that it uses, and before the predecessors of that object.
     fn have_order(&self, objects: &Objects<'_>, units: &[usize]) -> bool {
         let mut later = vec![BTreeSet::new(); objects.ids.len()];
         for (user, used) in &objects.uses {
@@ -187,7 +190,7 @@ impl Predecessors {
             predecessors.iter().for_each(|predecessor| successors[*predecessor].push(number));
         }
         self.units = vec![BTreeSet::new(); count];
-        let first: Vec<usize> = (0..count).filter(|number| self.is_unit(*number)).collect();
+        let first: Vec<usize> = (0..count).filter(|number| self.has_own_delete(*number)).collect();
         for start in first.into_iter().chain(0..count) {
             if !self.units[start].is_empty() {
                 continue;

@@ -244,7 +244,7 @@ fn object(kind: usize, owners: &[usize], uses: &[usize]) -> Random {
 }
 
 #[test]
-fn a_namespace_goes_after_its_workloads_and_takes_the_rest_of_its_content() {
+fn a_namespace_is_deleted_after_its_workloads_and_with_its_other_content() {
     // A ConfigMap and a claim, a Deployment, its Pod that uses them, and a custom resource.
     let objects = [
         object(0, &[], &[]),

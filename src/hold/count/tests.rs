@@ -194,7 +194,7 @@ fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
         let mut world = World::while_used().with_listed(&[]);
         let pods = world.reads.graph.kinds.find("", "Pod").unwrap();
         let name = Some((namespace.to_owned(), "bad".to_owned()));
-        let bad = Unreadable { name, ..Unreadable::of_unknown_place() };
+        let bad = Unreadable { name, ..Unreadable::of_unknown_name() };
         world.reads.graph.set_unreadable(pods, &bad);
         let unknown = UnknownUse::UnreadableUser("Pod a/bad can't be read".to_owned());
         assert_eq!(unknown.to_string(), "Pod a/bad can't be read, so it may use the object");
@@ -435,11 +435,11 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
         "subjects": bob, "protect": {"always": {}}});
     let only = Policy::compile("only", &serde_json::from_value(spec).unwrap()).unwrap();
-    assert!(!only.may_refuse_collector());
+    assert!(!only.refuses_any_collector_name());
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
         "subjects": [{"kind": "Group", "name": "system:serviceaccounts"}], "protect": {"always": {}}});
     let all = Policy::compile("all", &serde_json::from_value(spec).unwrap()).unwrap();
-    assert!(all.may_refuse_collector());
+    assert!(all.refuses_any_collector_name());
 }
 
 /// An older API server may lack a built-in kind. For a custom kind, only a read proves that it

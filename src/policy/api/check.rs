@@ -36,14 +36,14 @@ pub struct Checker {
 }
 
 impl Checker {
-    fn require(&mut self, holds: bool, message: &'static str) {
-        if !holds {
+    fn require(&mut self, is_met: bool, message: &'static str) {
+        if !is_met {
             self.problems.push(Problem { field: self.path.clone(), message });
         }
     }
 
-    fn require_at(&mut self, field: &str, holds: bool, message: &'static str) {
-        self.field(field, |checker| checker.require(holds, message));
+    fn require_at(&mut self, field: &str, is_met: bool, message: &'static str) {
+        self.field(field, |checker| checker.require(is_met, message));
     }
 
     fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
@@ -111,7 +111,7 @@ impl Check for DeletionPolicySpec {
         checker.require_at(
             "settleSeconds",
             (0..=600).contains(settle_seconds),
-            "settleSeconds is between 0 and 600; 45 covers every write that was under way",
+            "settleSeconds is between 0 and 600; with 45, belay sees every object whose creation began before the DELETE",
         );
     }
 }

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::selectors::{By, Existing, LabelSelector, Subject, Target};
+use super::selectors::{Existing, LabelSelector, Subject, Target, UserSelector};
 
 /// The protected objects, the modes of protection, and the action.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -76,10 +76,10 @@ pub struct DeletionPolicySpec {
     /// The approval that allows a deletion.
     #[serde(default)]
     pub approval: Approval,
-    /// The minimum time that a deleted object stays held, so that belay sees objects that use it and
-    /// whose creation began earlier. 45 covers every write.
+    /// The minimum time that belay holds a deleted object, so that belay sees users whose creation
+    /// began before the DELETE. 45 is enough for every such user.
     #[serde(default)]
-    #[x_kube(validation = Rule::new("self >= 0 && self <= 600").message("settleSeconds is between 0 and 600; 45 covers every write that was under way"))]
+    #[x_kube(validation = Rule::new("self >= 0 && self <= 600").message("settleSeconds is between 0 and 600; with 45, belay sees every object whose creation began before the DELETE"))]
     pub settle_seconds: i64,
 }
 
@@ -105,7 +105,7 @@ pub struct Protect {
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("size(self) > 0").message("whileExists is empty: name at least one kind whose objects keep the target"))]
     pub while_exists: Option<Vec<Existing>>,
-    /// Refuse requests that remove the owner of the object, or that orphan its dependents.
+    /// Refuse requests that orphan the object or its dependents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_orphaning: Option<FromOrphaning>,
     /// Refuse users who remove finalizers of controllers.
@@ -124,7 +124,7 @@ pub struct WhileUsed {
     /// The objects whose use counts. Empty means all objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
-    pub by: Vec<By>,
+    pub by: Vec<UserSelector>,
     /// The effect of a DELETE while the object is in use.
     #[serde(default)]
     pub on_delete: OnDelete,
@@ -190,8 +190,7 @@ pub enum Owned {
     Count,
 }
 
-/// Refuse requests that remove the owner of the object, or that orphan its dependents. This
-/// mode has no options.
+/// Refuse requests that orphan the object or its dependents. This mode has no options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FromOrphaning {}
 

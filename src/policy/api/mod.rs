@@ -35,7 +35,7 @@ pub use deletion_policy::{
 };
 pub use relation::{FieldEquals, RelatedKind, Relation, RelationSpec, Strength, ToRef};
 pub use selectors::{
-    By, Existing, LabelRequirement, LabelSelector, Operator, Subject, SubjectKind, Target,
+    Existing, LabelRequirement, LabelSelector, Operator, Subject, SubjectKind, Target, UserSelector,
 };
 
 /// The API group.
@@ -48,7 +48,7 @@ pub fn kind_info<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
 }
 
 /// The CRDs of all kinds.
-pub fn definitions() -> Vec<CustomResourceDefinition> {
+pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut crds =
         vec![DeletionPolicy::crd(), Relation::crd(), DeletionApproval::crd(), Pause::crd()];
     crds.iter_mut()

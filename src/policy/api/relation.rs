@@ -48,8 +48,8 @@ pub struct RelationSpec {
     /// The strength of the edge.
     #[serde(default)]
     pub strength: Strength,
-    /// The strength of an edge with the strength Needs to an object of another namespace, or to a
-    /// cluster-scoped object. With Mentions, users of a namespace can't block deletions elsewhere.
+    /// Replaces Needs for edges to an object of another namespace, or to a cluster-scoped object.
+    /// With Mentions, users of a namespace can't block deletions elsewhere.
     /// Absent means Needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Strength")]

@@ -78,7 +78,7 @@ pub enum Operator {
 /// match all given fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct By {
+pub struct UserSelector {
     /// API groups. Empty matches all groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(max = 253)))]

@@ -153,7 +153,7 @@ proptest! {
 
     /// The fields, the whole object and the pruned object have the same edges.
     #[test]
-    fn what_is_skipped_changes_nothing(object in object(), resource in prop::sample::select(RESOURCES)) {
+    fn skipped_fields_change_no_edges(object in object(), resource in prop::sample::select(RESOURCES)) {
         let (graph, catalogue) = catalogue();
         let kind = kind(&graph, resource);
         let json = object.to_string();

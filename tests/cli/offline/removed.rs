@@ -8,7 +8,7 @@ fn removed(old: &str, new: &str, more: &str) -> String {
 }
 
 #[test]
-fn what_stays_counts_as_it_will_be_and_what_goes_is_there() {
+fn remaining_objects_count_after_the_change_and_removed_ones_before_it() {
     // settings-a1 was used before the change, and db-creds is used after it. Objects in
     // several folders, also policies, count once.
     assert_snapshot("removed.txt", 1, &removed("old", "new", "--from ../change/new"));
@@ -19,7 +19,7 @@ fn what_stays_counts_as_it_will_be_and_what_goes_is_there() {
 }
 
 #[test]
-fn what_goes_together_does_not_stand_in_its_own_way() {
+fn objects_that_are_removed_together_do_not_block_each_other() {
     let said = belay(&removed("old", "sound", "--from ../change/sound -o json"));
     let said: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
     let names: Vec<&str> =
@@ -30,7 +30,7 @@ fn what_goes_together_does_not_stand_in_its_own_way() {
 }
 
 #[test]
-fn what_was_seen_of_a_cluster_counts_for_more_than_manifests() {
+fn a_dump_of_a_cluster_has_precedence_over_manifests() {
     let live = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec: \
         {template: {spec: {containers: [{name: main, envFrom: [{configMapRef: {name: \
         settings-a1}}]}]}}}\n";

@@ -3,12 +3,12 @@
 use super::{assert_snapshot, belay};
 
 #[test]
-fn what_would_be_protected_and_held_and_what_not_and_why() {
+fn reports_which_objects_policies_would_protect_and_hold() {
     assert_snapshot("plan.txt", 1, "status --plan -f ../plan/policies.yaml --from .");
 }
 
 #[test]
-fn what_is_installed_there_is_no_part_of_the_plan() {
+fn installed_policies_are_no_part_of_the_plan() {
     // The folder has its own policies, one of them with the same name.
     let json = belay("status --plan -f ../plan --from . -o json");
     let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();

@@ -98,7 +98,7 @@ fn a_test_from_standard_input_is_reported_with_its_place() {
 
 /// The first file exists and can't be read; the others are mistakes.
 #[test]
-fn what_cannot_be_read_is_not_what_is_written_wrongly() {
+fn unreadable_files_and_mistakes_have_different_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::create_dir(path("loop")).unwrap();

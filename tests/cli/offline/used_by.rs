@@ -3,7 +3,7 @@
 use super::{assert_snapshot, belay, fed};
 
 #[test]
-fn who_needs_a_secret_by_the_owners_at_the_top() {
+fn reports_the_users_of_a_secret_by_their_topmost_owners() {
     assert_snapshot("used-by.txt", 1, "used-by secret/db-creds -n shop --from .");
 }
 
@@ -14,7 +14,7 @@ fn weak_users_are_counted_and_listed_on_request() {
 }
 
 #[test]
-fn the_way_goes_on_and_the_other_way_round() {
+fn follows_uses_to_a_depth_and_in_reverse() {
     assert_snapshot("used-by-deep.txt", 1, "used-by pv/pvc-1f2a --from . --depth 3");
     assert_snapshot("uses.txt", 0, "used-by sts/postgres -n shop --from . --reverse");
 }
@@ -36,7 +36,7 @@ const PODS: &str = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind
     db-creds}}, {configMapRef: {name: colours, optional: true}}]}]}\n";
 
 #[test]
-fn what_is_not_there_is_needed_all_the_same() {
+fn a_missing_object_can_have_users() {
     let said = fed("used-by secret/db-creds -n shop --from -", PODS);
     assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
     assert_eq!(

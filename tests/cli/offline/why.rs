@@ -30,7 +30,7 @@ fn several_objects_are_reported_one_after_the_other() {
 }
 
 #[test]
-fn what_keeps_an_object_of_a_dump() {
+fn reports_what_blocks_the_deletion_of_an_object_of_a_dump() {
     assert_snapshot("why-held.txt", 1, "why cm/settings -n shop --from ../going");
     assert_snapshot("why-down.txt", 1, "why cm/bucket -n shop --from ../going");
 }

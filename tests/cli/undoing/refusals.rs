@@ -35,7 +35,7 @@ fn an_undo_that_would_wait_for_approvals_does_not_begin() {
 }
 
 #[test]
-fn what_can_not_be_undone_is_refused_with_the_reason() {
+fn refuses_with_the_reason_if_undo_is_impossible() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-refused").unwrap();
     let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
@@ -234,7 +234,7 @@ fn an_undo_that_may_not_read_an_owner_does_not_begin() {
 }
 
 #[test]
-fn a_custom_resource_whose_definition_is_terminating_is_not_undone() {
+fn refuses_to_undo_a_custom_resource_of_a_terminating_crd() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-crd").unwrap();
     plane.define_kind("undo-crd.example.com", "Book", "books").unwrap();
@@ -296,7 +296,7 @@ fn of_an_object_in_a_terminating_namespace_why_names_the_undo_of_the_namespace()
 }
 
 #[test]
-fn what_can_not_be_undone_is_refused_before_a_confirmation_is_required() {
+fn refuses_an_impossible_undo_before_it_requires_a_confirmation() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-unasked").unwrap();
     let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use belay::policy::api::{
-    Check, DeletionApproval, DeletionPolicy, Pause, Problem, Relation, definitions,
-};
+use belay::policy::api::{Check, DeletionApproval, DeletionPolicy, Pause, Problem, Relation, crds};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -340,10 +338,10 @@ const SHARED: [&str; 6] =
 
 #[test]
 fn the_full_examples_use_every_field() {
-    for definition in definitions() {
-        let kind = definition.spec.names.kind.clone();
-        let definition = serde_json::to_value(definition).unwrap();
-        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    for crd in crds() {
+        let kind = crd.spec.names.kind.clone();
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let (mut there, mut used) = (BTreeSet::new(), BTreeSet::new());
         fields_of_schema(&schema["properties"]["spec"], "", &mut there);
         for (_, _, spec) in full().iter().filter(|(_, k, _)| *k == kind) {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use belay::policy::api::{
-    Check, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec, Problem, RelationSpec, definitions,
+    Check, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec, Problem, RelationSpec, crds,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ const SUBJECT: &str =
 const REQUIRED: &str =
     "required is the number of different users who must approve: between 1 and 10";
 const DURATION: &str = "maxDurationSeconds is between 60 (a minute) and 86400 (a day)";
-const SETTLE: &str = "settleSeconds is between 0 and 600; 45 covers every write that was under way";
+const SETTLE: &str = "settleSeconds is between 0 and 600; with 45, belay sees every object whose creation began before the DELETE";
 const FINALIZERS: &str = "finalizers must name at least one finalizer; \"*\" is every one";
 const ACCOUNTS: &str = "serviceAccounts are written namespace/name";
 const TO: &str = "set either to (the needed kind) or toRef (the field with the kind)";
@@ -457,10 +457,10 @@ fn every_rule_has_a_row_in_each_of_its_places() {
         covered.insert((format!("{kind} .spec"), message.to_owned()));
     }
     let mut found = BTreeMap::new();
-    for definition in definitions() {
-        let kind = definition.spec.names.kind.clone();
-        let definition = serde_json::to_value(definition).unwrap();
-        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    for crd in crds() {
+        let kind = crd.spec.names.kind.clone();
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         rules(schema, &format!("{kind} "), &mut found);
     }
     let missing: Vec<_> = found.keys().filter(|rule| !covered.contains(*rule)).collect();

@@ -263,7 +263,7 @@ async fn the_api_server_asks_only_about_what_matters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_mutating_entries_ask_on_updates_only_when_the_hold_goes() {
+async fn mutating_webhooks_receive_an_update_only_if_it_removes_the_hold() {
     let client = plane().client().await.unwrap();
     let ns = plane().namespace("hold-removed").unwrap();
     let budgets = objects(&client, &ns, ("policy", "v1", "PodDisruptionBudget"));

@@ -111,7 +111,7 @@ fn h113_the_pods_of_a_replica_set_that_is_deleted_are_not_orphaned() {
 }
 
 #[test]
-fn h113_a_controller_removes_no_reference_to_an_owner_that_is_gone() {
+fn h113_a_controller_removes_no_reference_to_a_deleted_owner() {
     let team = team("h113-late", "configmaps", json!({"fromOrphaning": {}}));
     team.apply(&config_map("real"));
     team.apply(&config_map("child").with_owner(team.owner("ConfigMap", "real")));
@@ -127,7 +127,7 @@ fn h113_a_controller_removes_no_reference_to_an_owner_that_is_gone() {
 }
 
 #[test]
-fn h114_what_an_editor_attaches_to_a_pod_does_not_stop_its_preemption() {
+fn h114_objects_that_an_editor_attaches_to_a_pod_do_not_stop_its_preemption() {
     let team = Team::new(&world().plane, "h114");
     team.apply(&pod("fat").without_grace_period());
     let anchor = config_map("anchor").with_protect_label("Always");

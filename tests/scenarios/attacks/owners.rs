@@ -103,7 +103,7 @@ fn h72_an_editor_keeps_no_cluster_scoped_object() {
 }
 
 #[test]
-fn h39_what_owns_a_protected_object_gets_no_owner_that_is_being_deleted() {
+fn h39_an_owner_of_a_protected_object_gets_no_terminating_owner() {
     for field in ["exemptSubjects", "subjects"] {
         let jane = Team::new(&world().plane, "h39");
         let whom = match field {
@@ -122,7 +122,7 @@ fn h39_what_owns_a_protected_object_gets_no_owner_that_is_being_deleted() {
 }
 
 #[test]
-fn h39_an_exempt_subject_takes_along_nothing_below_what_an_editor_attached() {
+fn h39_an_exempt_subject_deletes_nothing_below_an_object_that_an_editor_attached() {
     let team = Team::new(&world().plane, "h39-bot");
     let bot = json!({"kind": "User", "name": format!("bot-{}", team.ns)});
     let exempt = json!({"exemptSubjects": [bot]});

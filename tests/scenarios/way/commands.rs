@@ -93,7 +93,7 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
 }
 
 #[test]
-fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_name() {
+fn releases_only_terminating_objects_and_force_requires_an_approval_and_the_name() {
     let plane = &world().plane;
     let ns = plane.namespace("way-force").unwrap();
     // No hold becomes effective for ten minutes: only a forced release is quicker.

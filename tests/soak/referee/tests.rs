@@ -176,7 +176,7 @@ fn used() -> Value {
 }
 
 #[test]
-fn what_is_always_protected_was_lost() {
+fn finds_a_lost_object_with_protection_always() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({}));
     log.wait(10);
@@ -185,7 +185,7 @@ fn what_is_always_protected_was_lost() {
 }
 
 #[test]
-fn what_was_approved_may_go_and_what_was_approved_afterwards_may_not() {
+fn accepts_an_approved_deletion_but_no_later_approval() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({}));
     log.approve("settings", "Object");
@@ -239,7 +239,7 @@ fn what_was_approved_may_go_and_what_was_approved_afterwards_may_not() {
 }
 
 #[test]
-fn a_policy_counts_from_when_it_is_ready_to_when_it_goes() {
+fn a_policy_counts_from_its_readiness_to_its_deletion() {
     let mut log = Log::default();
     log.policy(always(), "False");
     log.wait(30);

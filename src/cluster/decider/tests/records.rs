@@ -219,7 +219,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
 
 /// For a labelled object of a kind that a policy names, the API server calls two webhooks.
 #[tokio::test]
-async fn what_is_asked_twice_is_noted_once() {
+async fn records_a_request_once_if_two_webhooks_receive_it() {
     let review = |labelled: bool| {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"},

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::objects::ObjectSink;
 use super::super::watcher::WatchSink;
-use super::{is_unused, state_before_event_limited};
+use super::{find_used_waiting_objects_limited, is_unused};
 use crate::cluster::world::{SharedWorld, WaitingObject, World};
 use crate::graph::{StepBudget, StepCounter};
 use crate::relations::Catalogue;
@@ -55,7 +55,7 @@ const MAP: (&str, &str) = ("", "ConfigMap");
 const POD: (&str, &str) = ("", "Pod");
 
 #[test]
-fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
+fn only_changes_that_decide_whether_a_user_counts_start_a_check() {
     let fed = Fed::new();
     let mut pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
         "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}});
@@ -90,27 +90,27 @@ fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
 
 /// The object lost its label while it was Terminating, so no list of labelled objects contains it.
 #[test]
-fn what_no_watch_shows_does_not_go_with_a_list() {
+fn list_keeps_unwatched_waiting_object() {
     let fed = Fed::new();
     let mut sink = fed.sink(MAP);
     sink.covers_all = false;
     sink.change(&held("watched").to_string()).unwrap();
     sink.change(&held("data").to_string()).unwrap();
     let kind = sink.kind;
-    let place = |name: &str| (kind, "a".to_owned(), name.to_owned());
+    let key = |name: &str| (kind, "a".to_owned(), name.to_owned());
     {
         let mut world = fed.world.write();
         world.waiting.changed.clear();
         world.graph.delete(kind, "a", "data", None);
-        world.waiting.objects.get_mut(&place("data")).unwrap().unwatched = true;
+        world.waiting.objects.get_mut(&key("data")).unwrap().unwatched = true;
     }
     sink.begin();
     sink.end();
     let world = fed.world.read();
-    assert_eq!(world.waiting.objects.keys().collect::<Vec<_>>(), [&place("data")]);
-    assert_eq!(world.waiting.objects[&place("data")].changes, 0);
+    assert_eq!(world.waiting.objects.keys().collect::<Vec<_>>(), [&key("data")]);
+    assert_eq!(world.waiting.objects[&key("data")].changes, 0);
     // The other object may only have lost its label.
-    assert_eq!(world.left_watch, [place("watched")].into());
+    assert_eq!(world.left_watch, [key("watched")].into());
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn only_a_leader_records_held_objects_that_left() {
 
 /// A StatefulSet needs its PersistentVolumeClaims by a name pattern.
 #[test]
-fn a_user_by_pattern_that_goes_is_news() {
+fn deletion_of_a_user_by_pattern_starts_a_check() {
     let fed = Fed::new();
     let set = ("apps", "StatefulSet");
     let db = json!({"metadata": {"name": "db", "namespace": "a", "uid": "db"}, "spec": {
@@ -153,7 +153,7 @@ fn a_user_by_pattern_that_goes_is_news() {
 
 /// Users with edit rights choose how many objects wait, and how many references point to them.
 #[test]
-fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
+fn an_event_has_a_bounded_number_of_steps_however_many_objects_wait() {
     let fed = Fed::new();
     let (set, claim) = (("apps", "StatefulSet"), ("", "PersistentVolumeClaim"));
     let templates: Vec<_> =
@@ -168,7 +168,8 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     let object = serde_json::from_str(&json).unwrap();
     let uses = |most| {
         let budget = StepBudget::new(most);
-        let before = state_before_event_limited(&world, kind, &object, StepCounter::new(&budget));
+        let before =
+            find_used_waiting_objects_limited(&world, kind, &object, StepCounter::new(&budget));
         (before.waiting.len(), budget.steps())
     };
     let (all, steps) = uses(usize::MAX);

@@ -20,7 +20,7 @@ impl Script {
         Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
     }
 
-    fn server(&self) -> WatchServer {
+    fn client(&self) -> WatchClient {
         let script = self.clone();
         let client = local_client(move |request| {
             let asked = request.uri().path_and_query().map(ToString::to_string);
@@ -28,7 +28,7 @@ impl Script {
             // After the end of the script, the server sends nothing.
             script.answers.lock().unwrap().pop_front()
         });
-        WatchServer::new(client, Timing::default())
+        WatchClient::new(client, Timing::default())
     }
 
     fn asked(&self) -> Vec<String> {
@@ -59,7 +59,7 @@ impl WatchSink for RecordingSink {
         self.0.lock().unwrap().push("begin".to_owned());
     }
 
-    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+    fn add_listed(&mut self, json: &str) -> Result<(), Unreadable> {
         self.note("list", json)
     }
 
@@ -118,7 +118,7 @@ async fn reports(script: &Script, count: usize) -> Vec<String> {
     let source =
         WatchTarget { info, detail: Detail::Metadata, labels: "", namespace: String::new() };
     let sink = RecordingSink::default();
-    let watching = watch(script.server(), source, sink.clone());
+    let watching = watch(script.client(), source, sink.clone());
     let enough = async {
         while sink.0.lock().unwrap().len() < count {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -135,7 +135,7 @@ async fn reports(script: &Script, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_streamed_and_a_watch_that_ends_goes_on_where_it_was() {
+async fn streams_the_list_and_continues_an_ended_watch_at_its_version() {
     let first =
         [event("ADDED", "a", 5), bookmark(7), event("ADDED", "b", 8), event("DELETED", "a", 9)];
     let second = [event("MODIFIED", "b", 11)];
@@ -162,7 +162,7 @@ async fn an_expired_watch_lists_again_without_a_report() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_breaks_off_is_begun_anew_and_ends_nothing() {
+async fn an_interrupted_list_starts_again_and_deletes_nothing() {
     let half = event("ADDED", "a", 5);
     let whole = r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}},
         {"metadata":{"name":"b"}}]}"#;
@@ -211,7 +211,7 @@ async fn an_older_server_is_read_page_by_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_watched_says_why_and_is_tried_again() {
+async fn reports_why_a_watch_fails_and_retries() {
     let forbidden = status(403, "pods is forbidden");
     let whole = bookmark(7);
     let script = Script::of(&[(403, &forbidden), (500, &status(500, "boom")), (200, &whole)]);
@@ -242,7 +242,7 @@ async fn an_object_that_cannot_be_read_affects_itself_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_after_the_version_of_an_object_that_cannot_be_read() {
+async fn a_watch_continues_after_the_version_of_an_unreadable_object() {
     let first = [bookmark(7), event("MODIFIED", "bad", 9)].concat();
     let script = Script::of(&[(200, &first), (200, &event("ADDED", "b", 10))]);
     let reports = reports(&script, 6).await;
@@ -252,7 +252,7 @@ async fn a_watch_goes_on_after_the_version_of_an_object_that_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_something_of_unknown_name_the_next_connection_begins_with_a_list() {
+async fn lists_again_after_an_event_about_an_unknown_object() {
     let nameless = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"8\"}}}\n";
     let no_event = "{\"type\":\"ADDED\",\"object\":{]}\n";
     for (odd, noted) in [(nameless, "change "), (no_event, "skip")] {

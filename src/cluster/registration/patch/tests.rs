@@ -111,7 +111,7 @@ fn without_a_bundle_the_authorities_are_left_alone() {
 }
 
 #[test]
-fn what_was_taken_out_or_added_is_put_right() {
+fn repairs_removed_and_added_fields() {
     let whole = patched(&installed(), Some("pem"));
     for (field, value) in [
         ("/webhooks/7/rules", Value::Null),
@@ -136,7 +136,7 @@ fn what_was_taken_out_or_added_is_put_right() {
 }
 
 #[test]
-fn what_the_api_server_writes_out_and_the_order_are_no_difference() {
+fn defaults_of_the_api_server_and_the_order_are_no_difference() {
     let mut live = patched(&installed(), None);
     let rule = live["webhooks"][7]["rules"][0].as_object_mut().unwrap();
     rule.remove("scope");

@@ -133,7 +133,7 @@ fn owners_are_asked_about_unless_they_are_protected_themselves() {
 }
 
 #[test]
-fn what_is_watched_for_the_label_alone_has_its_surroundings_asked_about() {
+fn kinds_watched_only_by_label_get_cascade_and_finalize_webhooks() {
     let labelled = [("".to_owned(), "configmaps".to_owned())];
     let rules = rules(&World::default(), &labelled);
     assert_eq!(shown(&rules, "cascade.belay.dev"), ["DELETE [] namespaces"]);
@@ -142,7 +142,7 @@ fn what_is_watched_for_the_label_alone_has_its_surroundings_asked_about() {
 }
 
 #[test]
-fn the_hold_is_asked_for_only_where_it_may_be_put_on() {
+fn the_hold_webhook_has_only_kinds_that_may_get_a_hold() {
     let mut never = policy(&[""], &["secrets"]);
     never["hold"] = json!("Never");
     let mut audit = policy(&[""], &["configmaps"]);

@@ -28,7 +28,7 @@ fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Dri
 }
 
 #[tokio::test]
-async fn h97_a_target_that_waits_takes_little_memory() {
+async fn h97_a_waiting_target_needs_little_memory() {
     let mut driver = driver(|_| failure(500, "no", ("", "")));
     let pending = PendingUpdate::default();
     let waits = size_of_val(&driver.run(&pending, |_, _| {}));

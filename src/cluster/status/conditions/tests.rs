@@ -94,8 +94,8 @@ fn watching_names_incomplete_kinds_with_reasons_and_lasting_ones_first() {
 
     graph.set_complete(claims, true);
     assert_eq!(watching(&graph, &needs, &[]).status, "True");
-    let place = Some(("shop".to_owned(), "bad".to_owned()));
-    let bad = Unreadable { name: place, ..Unreadable::of_unknown_place() };
+    let name = Some(("shop".to_owned(), "bad".to_owned()));
+    let bad = Unreadable { name, ..Unreadable::of_unknown_name() };
     graph.set_unreadable(pods, &Unreadable { flaw: Flaw::TooManyReferences, ..bad.clone() });
     assert_eq!(watching(&graph, &needs, &[]).status, "True", "every tenant can write these");
     graph.set_unreadable(pods, &bad);

@@ -154,15 +154,15 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
     let (client, _) =
         server(Store { maps: [(name, child.clone())].into(), others, ..Store::default() });
     let snapshot = uninstall(&client, NORMAL, &|_| {}).snapshot().await.unwrap();
-    let place = |group: &str, kind: &str, (namespace, name): (&str, &str)| {
+    let key = |group: &str, kind: &str, (namespace, name): (&str, &str)| {
         let kind = snapshot.context.world.read().graph.kinds.find(group, kind).unwrap();
         (kind, namespace.to_owned(), name.to_owned())
     };
-    let owner = place("apps", "Deployment", ("n", "d"));
+    let owner = key("apps", "Deployment", ("n", "d"));
     let known = |(kind, namespace, name): &ObjectKey| {
         snapshot.context.world.read().graph.object(*kind, namespace, name).is_some()
     };
-    let maps = place("", "ConfigMap", ("n", "a"));
+    let maps = key("", "ConfigMap", ("n", "a"));
     for is_released in [false, true] {
         if is_released {
             let (_, (_, mut object)) = deployment("d", "d", true);
@@ -173,7 +173,7 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
         let why = reads.why_leaving(&snapshot, maps.0, &child).await;
         assert!(why.unwrap().starts_with("its owner Deployment d is Terminating; next: "));
         assert_eq!((known(&owner), known(&maps)), (is_released, false));
-        assert!(known(&place("", "Namespace", ("", "n"))));
+        assert!(known(&key("", "Namespace", ("", "n"))));
     }
 }
 

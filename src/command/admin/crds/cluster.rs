@@ -4,18 +4,18 @@ use crate::cluster::crds::{Change, CrdError, Deleted, apply, crd_name, delete, r
 use crate::cluster::uninstall::installed;
 use crate::cluster::{Access, Caller};
 use crate::command::{CommandError, print};
-use crate::policy::api::definitions;
+use crate::policy::api::crds;
 
 /// Updates the CRDs. Writes nothing if one of them must not be replaced or can't be read.
 pub async fn update(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
-    for wanted in definitions() {
+    for wanted in crds() {
         let stored = read(&client, crd_name(&wanted)).await.map_err(command_error)?;
         if let Some(why) = stored.and_then(|stored| refusal(&wanted, &stored)) {
             return Err(CommandError::Refused(why));
         }
     }
-    for wanted in definitions() {
+    for wanted in crds() {
         let change = match apply(&client, &wanted).await.map_err(command_error)? {
             Change::Created => "created",
             Change::Updated => "brought up to date",
@@ -44,7 +44,7 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
              uninstall it, or kubectl belay admin uninstall --installation={belay}, and try again"
         )));
     }
-    for definition in definitions() {
+    for definition in crds() {
         let deleted = delete(&client, &definition).await.map_err(command_error)?;
         print(&format!(
             "customresourcedefinition {} {}\n",

@@ -8,7 +8,7 @@ use clap::Args;
 use super::yaml;
 use crate::command::access::AccessArguments;
 use crate::command::{CommandError, block_on, print};
-use crate::policy::api::{admission_policies, definitions};
+use crate::policy::api::{admission_policies, crds};
 
 #[derive(Debug, Args)]
 pub struct CrdsArguments {
@@ -49,7 +49,7 @@ pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
 /// the policies name.
 fn documents() -> Result<String, CommandError> {
     let mut documents = Vec::new();
-    for definition in definitions() {
+    for definition in crds() {
         documents.push(yaml(&definition)?);
     }
     for (policy, binding) in admission_policies() {
@@ -104,7 +104,7 @@ mod tests {
             assert!(!document.to_string().contains("nullable"), "{document:#}");
         }
         // YAML must not change the text.
-        let objects: Vec<Value> = definitions()
+        let objects: Vec<Value> = crds()
             .iter()
             .map(|d| serde_json::to_value(d).unwrap())
             .chain(admission_policies().iter().flat_map(|(policy, binding)| {

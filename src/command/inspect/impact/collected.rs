@@ -7,7 +7,7 @@ use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::inspect::verdict::delete_review;
 use crate::decide::{Decision, ObjectSource, Situation, decide_together};
 use crate::graph::{DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
-use crate::policy::collectors;
+use crate::policy::garbage_collector_identities;
 
 /// The objects whose DELETE by the garbage collector belay denies now.
 #[derive(Default)]
@@ -33,7 +33,8 @@ impl DeniedCollections {
             fates(graph, &DeletionRequest { only_dependents_in_same_scope: true, ..request });
         let is_judged =
             |id: NodeId| judged.may_be_lost(id) || targets.iter().any(|(target, _)| *target == id);
-        let collectors = collectors().map(|(name, groups)| Subject::new(name, groups));
+        let collectors =
+            garbage_collector_identities().map(|(name, groups)| Subject::new(name, groups));
         let lost = lost(&reached).filter(|id| !is_judged(*id)).filter_map(|id| graph.get(id));
         let lost: Vec<_> = lost.filter(|node| !node.is_terminating()).collect();
         // An exempt subject that deletes an owner may delete its dependents as well.

@@ -167,7 +167,7 @@ fn h21_the_work_above_an_added_owner_grows_with_the_references_there() {
 }
 
 #[test]
-fn h39_the_work_below_an_object_that_gets_an_owner_grows_with_what_is_there() {
+fn h39_the_work_below_an_object_that_gets_an_owner_grows_with_its_dependents() {
     let new_owner = || {
         let owner = r#"{"apiVersion":"v1","kind":"ConfigMap","name":"none","uid":"none"}"#;
         object(format!(

@@ -132,7 +132,7 @@ fn a_newcomer_is_one_when_the_log_has_only_a_later_delete() {
 }
 
 #[test]
-fn what_a_collection_deleted_is_there_while_a_finalizer_keeps_it() {
+fn an_object_of_a_deleted_collection_exists_while_it_has_a_finalizer() {
     let mut log = Log::with(used());
     log.config("create", "alice", json!({"finalizers": []}));
     log.wait(10);

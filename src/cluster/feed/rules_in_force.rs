@@ -17,7 +17,7 @@ use crate::relations::CustomRelation;
 
 /// The policies and relations in force.
 #[derive(Debug)]
-pub struct EffectiveRules {
+pub struct RulesInForce {
     /// After a CRD was deleted and re-created, policies are re-created one by one. Missing
     /// policies count as deleted only after this time without a change.
     thaw: Duration,
@@ -61,7 +61,7 @@ pub struct RulesChange {
     pub retry_after: Option<Duration>,
 }
 
-impl EffectiveRules {
+impl RulesInForce {
     pub fn new(thaw: Duration) -> Self {
         Self {
             thaw,
