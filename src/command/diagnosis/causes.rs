@@ -9,10 +9,11 @@ use super::finalizers::{finalizers_of, remover};
 use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
+use super::orphaning::unchecked_orphaning;
 use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
 use crate::objects::{
-    ApiError, CLAIM_PROTECTION, CRDS, FOREGROUND, and_more, is_hold, namespace_option, shell_word,
-    text_at,
+    ApiError, CLAIM_PROTECTION, CRDS, FOREGROUND, ORPHAN, and_more, is_hold, namespace_option,
+    shell_word, text_at,
 };
 
 /// The causes why an object stays at this time, the most likely first.
@@ -29,6 +30,9 @@ pub fn find_causes(
         let finding = match *finalizer {
             name if is_hold(name) => hold.finding(&found.object_ref),
             FOREGROUND => foreground_deletion(found, survey),
+            ORPHAN if evidence.unchecked_orphaning.contains(&found.uid) => {
+                unchecked_orphaning(&found.object_ref)
+            }
             CLEANUP => content_of_kind(found, survey),
             CLAIM_PROTECTION => mounted_claim(found, evidence),
             name @ ("kubernetes.io/pv-protection" | "kubernetes.io/pv-controller") => {
