@@ -57,18 +57,17 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; wide is the table with each object as arguments for kubectl; name lists the
-    /// objects that the deletion deletes or keeps Terminating
+    /// The output format; name lists the objects that the deletion deletes or keeps Terminating
     #[arg(
         short,
         long,
         value_name = "table|wide|json|yaml|name|markdown|dot|mermaid|html",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::common_and(&[
+        value_parser = Format::common_and_wide(&[
             Format::Wide, Format::Name, Format::Markdown, Format::Dot, Format::Mermaid,
             Format::Html
-        ])
+        ], "The table with each object as arguments for kubectl")
     )]
     output: Format,
 
