@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::admission::{refusals, see_who_refuses, webhooks_that_may_refuse};
+use super::admission::{refusals, refused_dependent, see_who_refuses, webhooks_that_may_refuse};
 use super::controller::foreign_finalizer;
 use super::finalizers::{finalizers_of, remover};
 use super::finding::{Cause, Finding};
@@ -29,7 +29,7 @@ pub fn find_causes(
     for (index, finalizer) in finalizers.iter().enumerate() {
         let finding = match *finalizer {
             name if is_hold(name) => hold.finding(&found.object_ref),
-            FOREGROUND => foreground_deletion(found, survey),
+            FOREGROUND => foreground_deletion(found, survey, evidence),
             ORPHAN if evidence.unchecked_orphaning.contains(&found.uid) => {
                 unchecked_orphaning(&found.object_ref)
             }
@@ -99,7 +99,7 @@ fn unread_object(found: &TerminatingObject) -> Option<Finding> {
 /// The finalizer that the API server removes from a CRD.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
+fn foreground_deletion(found: &TerminatingObject, survey: &Survey, evidence: &Evidence) -> Finding {
     let dependents: Vec<&Dependent> = survey.blocking_dependents(&found.uid).collect();
     let finding = |says: String, next: String| Finding::new(Cause::Foreground, says, next);
     let Some(first) = dependents.first() else {
@@ -119,9 +119,10 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
         false => format!("{} is not Terminating", dependent.object_ref.short()),
     };
     // The garbage collector deletes dependents at once. If one is not Terminating, its DELETE
-    // was refused, and no object reports by whom.
+    // was refused. If an Event reports by whom, the finding about the refusal has the same step.
     let next = match dependents.iter().find(|dependent| !dependent.terminating) {
-        Some(remaining) => see_who_refuses(&remaining.object_ref),
+        Some(remaining) => refused_dependent(remaining, evidence)
+            .map_or_else(|| see_who_refuses(&remaining.object_ref), |refused| refused.next),
         None => format!("kubectl describe {}", first.object_ref.arguments()),
     };
     finding(
