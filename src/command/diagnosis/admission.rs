@@ -133,7 +133,7 @@ pub fn refused_dependent(dependent: &Dependent, evidence: &Evidence) -> Option<F
         (false, true) => next_step(&events, evidence, describe(object)),
         (false, false) => next_step(&events, evidence, see_who_refuses(object)),
     };
-    let message = format!("the deletion of {} was refused", object.short());
+    let message = format!("the deletion of {} was refused", object.sentence_name());
     let finding = Finding::new(Cause::Refused, message, next);
     Some(finding.with(events.into_iter().map(event_text)))
 }

@@ -115,8 +115,8 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey, evidence: &Ev
     };
     let more = and_more(dependents.len() - 1, "dependent");
     let state = |dependent: &&Dependent| match dependent.terminating {
-        true => format!("{} is Terminating as well", dependent.object_ref.short()),
-        false => format!("{} is not Terminating", dependent.object_ref.short()),
+        true => format!("{} is Terminating as well", dependent.object_ref.sentence_name()),
+        false => format!("{} is not Terminating", dependent.object_ref.sentence_name()),
     };
     // The garbage collector deletes dependents at once. If one is not Terminating, its DELETE
     // was refused. If an Event reports by whom, the finding about the refusal has the same step.
@@ -128,7 +128,7 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey, evidence: &Ev
     finding(
         format!(
             "the garbage collector waits for the deletion of {}{more}",
-            first.object_ref.short()
+            first.object_ref.sentence_name()
         ),
         next,
     )
@@ -146,7 +146,7 @@ fn content_of_kind(found: &TerminatingObject, survey: &Survey) -> Finding {
     let examples = stuck
         .iter()
         .take(3)
-        .map(|other| format!("{} is Terminating as well", other.object_ref.arguments()));
+        .map(|other| format!("{} is Terminating as well", other.object_ref.sentence_name()));
     let says = match stuck.len() {
         0 => "the API server waits for the deletion of its objects".to_owned(),
         count => format!("the API server waits for its objects, of which {count} stay Terminating"),

@@ -102,7 +102,7 @@ pub fn refused_orphaning(denials: &[Verdict]) -> Option<Finding> {
     }
     let message = format!(
         "belay denies the removal of the owner reference of {}{}; {}",
-        first.target.short(),
+        first.target.sentence_name(),
         and_more(denials.len() - 1, "dependent"),
         policies.join(", ")
     );
