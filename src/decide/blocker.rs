@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::NextStep;
-use crate::objects::{ObjectRef, clear_name, text_enum};
+use crate::objects::{ObjectRef, clear_name, text_enum, write_sentence_name};
 use crate::policy::PolicySource;
 use crate::policy::api::Action;
 
@@ -90,10 +90,7 @@ impl ObjectName {
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ObjectRef { namespace, name, .. } = &self.object;
-        let slash = if namespace.is_empty() { "" } else { "/" };
-        let [kind, namespace, name] = [&self.kind, namespace, name].map(|n| clear_name(n));
-        write!(f, "{kind} {namespace}{slash}{name}")
+        write_sentence_name(f, &self.kind, &self.object)
     }
 }
 

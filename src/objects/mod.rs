@@ -47,7 +47,7 @@ pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberS
 pub use names::{KindNames, ServedKind};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
-pub use object_ref::ObjectRef;
+pub use object_ref::{ObjectRef, write_sentence_name};
 pub use one_line::{
     LONGEST_NAME, NEXT_STEP, and_more, clear_name, counted, in_namespace, is_control,
     is_plain_name, more, namespace_option, one_line, one_line_name, shell_word, without_controls,

@@ -77,13 +77,19 @@ impl ObjectRef {
         self.group == group && self.resource == resource
     }
 
-    /// `persistentvolumeclaims/data`, for texts that show the namespace elsewhere.
-    pub fn short(&self) -> String {
-        format!("{}/{}", full_name(&self.group, &self.resource), clear_name(&self.name))
+    /// `PersistentVolumeClaim db/data`, for a sentence about the object. Uses the plural name if
+    /// the kind is unknown.
+    pub fn sentence_name(&self) -> String {
+        let plural = full_name(&self.group, &self.resource);
+        let kind = if self.kind.is_empty() { &plural } else { &self.kind };
+        let mut text = String::new();
+        // Writing to a String can't fail.
+        let _ = write_sentence_name(&mut text, kind, self);
+        text
     }
 
-    /// `persistentvolumeclaim "data"` or `deployment.apps "web"`, as kubectl prints it. Uses
-    /// the plural name if the kind is unknown.
+    /// `persistentvolumeclaim "data"` or `deployment.apps "web"`, as kubectl prints the subject of
+    /// an error, for denials and errors. Uses the plural name if the kind is unknown.
     pub fn quoted(&self) -> String {
         let kind = match self.kind.as_str() {
             "" => full_name(&self.group, &self.resource),
@@ -93,7 +99,8 @@ impl ObjectRef {
         format!("{} {name:?}", one_line_name(&kind))
     }
 
-    /// `persistentvolumeclaims/data -n db`: arguments that kubectl and belay accept.
+    /// `persistentvolumeclaims/data -n db`: arguments that kubectl and belay accept, for commands
+    /// and lists.
     pub fn arguments(&self) -> String {
         Self::arguments_of(std::slice::from_ref(self))
     }
@@ -138,6 +145,19 @@ impl Hash for ObjectRef {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.url_parts().hash(state);
     }
+}
+
+/// Writes `PersistentVolumeClaim db/data`: a kind, and the namespace and name of an object, in a
+/// sentence.
+pub fn write_sentence_name(
+    out: &mut impl fmt::Write,
+    kind: &str,
+    object: &ObjectRef,
+) -> fmt::Result {
+    let ObjectRef { namespace, name, .. } = object;
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    let [kind, namespace, name] = [kind, namespace, name].map(clear_name);
+    write!(out, "{kind} {namespace}{slash}{name}")
 }
 
 /// The form in statuses: `deployments.apps shop/web`. [`ObjectRef::parse_display`] reads it.

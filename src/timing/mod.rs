@@ -201,14 +201,14 @@ timing! {
         sweep: Duration::from_secs(60),
     }
 
-    /// The secret in the paths of the webhooks.
+    /// The secret path of the webhooks.
     paths: Paths {
-        /// The age of a token at which the leader creates the next one (`--path-hours`).
+        /// The age of a secret path at which the leader creates the next one (`--path-hours`).
         every: Duration::from_secs(86_400),
-        /// How long a new token is in the Secret before it is registered, so
+        /// How long a new secret path is in the Secret before it is registered, so
         /// that every replica has read it.
         settle: Duration::from_secs(60),
-        /// How long a new token is registered before the previous one is
+        /// How long a new secret path is registered before the previous one is
         /// removed, so that every API server has read the webhook configurations.
         overlap: Duration::from_secs(600),
         /// How long the watch may take to report a write.

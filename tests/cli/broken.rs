@@ -204,7 +204,7 @@ fn a_child_with_a_refused_deletion_is_reported_with_a_command_that_shows_who_ref
     let object = format!("configmaps/owner -n {ns}");
     let all = causes(plane, &["-n", &ns], &object, "Foreground");
     let waits = all.iter().find(|one| one["cause"] == "Foreground").unwrap();
-    assert_eq!(waits["evidence"][0], "configmaps/child is not Terminating", "{waits}");
+    assert_eq!(waits["evidence"][0], format!("ConfigMap {ns}/child is not Terminating"), "{waits}");
     // The command of the next step shows who refuses, and changes nothing.
     let (_, asks) = waits["next"].as_str().unwrap().split_once("kubectl ").unwrap();
     let refused = plane.kubectl(&asks.split(' ').collect::<Vec<_>>()).unwrap().failure().unwrap();
@@ -226,7 +226,7 @@ fn a_crd_waits_for_the_objects_of_its_kind() {
     eventually("its object", LIMIT, || {
         let all = causes(plane, &["-A"], name, "Content");
         let said = all.iter().find(|one| one["cause"] == "Content").unwrap().to_string();
-        let thing = format!("things.kept.example.test/one -n {ns} is Terminating as well");
+        let thing = format!("Thing {ns}/one is Terminating as well");
         let parts = ["waits for its objects, of which 1 stay Terminating", thing.as_str()];
         if parts.iter().all(|part| said.contains(part)) { Ok(()) } else { Err(said.into()) }
     })

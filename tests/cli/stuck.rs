@@ -226,7 +226,8 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
     delete(plane, &["configmap", "owner", "-n", &ns, "--cascade=foreground"]);
     let all = causes(plane, &["-n", &ns], &format!("configmaps/owner -n {ns}"), "Foreground");
     let said = all[0].to_string();
-    assert!(said.contains("waits for the deletion of configmaps/child"), "{said}");
+    let waits = format!("waits for the deletion of ConfigMap {ns}/child");
+    assert!(said.contains(&waits), "{said}");
 
     delete(plane, &["namespace", &ns]);
     // The content is visible at once. The conditions follow later.

@@ -88,11 +88,11 @@ impl Driver {
 }
 
 impl Follower for Driver {
-    const NOT_WATCHED: &'static str = "cannot watch the Secret with the webhook path; the last \
-                                       tokens stay in use; check that belay's account may list \
-                                       and watch it";
+    const NOT_WATCHED: &'static str = "cannot watch the Secret with the secret paths; the last \
+                                       secret paths stay in use; check that belay's account may \
+                                       list and watch it";
     const NOT_CHANGED: &'static str =
-        "cannot write the Secret with the webhook path; belay retries";
+        "cannot write the Secret with the secret paths; belay retries";
 
     fn apply(&mut self, secret: Option<Secret>) {
         let content = content::read(secret.as_ref());
@@ -102,7 +102,7 @@ impl Follower for Driver {
             if self.secret.is_some() {
                 tracing::error!(
                     secret = self.name,
-                    "the Secret with the webhook path contains no token; the last tokens stay in \
+                    "the Secret for the secret paths contains none; the last secret paths stay in \
                      use, and the leader adds a new one"
                 );
             }
@@ -110,7 +110,7 @@ impl Follower for Driver {
         };
         if self.paths.last() != Some(newest) {
             self.newest_since = Instant::now();
-            tracing::info!(secret = self.name, "a new webhook path is accepted");
+            tracing::info!(secret = self.name, "a new secret path is accepted");
         }
         self.paths = content.paths;
         self.accepted.replace(self.accepted_paths());
@@ -143,7 +143,7 @@ impl Follower for Driver {
         let written = content::with_paths(self.secret.clone(), place, &paths, answered);
         let written = written.map_err(|error| ApiError::Other(error.to_string()))?;
         secret::write(&self.secrets, &written).await?;
-        tracing::info!(secret = self.name, done = ?next, "rotation of the webhook path");
+        tracing::info!(secret = self.name, done = ?next, "rotation of the secret path");
         Ok(self.rotation.echo)
     }
 }

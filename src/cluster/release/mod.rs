@@ -42,9 +42,9 @@ use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
 use crate::webhook::fair::GroupLimits;
 
-/// The number of passes that run at once, in total and in one namespace. Passes over
+/// The maximum number of concurrent passes, in total and in one namespace. Passes over
 /// targets of one kind in one namespace share their reads.
-const PASSES: GroupLimits = GroupLimits { total: 384, per_group: 192 };
+const MAX_CONCURRENT_PASSES: GroupLimits = GroupLimits { total: 384, per_group: 192 };
 
 /// Releases objects without users while this replica is the leader.
 pub async fn run(context: Context, reader: Reader) {
@@ -83,25 +83,26 @@ struct Releases {
     reports: Option<UnboundedSender<(ObjectKey, DriverReport)>>,
 }
 
-/// A target that has a driver.
+/// A target whose driver runs, and what the driver knows about it. The fields `requested`, `changes`
+/// and `unused` are those of [`WaitingObject`] at the last update: a difference starts a pass.
 struct RunningRelease {
     uid: Arc<str>,
     pending: Arc<PendingUpdate>,
     /// The last reported reason for which the target waits.
     wait_reason: Arc<Mutex<Option<WaitReason>>>,
     requested: Option<String>,
-    /// The number of changes of its users that the driver knows.
     changes: u64,
     unused: bool,
-    /// The time of the last or next requested pass.
+    /// The time of the planned pass, or of the previous one if none is planned.
     pass_at: Instant,
-    /// Whether the driver knows that the target was removed, and ends.
+    /// Whether the target was removed, so that the driver ends.
     deleted: bool,
 }
 
 impl RunningRelease {
-    /// The time of the next pass.
-    fn next_pass(&mut self, now: Instant, min_interval: Duration) -> Instant {
+    /// Plans a pass, at least `min_interval` after the previous one, and returns its time. Keeps the
+    /// time of a pass that is planned already.
+    fn plan_pass(&mut self, now: Instant, min_interval: Duration) -> Instant {
         // A pass covers all changes before its start, so a planned pass is enough.
         if self.pass_at <= now {
             self.pass_at = now.max(self.pass_at + min_interval);
@@ -118,7 +119,7 @@ impl RunningRelease {
 
 impl Releases {
     fn new(context: Context, reader: Reader) -> Self {
-        let shared = DriverContext::new(context, reader, PASSES);
+        let shared = DriverContext::new(context, reader, MAX_CONCURRENT_PASSES);
         Self { shared, targets: KeyedMap::default(), tasks: JoinSet::new(), reports: None }
     }
 
@@ -181,7 +182,7 @@ impl Releases {
         // A change of the target itself, such as a new token, starts no pass.
         let changed = state.changes != running.changes || (state.unused && !running.unused);
         let needs_pass = known && (requested || all || changed);
-        let pass_by = needs_pass.then(|| running.next_pass(Instant::now(), min_interval));
+        let pass_by = needs_pass.then(|| running.plan_pass(Instant::now(), min_interval));
         running.pending.add(|update| {
             (update.observed, update.settle) = (Some(state.observed), Some(settle));
             update.pass_by = pass_by.into_iter().chain(update.pass_by).min();

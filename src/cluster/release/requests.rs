@@ -54,31 +54,34 @@ enum SendFailure {
     Failed(kube::Error),
 }
 
-/// Why the API server can't carry out a well-formed patch of the JSON of an object.
+/// Why the API server can't patch an object as JSON, although the patch itself is valid. belay then
+/// patches the protobuf of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ObjectProblem {
-    /// It can't read the patched object, which has an unusual time (H131).
-    Undecodable,
-    /// It rejects the patched object, because JSON changes bytes that are no UTF-8 text: a field
-    /// is immutable, or the object becomes too large (H166).
-    Changed,
+enum JsonPatchProblem {
+    /// The API server can't decode the patched JSON, because a time in the object is not valid in
+    /// JSON (H131). The managedFields, which can contain that time, must be reset as well.
+    InvalidTime,
+    /// The API server rejects the patched object, because JSON can't express all stored values, such
+    /// as bytes that are not UTF-8. So a patch as JSON also changes fields that are immutable, or
+    /// makes the object too large (H166, H171).
+    LossyJson,
 }
 
 impl SendFailure {
-    fn object_problem(&self) -> Option<ObjectProblem> {
+    fn json_patch_problem(&self) -> Option<JsonPatchProblem> {
         let Self::Failed(kube::Error::Api(status)) = self else { return None };
         let message = &status.message;
         if status.code >= 500 {
             let is_too_large = ["request is too large", "ResourceExhausted"]
                 .iter()
                 .any(|reason| message.contains(reason));
-            return is_too_large.then_some(ObjectProblem::Changed);
+            return is_too_large.then_some(JsonPatchProblem::LossyJson);
         }
         // At the beginning: belay reads only this part of a long answer.
         let (_, reason) = message.split_once(" is invalid: ")?;
         (status.code == 422).then(|| match reason.starts_with("patch: Invalid value: ") {
-            true => ObjectProblem::Undecodable,
-            false => ObjectProblem::Changed,
+            true => JsonPatchProblem::InvalidTime,
+            false => JsonPatchProblem::LossyJson,
         })
     }
 }
@@ -124,7 +127,7 @@ impl TargetClient {
                 self.detail,
             );
             let sent = self.send(client, request).await;
-            let problem = sent.as_ref().err().and_then(SendFailure::object_problem);
+            let problem = sent.as_ref().err().and_then(SendFailure::json_patch_problem);
             let Some(problem) = problem else { return sent };
             let body = {
                 let _permit = self.buffers.acquire().await;
@@ -132,7 +135,7 @@ impl TargetClient {
                 // Custom resources have no protobuf.
                 let Ok(Some(object)) = read else { return sent };
                 let version = self.info.api_version();
-                let reset = (problem == ObjectProblem::Undecodable).then_some(&*version);
+                let reset = (problem == JsonPatchProblem::InvalidTime).then_some(&*version);
                 let Some(object) = protobuf::patch(&object, patch, reset) else { return sent };
                 let request = api::replace_request(
                     &self.info,

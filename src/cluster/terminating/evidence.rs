@@ -1,7 +1,7 @@
 //! Collects the facts that explain why an object is not deleted: API servers, workloads,
 //! nodes and recent Events.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -59,6 +59,8 @@ pub struct Evidence {
     /// The denials of the garbage collector's requests to remove the owner references of dependents,
     /// by uid of the owner.
     pub orphaning_denials: HashMap<String, Vec<Verdict>>,
+    /// The uids of the owners for which these denials are unknown, because there are many owners.
+    pub unchecked_orphaning: HashSet<String>,
     /// The failed reads.
     pub unread: Vec<UnreadKind>,
 }

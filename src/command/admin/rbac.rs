@@ -172,7 +172,7 @@ fn namespace_rules(name: &str) -> Vec<PolicyRule> {
             &["leases"],
             &["get", "list", "create", "update", "patch", "delete"],
         ),
-        // The Secrets with the token of the webhook path and with the certificate.
+        // The Secrets with the secret paths and with the certificate.
         rule(&[""], &["secrets"], &["create"]),
         named(rule(&[""], &["secrets"], &["list", "watch", "update"]), &[&path, &tls]),
         // The journals of the replicas.

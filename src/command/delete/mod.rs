@@ -44,7 +44,7 @@ use crate::objects::counted;
     after_help = "Each DELETE is sent with your permissions. On a terminal the command asks first; \
                         if the data on a volume is destroyed for good, it asks you to type the name of an object.\n\nExit codes: 0 all objects \
                         are deleted, 1 refused, changed or not all deleted, 2 wrong arguments, 3 \
-                        unknown (failed reads)"
+                        unknown, because a read failed"
 )]
 pub struct DeleteArguments {
     #[command(flatten)]

@@ -36,7 +36,7 @@ const SAME: i64 = 700;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Exit codes: 0 no denials, 1 denials, 2 wrong arguments, 3 unknown (failed reads)"
+    after_help = "Exit codes: 0 no denials, 1 denials, 2 wrong arguments, 3 unknown, because a read failed"
 )]
 pub struct DenialsArguments {
     #[command(flatten)]

@@ -5,7 +5,7 @@ use super::finding::{Cause, Finding};
 use super::orphaning::refused_orphaning;
 use super::refusal::{UNENCODABLE, is_refusal, is_unanswered, is_unencodable, webhook_name};
 use crate::cluster::terminating::{
-    Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
+    Dependent, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
 use crate::objects::{
     EVENT_REPORTER, FOREGROUND, ObjectRef, WOULD_DENY_EVENT, clear_name, is_hold,
@@ -74,18 +74,9 @@ pub fn refusals(
     evidence: &Evidence,
     finalizers: &[&str],
 ) -> Vec<Finding> {
-    let next = |events: &[&ObjectEvent], other: String| {
-        let webhook = events.iter().find_map(|event| ask_who_refuses(&event.message, evidence));
-        webhook.unwrap_or(other)
-    };
-    let describe = |target: &ObjectRef| format!("kubectl describe {}", target.arguments());
     let mut findings = Vec::new();
-    let refused = |event: &&ObjectEvent| {
-        is_refusal(&event.message)
-            || (event.by == EVENT_REPORTER && event.reason == "FinalizerGuarded")
-    };
     let events = evidence.events.get(&found.uid).into_iter().flatten();
-    let own_events = events.filter(refused).take(3);
+    let own_events = events.filter(|event| is_refused(event)).take(3);
     // belay's Events report the requests of all users. Controllers report their own.
     let (of_belay, of_controllers): (Vec<&ObjectEvent>, Vec<_>) =
         own_events.partition(|event| event.by == EVENT_REPORTER);
@@ -94,34 +85,17 @@ pub fn refusals(
         (of_belay, "belay refused a request to remove a finalizer"),
     ] {
         if !events.is_empty() {
-            let finding =
-                Finding::new(Cause::Refused, says, next(&events, describe(&found.object_ref)));
+            let finding = Finding::new(
+                Cause::Refused,
+                says,
+                next_step(&events, evidence, describe(&found.object_ref)),
+            );
             findings.push(finding.with(events.into_iter().map(event_text)));
         }
     }
     let waits_for_dependents = finalizers.contains(&FOREGROUND);
-    for dependent in survey.blocking_dependents(&found.uid).filter(|_| waits_for_dependents) {
-        let events = evidence.events.get(&dependent.uid).into_iter().flatten();
-        // belay writes an Event about an object that is not Terminating only if it denied the
-        // DELETE.
-        let of_belay = |event: &&ObjectEvent| {
-            let is_denial = event.by == EVENT_REPORTER && event.reason != WOULD_DENY_EVENT;
-            is_denial && !dependent.terminating
-        };
-        let events = events.filter(|event| refused(event) || of_belay(event));
-        let events: Vec<&ObjectEvent> = events.take(3).collect();
-        if !events.is_empty() {
-            let says = format!("the deletion of {} was refused", dependent.object_ref.short());
-            let refused_by_belay = events.iter().any(|event| event.by == EVENT_REPORTER);
-            let next = match (refused_by_belay, dependent.terminating) {
-                (true, _) => format!("kubectl belay why {}", dependent.object_ref.arguments()),
-                (false, true) => next(&events, describe(&dependent.object_ref)),
-                (false, false) => next(&events, see_who_refuses(&dependent.object_ref)),
-            };
-            let finding = Finding::new(Cause::Refused, says, next);
-            findings.push(finding.with(events.into_iter().map(event_text)));
-        }
-    }
+    let dependents = survey.blocking_dependents(&found.uid).filter(|_| waits_for_dependents);
+    findings.extend(dependents.filter_map(|dependent| refused_dependent(dependent, evidence)));
     let denials = evidence.orphaning_denials.get(&found.uid);
     findings.extend(denials.and_then(|denials| refused_orphaning(denials)));
     for webhook in
@@ -139,6 +113,44 @@ pub fn refusals(
         findings.push(finding.with(why.chain(conditions)));
     }
     findings
+}
+
+/// The finding that the deletion of a dependent was refused; `None` if no Event reports that.
+pub fn refused_dependent(dependent: &Dependent, evidence: &Evidence) -> Option<Finding> {
+    let events = evidence.events.get(&dependent.uid).into_iter().flatten();
+    // belay writes an Event about an object that is not Terminating only if it denied the DELETE.
+    let of_belay = |event: &ObjectEvent| {
+        let is_denial = event.by == EVENT_REPORTER && event.reason != WOULD_DENY_EVENT;
+        is_denial && !dependent.terminating
+    };
+    let events = events.filter(|event| is_refused(event) || of_belay(event));
+    let events: Vec<&ObjectEvent> = events.take(3).collect();
+    let object = &dependent.object_ref;
+    let refused_by_belay = events.iter().any(|event| event.by == EVENT_REPORTER);
+    let next = match (refused_by_belay, dependent.terminating) {
+        _ if events.is_empty() => return None,
+        (true, _) => format!("kubectl belay why {}", object.arguments()),
+        (false, true) => next_step(&events, evidence, describe(object)),
+        (false, false) => next_step(&events, evidence, see_who_refuses(object)),
+    };
+    let message = format!("the deletion of {} was refused", object.sentence_name());
+    let finding = Finding::new(Cause::Refused, message, next);
+    Some(finding.with(events.into_iter().map(event_text)))
+}
+
+/// Whether an Event reports a refused request.
+fn is_refused(event: &ObjectEvent) -> bool {
+    is_refusal(&event.message) || (event.by == EVENT_REPORTER && event.reason == "FinalizerGuarded")
+}
+
+/// The step about the webhook that one of the Events names, or another step.
+fn next_step(events: &[&ObjectEvent], evidence: &Evidence, other: String) -> String {
+    let webhook = events.iter().find_map(|event| ask_who_refuses(&event.message, evidence));
+    webhook.unwrap_or(other)
+}
+
+fn describe(object: &ObjectRef) -> String {
+    format!("kubectl describe {}", object.arguments())
 }
 
 const CONDITIONS: &str = "the API server asks it only where its matchConditions match";

@@ -3,16 +3,17 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::admission::{refusals, see_who_refuses, webhooks_that_may_refuse};
+use super::admission::{refusals, refused_dependent, see_who_refuses, webhooks_that_may_refuse};
 use super::controller::foreign_finalizer;
 use super::finalizers::{finalizers_of, remover};
 use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
+use super::orphaning::unchecked_orphaning;
 use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
 use crate::objects::{
-    ApiError, CLAIM_PROTECTION, CRDS, FOREGROUND, and_more, is_hold, namespace_option, shell_word,
-    text_at,
+    ApiError, CLAIM_PROTECTION, CRDS, FOREGROUND, ORPHAN, and_more, is_hold, namespace_option,
+    shell_word, text_at,
 };
 
 /// The causes why an object stays at this time, the most likely first.
@@ -28,7 +29,10 @@ pub fn find_causes(
     for (index, finalizer) in finalizers.iter().enumerate() {
         let finding = match *finalizer {
             name if is_hold(name) => hold.finding(&found.object_ref),
-            FOREGROUND => foreground_deletion(found, survey),
+            FOREGROUND => foreground_deletion(found, survey, evidence),
+            ORPHAN if evidence.unchecked_orphaning.contains(&found.uid) => {
+                unchecked_orphaning(&found.object_ref)
+            }
             CLEANUP => content_of_kind(found, survey),
             CLAIM_PROTECTION => mounted_claim(found, evidence),
             name @ ("kubernetes.io/pv-protection" | "kubernetes.io/pv-controller") => {
@@ -95,7 +99,7 @@ fn unread_object(found: &TerminatingObject) -> Option<Finding> {
 /// The finalizer that the API server removes from a CRD.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
+fn foreground_deletion(found: &TerminatingObject, survey: &Survey, evidence: &Evidence) -> Finding {
     let dependents: Vec<&Dependent> = survey.blocking_dependents(&found.uid).collect();
     let finding = |says: String, next: String| Finding::new(Cause::Foreground, says, next);
     let Some(first) = dependents.first() else {
@@ -111,19 +115,20 @@ fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
     };
     let more = and_more(dependents.len() - 1, "dependent");
     let state = |dependent: &&Dependent| match dependent.terminating {
-        true => format!("{} is Terminating as well", dependent.object_ref.short()),
-        false => format!("{} is not Terminating", dependent.object_ref.short()),
+        true => format!("{} is Terminating as well", dependent.object_ref.sentence_name()),
+        false => format!("{} is not Terminating", dependent.object_ref.sentence_name()),
     };
     // The garbage collector deletes dependents at once. If one is not Terminating, its DELETE
-    // was refused, and no object reports by whom.
+    // was refused. If an Event reports by whom, the finding about the refusal has the same step.
     let next = match dependents.iter().find(|dependent| !dependent.terminating) {
-        Some(remaining) => see_who_refuses(&remaining.object_ref),
+        Some(remaining) => refused_dependent(remaining, evidence)
+            .map_or_else(|| see_who_refuses(&remaining.object_ref), |refused| refused.next),
         None => format!("kubectl describe {}", first.object_ref.arguments()),
     };
     finding(
         format!(
             "the garbage collector waits for the deletion of {}{more}",
-            first.object_ref.short()
+            first.object_ref.sentence_name()
         ),
         next,
     )
@@ -141,7 +146,7 @@ fn content_of_kind(found: &TerminatingObject, survey: &Survey) -> Finding {
     let examples = stuck
         .iter()
         .take(3)
-        .map(|other| format!("{} is Terminating as well", other.object_ref.arguments()));
+        .map(|other| format!("{} is Terminating as well", other.object_ref.sentence_name()));
     let says = match stuck.len() {
         0 => "the API server waits for the deletion of its objects".to_owned(),
         count => format!("the API server waits for its objects, of which {count} stay Terminating"),

@@ -41,7 +41,7 @@ pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text, reason_text};
 pub use self::irreversible::why_irreversible;
-pub use self::orphaning::orphaning_denials;
+pub use self::orphaning::{may_deny_orphaning, orphaning_denials};
 pub use self::refusal::{
     UNENCODABLE, denies, is_refusal, is_unanswered, is_unencodable, policy_message, webhook_name,
 };

@@ -8,7 +8,7 @@ use super::finding::{Cause, Finding};
 use super::refusal::{denies, is_refusal, policy_message, webhook_name};
 use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
 use crate::decide::{APPROVE, TO_OVERRIDE, approve_command_with};
-use crate::objects::{condition, texts_at};
+use crate::objects::{ObjectRef, condition, texts_at};
 
 /// The message of a condition with status True.
 pub fn message(object: &Value, kind: &str) -> Option<String> {
@@ -74,14 +74,13 @@ pub fn why_namespace_stays(
         let more = content().count().saturating_sub(3);
         let more =
             (more > 0).then(|| format!("and {}", crate::objects::more(more, "Terminating object")));
-        let names: Vec<String> =
-            content().take(3).map(|other| other.object_ref.arguments()).collect();
+        let shown: Vec<&ObjectRef> = content().take(3).map(|other| &other.object_ref).collect();
         let says = "the namespace controller waits for the objects in it";
-        let next = match names.first() {
-            Some(first) => format!("kubectl belay why {first}"),
+        let next = match shown.first() {
+            Some(first) => format!("kubectl belay why {}", first.arguments()),
             None => format!("kubectl belay stuck -n {name}"),
         };
-        let states = names.iter().map(|other| format!("{other} is Terminating as well"));
+        let states = shown.iter().map(|o| format!("{} is Terminating as well", o.sentence_name()));
         let failed = failed.filter(|_| findings.is_empty());
         findings.push(
             Finding::new(Cause::Content, says, next)

@@ -14,11 +14,18 @@ use crate::command::session::UserSession;
 use crate::decide::{
     Decision, Operation, Review, ReviewDetails, Verdict, approve_command, policy_names, sentence,
 };
-use crate::objects::{ORPHAN, Object, and_more};
+use crate::objects::{ORPHAN, Object, ObjectRef, and_more};
 use crate::policy::garbage_collector_identities;
 
 /// The maximum number of dependents of an owner for which belay decides.
 const MAX_DECIDED: usize = 5;
+
+/// Whether belay may deny the garbage collector's requests to remove the references to this owner.
+pub fn may_deny_orphaning(snapshot: &Snapshot, survey: &Survey, owner: &TerminatingObject) -> bool {
+    survey.dependents.contains_key(&owner.uid)
+        && finalizers_of(&owner.object).contains(&ORPHAN)
+        && guards_orphans(snapshot)
+}
 
 /// The denials of the garbage collector's requests to remove the references to this owner.
 pub async fn orphaning_denials(
@@ -27,7 +34,7 @@ pub async fn orphaning_denials(
     survey: &Survey,
     owner: &TerminatingObject,
 ) -> Vec<Verdict> {
-    if !guards_orphans(snapshot) || !finalizers_of(&owner.object).contains(&ORPHAN) {
+    if !may_deny_orphaning(snapshot, survey, owner) {
         return Vec::new();
     }
     let mut denials = Vec::new();
@@ -68,6 +75,14 @@ async fn verdict_on_removal(
     Some(decide_about(object_ref, snapshot, request).await)
 }
 
+/// The finding that belay did not decide about these requests, because there are many owners.
+pub fn unchecked_orphaning(owner: &ObjectRef) -> Finding {
+    let message = "the garbage collector has not removed the owner references to it yet; use --all \
+                   to check whether belay denies that";
+    let next = format!("kubectl belay why {}", owner.arguments());
+    Finding::new(Cause::Unknown, message, next)
+}
+
 /// The finding that belay denies these requests; `None` if there are none.
 pub fn refused_orphaning(denials: &[Verdict]) -> Option<Finding> {
     let first = denials.first()?;
@@ -87,7 +102,7 @@ pub fn refused_orphaning(denials: &[Verdict]) -> Option<Finding> {
     }
     let message = format!(
         "belay denies the removal of the owner reference of {}{}; {}",
-        first.target.short(),
+        first.target.sentence_name(),
         and_more(denials.len() - 1, "dependent"),
         policies.join(", ")
     );

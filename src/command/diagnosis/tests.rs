@@ -256,7 +256,7 @@ fn the_hold_of_belay_is_reported_with_its_users() {
 
 fn dependent(name: &str, terminating: bool) -> Dependent {
     Dependent {
-        object_ref: ObjectRef::new(("", "pods"), "shop", name),
+        object_ref: ObjectRef::new(("", "pods"), "shop", name).with_kind("Pod"),
         uid: format!("u-{name}"),
         terminating,
         blocks_owner: true,
@@ -273,13 +273,13 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     let [waits] = &all[..] else { panic!("{all:?}") };
     assert_eq!(waits.cause, Cause::Foreground);
     assert!(
-        waits.message.ends_with("waits for the deletion of pods/web-0 and 1 more dependent"),
+        waits.message.ends_with("waits for the deletion of Pod shop/web-0 and 1 more dependent"),
         "{}",
         waits.message
     );
     assert_eq!(
         waits.evidence,
-        ["pods/web-0 is Terminating as well", "pods/web-1 is not Terminating"]
+        ["Pod shop/web-0 is Terminating as well", "Pod shop/web-1 is not Terminating"]
     );
     let asks =
         "to see who refuses its deletion: kubectl delete pods/web-1 -n shop --dry-run=server";
@@ -294,9 +294,11 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     evidence.events.insert("u-web-0".to_owned(), vec![said("kubelet", "Killing")]);
     let all = all_causes(&stuck, &survey, &evidence);
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
-    assert_eq!(all[0].message, "the deletion of pods/web-1 was refused");
+    assert_eq!(all[0].message, "the deletion of Pod shop/web-1 was refused");
     assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
     assert_eq!(all[0].next, "kubectl belay why pods/web-1 -n shop");
+    // The other finding has the same step, which a report shows once.
+    assert_eq!(all[1].next, all[0].next);
 
     // A kind that could not be read may have the child.
     let survey = Survey {
@@ -314,7 +316,8 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
 fn an_owner_waits_for_references_that_belay_keeps() {
     let stuck = settings("orphan", "kube-apiserver");
     let denial = |name: &str| {
-        let claim = ObjectRef::new(("", "persistentvolumeclaims"), "shop", name);
+        let claim = ObjectRef::new(("", "persistentvolumeclaims"), "shop", name)
+            .with_kind("PersistentVolumeClaim");
         let owner = ObjectName { object: stuck.object_ref.clone(), kind: "ConfigMap".to_owned() };
         let blocker = Blocker {
             causes: vec![DecidedCause::Owner(owner)],
@@ -330,8 +333,8 @@ fn an_owner_waits_for_references_that_belay_keeps() {
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
     assert_eq!(
         all[0].message,
-        "belay denies the removal of the owner reference of persistentvolumeclaims/data-0 and 1 \
-         more dependent; policy orphans"
+        "belay denies the removal of the owner reference of PersistentVolumeClaim \
+         shop/data-0 and 1 more dependent; policy orphans"
     );
     let steps = [
         "kubectl belay approve persistentvolumeclaims/data-0 -n shop --reason \"…\" and kubectl \

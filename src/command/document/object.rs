@@ -77,6 +77,12 @@ impl Object {
         }
     }
 
+    /// `PersistentVolumeClaim db/data`, for a sentence about the object.
+    pub fn sentence_name(&self) -> String {
+        let Self { group, resource, namespace, name, kind, .. } = self;
+        ObjectRef::new((group, resource), namespace, name).with_kind(kind).sentence_name()
+    }
+
     /// Whether its kind has this group and plural name.
     pub fn is_of(&self, (group, resource): (&str, &str)) -> bool {
         self.group == group && self.resource == resource

@@ -31,7 +31,7 @@ use crate::objects::and_more;
                   \x20 scaled down  it has 0 replicas\n\n\
                   Dependents and content of the object are deleted with it, so they are only counted; \
                   kubectl belay impact lists them.\n\nExit codes: 0 no object uses it, 1 objects use it, \
-                  2 wrong arguments, 3 unknown (failed reads). With --reverse always 0"
+                  2 wrong arguments, 3 unknown, because a read failed. With --reverse always 0"
 )]
 pub struct UsedByArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if

@@ -1,7 +1,6 @@
 //! Errors in a test case, or in the request that it describes.
 
 use super::verb::Verb;
-use crate::objects::namespace_option;
 
 /// An error in a test case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,12 +29,8 @@ pub enum CaseError {
          CustomResourceDefinition among the objects"
     )]
     UnknownKind(String),
-    #[error(
-        "there is no {object}{} among the objects; {}",
-        namespace_option(namespace),
-        elsewhere(other)
-    )]
-    NoObject { object: String, namespace: String, other: Option<String> },
+    #[error("there is no {object} among the objects; {}", elsewhere(other))]
+    NoObject { object: String, other: Option<String> },
     #[error("only Pods are evicted, and this is of {0}")]
     EvictsOther(String),
     #[error("only Namespaces are finalized, and this is of {0}")]

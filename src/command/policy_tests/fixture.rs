@@ -79,7 +79,7 @@ impl Fixture {
                 ObjectRef { namespace: other.namespace.clone(), ..wanted.clone() } == **other
             };
             let other = self.bodies.keys().find(is_same).map(|other| other.namespace.clone());
-            CaseError::NoObject { object: wanted.short(), namespace: namespace.to_owned(), other }
+            CaseError::NoObject { object: wanted.arguments(), other }
         })
     }
 

@@ -18,7 +18,7 @@ use super::target::TargetArguments;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 the hold is removed, or would be with --dry-run, 1 the object is in \
-                  use or not held, 2 wrong arguments, 3 unknown (failed reads)"
+                  use or not held, 2 wrong arguments, 3 unknown, because a read failed"
 )]
 pub struct ReleaseArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if

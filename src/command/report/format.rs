@@ -9,7 +9,7 @@ pub enum Format {
     /// For people
     #[value(alias = "text")]
     Table,
-    /// The table with more details
+    /// The table with more details (`common_and_wide`)
     Wide,
     /// One JSON document, versioned
     Json,
@@ -35,7 +35,18 @@ const COMMON: &[Format] = &[Format::Table, Format::Json, Format::Yaml];
 impl Format {
     /// The parser for a command that offers the common formats and these.
     pub fn common_and(also: &[Self]) -> impl TypedValueParser<Value = Self> + use<> {
-        let values = COMMON.iter().chain(also).filter_map(Self::to_possible_value);
+        Self::common_and_wide(also, "The table with more details")
+    }
+
+    /// The same for a command with this description of `wide`.
+    pub fn common_and_wide(
+        also: &[Self],
+        wide: &'static str,
+    ) -> impl TypedValueParser<Value = Self> + use<> {
+        let values = COMMON.iter().chain(also).filter_map(|format| {
+            let value = format.to_possible_value()?;
+            Some(if *format == Self::Wide { value.help(wide) } else { value })
+        });
         PossibleValuesParser::new(values).try_map(|name| Self::from_str(&name, true))
     }
 

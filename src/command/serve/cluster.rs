@@ -65,8 +65,8 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "In a cluster")]
     rotation_margin: Option<Duration>,
 
-    /// The age at which belay replaces the secret token in the paths of its webhooks. belay answers
-    /// only requests with a current token [default: 24]
+    /// The age at which belay replaces the secret path of its webhooks. belay answers only requests
+    /// with a current secret path [default: 24]
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760), help_heading = "In a cluster")]
     path_hours: Option<u64>,
 

@@ -27,7 +27,7 @@ use crate::webhook::{self, Certificates, Limits, ServerSettings, Shared, default
 #[derive(Debug, Args)]
 pub struct ServeArguments {
     /// Serve without a cluster: listen on 127.0.0.1, create certificates in --cert-dir at
-    /// the first start, and answer at /validate and /mutate without a token in the path
+    /// the first start, and answer at /validate and /mutate without a secret path
     #[arg(long)]
     standalone: bool,
 

@@ -18,7 +18,7 @@ use super::CommandError;
 use super::delete_answer::{names_kind, users_of_hold};
 use super::diagnosis::{
     Hold, HoldState, UndoAdviser, Unreleased, finalizers_of, find_causes, guarded_finalizers,
-    orphaning_denials,
+    may_deny_orphaning, orphaning_denials,
 };
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -35,9 +35,9 @@ use crate::objects::{KindInfo, first_in_turns, is_hold};
 /// The number of concurrent reads of objects and counts of holds.
 const MAX_CONCURRENT: usize = 8;
 
-/// The users are counted for at most this many holds, unless the user requests all: each
-/// count takes live reads.
-const MAX_CHECKED_HOLDS: usize = 30;
+/// The users are counted for at most this many holds, and belay decides about the dependents of at
+/// most this many owners, unless the user requests all: both take live reads.
+const MAX_CHECKED: usize = 30;
 
 /// The number of objects whose Events are read, unless the user requests all: many stuck
 /// objects usually have the same reason.
@@ -146,13 +146,22 @@ async fn explain(
     let by_turns = first_in_turns(late, most(MAX_EVENT_READS), namespace_of);
     let (mut evidence, holds) = tokio::join!(
         evidence(snapshot, &by_turns, survey, most(MAX_EVENT_READS)),
-        check_holds(session, snapshot, late, most(MAX_CHECKED_HOLDS)),
+        check_holds(session, snapshot, late, most(MAX_CHECKED)),
     );
     for object in late {
         let guarded = guarded_finalizers(session, snapshot, object).await;
         evidence.guarded.insert(object.uid.clone(), guarded);
-        let denials = orphaning_denials(session, snapshot, survey, object).await;
-        evidence.orphaning_denials.insert(object.uid.clone(), denials);
+    }
+    let owners = late.iter().filter(|object| may_deny_orphaning(snapshot, survey, object));
+    let owners: Vec<&TerminatingObject> = owners.collect();
+    let owners = first_in_turns(&owners, most(MAX_CHECKED), |owner| namespace_of(owner));
+    for (index, owner) in owners.into_iter().enumerate() {
+        if index >= most(MAX_CHECKED) {
+            evidence.unchecked_orphaning.insert(owner.uid.clone());
+            continue;
+        }
+        let denials = orphaning_denials(session, snapshot, survey, owner).await;
+        evidence.orphaning_denials.insert(owner.uid.clone(), denials);
     }
     let now = session.me.now();
     let (mut items, mut adviser) = (Vec::new(), UndoAdviser::new(session));

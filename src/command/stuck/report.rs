@@ -75,7 +75,7 @@ impl StuckObject {
         let causes: Vec<&str> = self.causes.iter().map(|cause| cause.message.as_str()).collect();
         let next = self.causes.first().map_or("", |cause| cause.next.as_str());
         let next = next.replace('\n', "; ");
-        format!("{} stays: {}; next: {next}", self.object.arguments, causes.join("; "))
+        format!("{} stays: {}; next: {next}", self.object.sentence_name(), causes.join("; "))
     }
 
     fn fields(&self) -> [Field; 3] {

@@ -130,6 +130,7 @@ impl Terminating {
             true => "; no finalizer keeps it\n",
             false => ", and waits for the removal of these finalizers:\n",
         });
+        let mut steps = Vec::new();
         for BlockingFinalizer { name, removal, by_hand, .. } in &self.finalizers {
             let (shown, removal) = (without_controls(name), without_controls(removal));
             let _ = writeln!(text, "- {shown}: {removal}");
@@ -141,13 +142,13 @@ impl Terminating {
                 if finding.cause != Cause::Owner || by_hand.is_some() {
                     let _ = writeln!(text, "  {}", without_controls(&finding.message));
                 }
-                write_evidence(&mut text, finding);
+                write_evidence(&mut text, finding, &mut steps);
             }
         }
         let others = self.causes.iter().filter(|finding| finding.finalizer.is_none());
         for finding in others.filter(|finding| !self.is_redundant(finding)) {
             let _ = writeln!(text, "why it stays: {}", without_controls(&finding.message));
-            write_evidence(&mut text, finding);
+            write_evidence(&mut text, finding, &mut steps);
         }
         if let Some(hold) = &self.hold {
             let next = hold.next(&self.object_ref, self.no_leader);
@@ -185,15 +186,23 @@ impl Terminating {
     }
 }
 
-/// Writes the evidence of a finding and the next step.
-fn write_evidence(text: &mut String, Finding { evidence, next, .. }: &Finding) {
+/// Writes the evidence of a finding, and the next step unless it is one of the written `steps`.
+fn write_evidence<'f>(
+    text: &mut String,
+    Finding { evidence, next, .. }: &'f Finding,
+    steps: &mut Vec<&'f str>,
+) {
     for evidence in evidence {
         let _ = writeln!(text, "    {}", without_controls(evidence));
     }
-    let mut steps = next.lines();
-    let _ = writeln!(text, "  next: {}", without_controls(steps.next().unwrap_or_default()));
-    for step in steps {
-        let _ = writeln!(text, "  {}", without_controls(step));
+    if steps.contains(&next.as_str()) {
+        return;
+    }
+    steps.push(next);
+    let mut lines = next.lines();
+    let _ = writeln!(text, "  next: {}", without_controls(lines.next().unwrap_or_default()));
+    for line in lines {
+        let _ = writeln!(text, "  {}", without_controls(line));
     }
 }
 
@@ -291,9 +300,10 @@ mod tests {
 
     #[test]
     fn findings_are_listed_once_below_their_finalizer() {
-        let finding = |finalizer: Option<&str>, cause: Cause, says: &str| Finding {
-            finalizer: finalizer.map(str::to_owned),
-            ..Finding::new(cause, says, "look").with([format!("it shows {says}")])
+        let finding = |finalizer: Option<&str>, cause: Cause, says: &str| {
+            let next = if cause == Cause::Owner { "wait" } else { "look" };
+            let finding = Finding::new(cause, says, next).with([format!("it shows {says}")]);
+            Finding { finalizer: finalizer.map(str::to_owned), ..finding }
         };
         let finalizer = |name: &str| {
             let object = json!({"metadata": {"finalizers": [name]}});
@@ -333,11 +343,12 @@ mod tests {
         let shown = format!("  {foreign}\n    it shows {foreign}\n  next: look\n");
         assert!(own.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
         // The removal by its controller has its own line.
-        let shown = format!("    it shows {pvc} is removed by it\n  next: look\n");
+        let shown = format!("    it shows {pvc} is removed by it\n  next: wait\n");
         assert!(protected.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
+        // The step is already written.
         assert_eq!(
             rest.split_once('\n').unwrap().1,
-            "why it stays: the API\n    it shows the API\n  next: look\n\
+            "why it stays: the API\n    it shows the API\n\
              belay keeps it because it is in use by: Pod shop/web\nthe Namespace reports: 1 left\n"
         );
         let free = |unreleased: Option<Unreleased>| {

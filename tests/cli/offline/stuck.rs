@@ -1,5 +1,7 @@
 //! `kubectl belay stuck`, on a dump.
 
+use serde_json::{Value, json};
+
 use super::{belay, fed, folder, is_as_in};
 
 #[test]
@@ -77,6 +79,52 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
     let shop = gone.replace("namespace: buckets", "namespace: shop");
     let shop = objects(&shop.replace("namespace: kube-system", "namespace: shop"));
     assert_eq!(shop["bucket"], "Unknown");
+}
+
+/// ConfigMaps that the garbage collector can't orphan, because belay denies the UPDATE of each
+/// dependent.
+fn owners_to_orphan(namespace: &str, count: usize) -> Vec<Value> {
+    let object = |name: String, metadata: Value| {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        let uid = format!("{namespace}-{name}");
+        object["metadata"]["namespace"] = namespace.into();
+        object["metadata"]["uid"] = uid.clone().into();
+        object["metadata"]["name"] = name.into();
+        (object, uid)
+    };
+    let with_dependent = |index: usize| {
+        let terminating =
+            json!({"finalizers": ["orphan"], "deletionTimestamp": "2020-01-01T00:00:00Z"});
+        let (owner, uid) = object(format!("owner-{index}"), terminating);
+        let name = &owner["metadata"]["name"];
+        let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+        let references = json!({"ownerReferences": [reference]});
+        [owner, object(format!("child-{index}"), references).0]
+    };
+    (0..count).flat_map(with_dependent).collect()
+}
+
+#[test]
+fn h133_many_owners_of_one_namespace_cost_few_verdicts_and_hide_none_of_others() {
+    let policy = json!({"apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
+        "metadata": {"name": "orphans"}, "spec": {"protect": {"fromOrphaning": {}},
+            "targets": [{"apiGroups": [""], "resources": ["configmaps"]}]}});
+    // The last one comes after the limit.
+    let owners = owners_to_orphan("eve", 40).into_iter().chain(owners_to_orphan("prod", 1));
+    let items: Vec<Value> = owners.chain([policy]).collect();
+    let dump = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let counts = |options: &str| {
+        let said = fed(&format!("stuck --from - {options}"), &dump);
+        assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
+        let count = |text: &str| said.stdout.matches(text).count();
+        let of_prod = said.stdout.contains("belay approve configmaps/child-0 -n prod ");
+        let denials = count("belay denies the removal of the owner reference of");
+        (denials, count("use --all to check whether belay denies that"), of_prod)
+    };
+    assert_eq!(counts(""), (30, 11, true));
+    assert_eq!(counts("--all"), (41, 0, true));
+    // Output for programs is complete.
+    assert_eq!(counts("-o json"), (41, 0, true));
 }
 
 #[test]

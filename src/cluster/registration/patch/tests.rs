@@ -200,7 +200,7 @@ fn authorities_that_differ_are_none() {
 }
 
 #[test]
-fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
+fn a_new_secret_path_is_written_for_every_webhook_with_a_service_or_a_url() {
     let of = |live: &Value| {
         secret_path(&parse_webhooks(live.get("webhooks")).unwrap(), AdmissionPhase::Validate)
     };

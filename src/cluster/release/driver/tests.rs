@@ -104,7 +104,7 @@ async fn all_concurrent_passes_of_a_namespace_have_memory_for_small_bodies() {
     let driver = driver(|_| failure(500, "no", ("", "")));
     let object = json!({"metadata": {"name": "settings", "labels": {"l": "x".repeat(8_000)}}});
     let mut kept = Vec::new();
-    for _ in 0..super::super::PASSES.per_group {
+    for _ in 0..super::super::MAX_CONCURRENT_PASSES.per_group {
         kept.push(driver.shared.keep_body("shop", Some(object.clone())).await);
     }
     assert!(kept.iter().all(Option::is_some));

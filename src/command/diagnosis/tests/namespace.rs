@@ -11,10 +11,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     let all = all_causes(&namespace(&[REMAINING]), &survey, &evidence(&[]));
     let [content] = &all[..] else { panic!("{all:?}") };
     assert_eq!(content.cause, Cause::Content);
-    assert_eq!(
-        content.evidence,
-        [REMAINING.1, "configmaps/settings -n shop is Terminating as well"]
-    );
+    assert_eq!(content.evidence, [REMAINING.1, "Any shop/settings is Terminating as well"]);
     assert_eq!(content.next, "kubectl belay why configmaps/settings -n shop");
     // A Terminating object elsewhere is not part of its content.
     let mut other = settings("x.dev/y", "op");
@@ -110,5 +107,5 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let thing = found(info("things.test", "things", true), thing);
     let survey = Survey { objects: vec![thing], ..Survey::default() };
     let all = all_causes(&definition, &survey, &evidence);
-    assert_eq!(all[0].evidence, ["things.things.test/one -n shop is Terminating as well"]);
+    assert_eq!(all[0].evidence, ["Any shop/one is Terminating as well"]);
 }

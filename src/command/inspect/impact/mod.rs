@@ -47,7 +47,7 @@ use crate::graph::NodeId;
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Exit codes: 0 the deletion is allowed, 1 a DELETE is denied (even if another order \
-                  of the objects would work), 2 wrong arguments, 3 unknown (failed reads)"
+                  of the objects would work), 2 wrong arguments, 3 unknown, because a read failed"
 )]
 pub struct ImpactArguments {
     #[command(flatten)]
@@ -57,18 +57,17 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; wide is the table with each object as arguments for kubectl; name lists the
-    /// objects that the deletion deletes or keeps Terminating
+    /// The output format; name lists the objects that the deletion deletes or keeps Terminating
     #[arg(
         short,
         long,
         value_name = "table|wide|json|yaml|name|markdown|dot|mermaid|html",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::common_and(&[
+        value_parser = Format::common_and_wide(&[
             Format::Wide, Format::Name, Format::Markdown, Format::Dot, Format::Mermaid,
             Format::Html
-        ])
+        ], "The table with each object as arguments for kubectl")
     )]
     output: Format,
 

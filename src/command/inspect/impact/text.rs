@@ -484,7 +484,7 @@ pub(super) fn reason_text(blocker: &BlockerReport) -> String {
 
 /// The problem with the given order.
 pub(super) fn order_text(order: &DeletionOrder) -> String {
-    let denied: Vec<String> = order.denied.iter().map(|object| object.label("")).collect();
+    let denied: Vec<String> = order.denied.iter().map(Object::sentence_name).collect();
     let works = match order.commands.as_slice() {
         [] => "belay knows no order that works.",
         [_] => "This order works:",

@@ -151,11 +151,11 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "{}", collected_text(report, why));
     }
     let managed = match (report.managed_by.as_slice(), &report.written_by) {
-        ([], Some(writer)) => format!("unknown; last written by {writer}"),
-        (all, _) => all.join("; "),
+        ([], writer) => writer.as_ref().map(|writer| format!("last written by: {writer}")),
+        (all, _) => Some(format!("managed by: {}", all.join("; "))),
     };
-    if !managed.is_empty() {
-        let _ = writeln!(text, "managed by: {}", without_controls(&managed));
+    if let Some(managed) = managed {
+        let _ = writeln!(text, "{}", without_controls(&managed));
     }
     let (shown, more) = cut(&report.refused, MAX_DENIALS, all, "denials");
     // The command itself shows the details.

@@ -71,18 +71,18 @@ impl DeletionPlan {
             changes.push(PlanChange { change, object: object.clone(), message });
         };
         for one in current.objects().filter(|one| !uids.contains(one.object.uid.as_str())) {
-            let typed = &one.object.arguments;
+            let named = one.object.sentence_name();
             match places.contains(&coordinates(&one.object)) {
                 _ if is_replaceable(one, &inspection.graph, &uids) => {}
                 true => add(
                     PlanChangeKind::Recreated,
                     &one.object,
-                    format!("{typed} was created again since the plan"),
+                    format!("{named} was created again since the plan"),
                 ),
                 false => add(
                     PlanChangeKind::Added,
                     &one.object,
-                    format!("{typed} is not in the plan, and would be deleted as well"),
+                    format!("{named} is not in the plan, and would be deleted as well"),
                 ),
             }
         }
@@ -94,7 +94,7 @@ impl DeletionPlan {
         for one in &current.broken {
             let place = coordinates(&one.object);
             if !broken.contains(&(place, coordinates(&one.loses))) && !places.contains(&place) {
-                let (user, used) = (&one.object.arguments, &one.loses.arguments);
+                let (user, used) = (one.object.sentence_name(), one.loses.sentence_name());
                 let says = format!("{user} needs {used} ({})", one.field_path);
                 add(PlanChangeKind::NewUser, &one.object, says);
             }
@@ -110,7 +110,7 @@ impl DeletionPlan {
         }
         let remaining = self.remaining(inspection, current);
         for one in remaining.filter(|one| one.deleted_by == DeletedBy::Command) {
-            let says = format!("{} is in the plan, and would stay", one.object.arguments);
+            let says = format!("{} is in the plan, and would stay", one.object.sentence_name());
             add(PlanChangeKind::Kept, &one.object, says);
         }
         changes
@@ -227,10 +227,7 @@ mod tests {
             .collect();
         assert_eq!(
             says,
-            [
-                "pods/new -n shop needs secrets/a -n shop (spec)",
-                "volume new would be destroyed as well"
-            ]
+            ["Pod shop/new needs Secret shop/a (spec)", "volume new would be destroyed as well"]
         );
     }
 }
