@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::Error;
 
-use crate::cluster::{Caller, DeleteResponse, UserIdentity, shortened};
+use crate::cluster::{Caller, DeleteResponse, UserIdentity, is_denied_by_belay, shortened};
 use crate::command::diagnosis::{
     UNENCODABLE, is_refusal, is_unanswered, is_unencodable, webhook_name,
 };
@@ -178,14 +178,6 @@ const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the
 /// Whether the message reports that a webhook of belay did not answer.
 fn is_silent_belay(message: &str) -> bool {
     is_unanswered(message) && webhook_name(message).is_some_and(|name| name.ends_with(".belay.dev"))
-}
-
-/// Whether the message reports a denial by a webhook of belay.
-fn is_denied_by_belay(message: &str) -> bool {
-    let name = message.strip_prefix("admission webhook \"").and_then(|rest| rest.split_once('"'));
-    name.is_some_and(|(name, rest)| {
-        name.ends_with(".belay.dev") && rest.starts_with(" denied the request")
-    })
 }
 
 impl ServerDenial {
