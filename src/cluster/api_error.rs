@@ -100,12 +100,36 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     redact_secret_paths(&text)
 }
 
+/// Whether this is the message of a denial by a webhook of belay.
+pub fn is_denied_by_belay(message: &str) -> bool {
+    names_belay(message, "admission webhook \"", ".belay.dev\" denied the request: ")
+}
+
+/// Whether this is the message of a denial by a ValidatingAdmissionPolicy of belay.
+fn is_denied_by_policy_of_belay(message: &str) -> bool {
+    let at = message.find(POLICY).unwrap_or_default();
+    names_belay(&message[at..], POLICY, ".belay.dev' with binding '")
+}
+
+/// What the API server writes before the name of a ValidatingAdmissionPolicy.
+const POLICY: &str = "ValidatingAdmissionPolicy '";
+
+/// Whether a message begins with these words, a name without quotation marks, and the end of a name of belay.
+fn names_belay(message: &str, before: &str, end: &str) -> bool {
+    let rest = message.strip_prefix(before).and_then(|rest| rest.split_once(end));
+    rest.is_some_and(|(name, _)| !name.contains(['"', '\'']))
+}
+
 /// Shortens a message to the words at its beginning and its end, because the API server wraps errors and the
-/// cause is at the end. The secret path is removed, as in [`chain`].
+/// cause is at the end. The secret path is removed, as in [`chain`]. A denial by belay stays whole, because it
+/// says what to do, and belay limits its length.
 pub fn shortened(text: &str) -> String {
     const HEAD: usize = 100;
     const TAIL: usize = 200;
     let text = redact_secret_paths(text);
+    if is_denied_by_belay(&text) || is_denied_by_policy_of_belay(&text) {
+        return text;
+    }
     let from = |count: usize| text.char_indices().nth(count).map(|(at, _)| at);
     let tail = text.char_indices().rev().nth(TAIL - 1).map(|(at, _)| at);
     match (from(HEAD), tail, from(HEAD + TAIL)) {
@@ -139,6 +163,26 @@ mod tests {
         assert!(words.contains("service \"nobody\" not found"), "{words}");
         for (length, kept) in [(300, 300), (301, 303), (302, 303), (9000, 303)] {
             assert_eq!(shortened(&"ä".repeat(length)).chars().count(), kept);
+        }
+    }
+
+    #[test]
+    fn a_denial_by_belay_is_whole() {
+        let sentence = "configmap \"settings\" is in use by Pod shop/web (spec.a); policy p. ";
+        let long = sentence.repeat(9);
+        for (begin, is_whole) in [
+            ("admission webhook \"delete.belay.dev\" denied the request: ", true),
+            (
+                "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'labels.belay.dev' with \
+                 binding 'labels.belay.dev' denied request: ",
+                true,
+            ),
+            ("admission webhook \"a.example.test\" denied the request: ", false),
+            ("admission webhook \"a\" failed: \"x.belay.dev\" denied the request: ", false),
+            ("failed calling webhook \"delete.belay.dev\": ", false),
+        ] {
+            let message = format!("{begin}{long}");
+            assert_eq!(shortened(&message) == message, is_whole, "{begin}");
         }
     }
 

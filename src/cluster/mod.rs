@@ -48,7 +48,7 @@ mod world;
 
 pub(crate) use account::{UserIdentity, account, user_of};
 pub(crate) use api::{Detail, MANAGER};
-pub(crate) use api_error::{chain as error_chain, shortened};
+pub(crate) use api_error::{chain as error_chain, is_denied_by_belay, shortened};
 pub(crate) use caller::{Access, Caller};
 pub(crate) use clock::Clock;
 pub use context::{Certificates, Context, Paths, Registered, Settings, Signals};

@@ -326,7 +326,8 @@ const CONTINUATION_INDENT: usize = 2;
 /// How the fields of a row are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// The number of aligned columns. The fields after them are below the row, unless they fit.
+    /// The number of columns beside each other. The fields after them are below the row; only the
+    /// last one stays in the row if it fits.
     aligned: usize,
     /// The number of columns of the terminal. `None`: no limit.
     columns: Option<usize>,
@@ -355,12 +356,13 @@ fn line(fields: &[Field], widths: &[usize], layout: Layout, screen: Screen) -> S
     let (mut text, mut column) = (String::new(), 0);
     for (index, field) in fields.iter().enumerate() {
         let is_last = index + 1 == fields.len();
+        // Below the row, a field is below its heading too: all rows break at the same columns.
         let length = match index.cmp(&layout.aligned) {
             Ordering::Less => 0,
-            Ordering::Equal => {
-                shown[index..].iter().map(|length| length + GAP).sum::<usize>() - GAP
-            }
-            Ordering::Greater => shown[index],
+            Ordering::Equal if is_last => shown[index],
+            Ordering::Equal => limit,
+            Ordering::Greater if is_last => widths[index].min(MIN_LAST_WIDTH),
+            Ordering::Greater => widths[index],
         };
         if column > CONTINUATION_INDENT && column.saturating_add(length) > limit {
             text.truncate(text.trim_end_matches(' ').len());
@@ -373,7 +375,7 @@ fn line(fields: &[Field], widths: &[usize], layout: Layout, screen: Screen) -> S
             let parts = parts.iter().map(|part| screen.paint(field.tone, part));
             text.push_str(&parts.collect::<Vec<_>>().join(&format!("\n{:column$}", "")));
         } else {
-            let width = if index < layout.aligned { widths[index] } else { shown[index] };
+            let width = widths[index];
             text.push_str(&screen.paint(field.tone, &field.text));
             text.push_str(&" ".repeat(width + GAP - shown[index]));
             column += width + GAP;

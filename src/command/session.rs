@@ -181,11 +181,10 @@ impl UserSession {
     {
         self.try_list_all().await.map_err(|why| match why {
             ApiError::Forbidden(_) => {
-                let (kind, me) = (format!("{}.{}", K::plural(&()), K::group(&())), &self.me.name);
+                let kind = format!("{}.{}", K::plural(&()), K::group(&()));
                 CommandError::Remote(format!(
-                    "you may not list {kind} in the whole cluster; next: have an administrator \
-                     bind that RBAC verb to {me} in a ClusterRoleBinding. kubectl belay why \
-                     TYPE/NAME works without it"
+                    "you may not list {kind} in the whole cluster; next: ask an administrator of the \
+                     cluster to run the command. kubectl belay why TYPE/NAME works without this right"
                 ))
             }
             why => self.own_kind_error::<K>(why),

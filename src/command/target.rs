@@ -121,13 +121,12 @@ fn text_with_namespace(object: &ObjectRef) -> String {
 }
 
 /// Why the object could not be read, and the next step.
-fn unread_error(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandError {
+fn unread_error(object: &ObjectRef, why: &ApiError) -> CommandError {
     let next = match (why, object.namespace.as_str()) {
         (ApiError::Forbidden(_), namespace) => format!(
-            "have an administrator bind the RBAC verb get on {}{} to {}",
+            "ask a person with the RBAC verb get on {}{} to run the command",
             full_name(&object.group, &object.resource),
             in_namespace(namespace),
-            session.me.name
         ),
         // The conversion webhook of the kind may not answer. `stuck` reads only the metadata.
         (_, "") => "if it is Terminating, kubectl belay stuck -A says why".to_owned(),
@@ -178,10 +177,8 @@ pub fn unknown_policies_text(session: &UserSession, snapshot: &Snapshot) -> Stri
     let unread = snapshot.unread();
     let unread = unread.iter().map(|UnreadKind { resource, why }| format!("{resource}: {why}"));
     format!(
-        "cannot read the policies: {}; next: have an administrator bind the RBAC verbs get \
-         and list on every resource of belay.dev to {}",
+        "cannot read the policies: {}; next: ask an administrator of the cluster to run the command",
         unread.collect::<Vec<_>>().join("; "),
-        session.me.name
     )
 }
 
@@ -230,7 +227,7 @@ impl TargetObject {
     ) -> Result<Self, CommandError> {
         let ObjectRef { namespace, name, .. } = &object_ref;
         let object = session.caller.object(info, namespace, name).await;
-        let object = object.map_err(|why| unread_error(session, &object_ref, &why))?;
+        let object = object.map_err(|why| unread_error(&object_ref, &why))?;
         let json = object.ok_or_else(|| {
             // Users often forget the namespace.
             let next = match info.namespaced {

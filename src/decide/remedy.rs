@@ -1,6 +1,7 @@
 //! The first step that a denial message advises, besides an approval.
 
 use super::content::MAX_OBJECTS;
+use super::situation::is_default_object;
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedDelete, Verdict};
 use crate::graph::Propagation;
 use crate::objects::{ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
@@ -67,6 +68,11 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
                 "retry in {seconds} s: belay then accepts the DELETE, and keeps the object \
                  Terminating until nothing uses it"
             ))
+        }
+        // The control plane adds the use to each Pod, so users can't end it.
+        (Reason::InUse, _) if verdict.change.is_none() && is_recreated(&blocker.object) => {
+            let kept = blocker.object.quoted();
+            without_goal(format!("keep {kept}: kube-controller-manager re-creates it"))
         }
         // Deleting volumes or claims would lose data.
         (Reason::InUse | Reason::StillNeeded, _) if let Some(volumes) = needing_volumes(blocker) => {
@@ -169,6 +175,11 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         }
         _ => None,
     }
+}
+
+/// Whether kube-controller-manager re-creates the object at once after a deletion.
+fn is_recreated(object: &ObjectRef) -> bool {
+    is_default_object(&object.group, &object.resource, &object.name)
 }
 
 /// How to end the use of a held object by these causes and `more` others.

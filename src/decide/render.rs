@@ -16,8 +16,9 @@ use crate::objects::{
 };
 use crate::policy::PolicySource;
 
-/// The limit of characters in a warning. The API server may cut longer ones.
-const MAX_WARNING: usize = 256;
+/// The limit of characters in a warning. The API server cuts warnings only if all together have over
+/// 4,096 characters.
+const MAX_WARNING: usize = 1_024;
 
 /// The words in the warning about a hold, before the condition of its release.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";

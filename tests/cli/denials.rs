@@ -65,6 +65,39 @@ fn denials_and_audited_denials_are_distinguished() {
 }
 
 #[test]
+fn the_message_of_an_allowed_request_is_whole() {
+    let plane = &world().plane;
+    let ns = plane.namespace("denials-of-long-names").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "action": "Warn"});
+    policy::apply(plane, &ns, spec);
+    let settings = "settings-of-all-the-shops-in-the-world";
+    kubectl(plane, &["create", "configmap", settings, "-n", &ns]);
+    for name in ["backend", "frontend", "payments"] {
+        let name = format!("{name}-of-all-the-shops-in-the-world");
+        let pod = manifest::reader(&name, "configMapRef", settings).with_namespace(&ns);
+        plane.apply(&pod).unwrap();
+    }
+    let deleted = plane.kubectl(&["delete", "configmap", settings, "-n", &ns]).unwrap();
+    assert!(deleted.stderr.contains(&format!("; policy {ns}\n")), "{deleted:?}");
+    let parts = [
+        "payments-of-all-the-shops-in-the-world".to_owned(),
+        format!(
+            "To override: kubectl belay approve configmaps/{settings} -n {ns} --reason \"…\". "
+        ),
+        format!("Details: kubectl belay why configmaps/{settings} -n {ns}"),
+    ];
+    eventually("the whole message", LIMIT, || {
+        let said = belay(plane, &["denials", "--would", "-n", &ns]);
+        match parts.iter().all(|part| said.stdout.contains(part)) {
+            true => Ok(()),
+            false => Err(format!("{said:?}").into()),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
 fn an_audited_delete_of_a_crd_with_resources_is_recorded() {
     let plane = &world().plane;
     let ns = plane.namespace("denials-crd").unwrap();

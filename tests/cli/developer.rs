@@ -402,15 +402,15 @@ fn impact_asks_the_api_server_about_the_given_cascade() {
 }
 
 #[test]
-fn status_and_approvals_say_which_right_is_missing() {
+fn status_and_approvals_say_who_can_run_them() {
     let plane = &world().plane;
-    let (ns, dev) = developer(plane, "dev-lists");
+    let (_, dev) = developer(plane, "dev-lists");
     for (command, kind) in [("status", "deletionpolicies"), ("approvals", "deletionapprovals")] {
         let said = belay_as(&dev, &[command]);
         let expected = format!(
             "error: you may not list {kind}.belay.dev in the whole cluster\n\
-             hint: have an administrator bind that RBAC verb to dev-{ns} in a ClusterRoleBinding. \
-             kubectl belay why TYPE/NAME works without it\n"
+             hint: ask an administrator of the cluster to run the command. kubectl belay why \
+             TYPE/NAME works without this right\n"
         );
         assert_eq!((&said.stderr, said.code), (&expected, 3), "{said:?}");
     }
@@ -427,10 +427,15 @@ fn why_explains_other_refusals_of_a_delete() {
     plane.bind(&name, Some(&ns), ("ClusterRole", "view"), &[user(&name)]).unwrap();
     let said = why(&viewer, &ns, "settings", "you may not delete it");
     let line = format!(
-        "- you may not delete it; next: have an administrator bind the RBAC verb delete on \
-         configmaps in namespace {ns} to {name}\n"
+        "- you may not delete it; next: ask a person with the RBAC verb delete on configmaps in \
+         namespace {ns} to delete it\n"
     );
     assert!(said.stdout.contains(&line) && said.code == 1, "{said:?}");
+    // No developer needs the right to delete Namespaces.
+    let said = belay_as(&dev, &["impact", &format!("ns/{ns}")]).stdout;
+    let says = "ask a person with the RBAC verb delete on namespaces, such as an administrator of the \
+                cluster, to delete it";
+    assert!(said.contains(says) && !said.contains("bind"), "{said}");
 
     why(&dev, &ns, "settings", "can be deleted now");
     // A webhook that the API server may not ask in a dry run.

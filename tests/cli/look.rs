@@ -50,6 +50,40 @@ fn impact_names_the_rollback_that_needs_an_object() {
 }
 
 #[test]
+fn a_root_ca_is_recreated_so_no_pod_is_broken_or_has_to_be_deleted_first() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-root-ca").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
+    let root = ("cm/kube-root-ca.crt", &*ns);
+    let uid_and_data = |old: &str| {
+        let is_new = |uid: &str| !uid.is_empty() && uid != old;
+        plane.api().wait_field(root, LIMIT, ".metadata.uid", is_new).unwrap();
+        [".metadata.uid", ".data"].map(|field| plane.api().field(root.0, &ns, field).unwrap())
+    };
+    let [uid, data] = uid_and_data("");
+    // Admission adds a volume with the CA to each Pod.
+    plane.apply(&pod("web").with_namespace(&ns)).unwrap();
+
+    let target = ["cm/kube-root-ca.crt", "-n", &ns];
+    let said = [["impact"], ["why"]].map(|command| {
+        let said = belay(plane, &[&command[..], &target].concat());
+        let keep = "eep configmap \"kube-root-ca.crt\": kube-controller-manager re-creates it";
+        assert!(said.code == 1 && said.stdout.contains(keep), "{said:?}");
+        said.stdout
+    });
+    let same =
+        "kube-controller-manager re-creates configmap \"kube-root-ca.crt\" with the same content";
+    assert!(said[0].contains(same), "{}", said[0]);
+    let of_namespace = belay(plane, &["impact", &format!("ns/{ns}")]).stdout;
+    for said in [&said[0], &said[1], &of_namespace] {
+        assert!(!said.contains("BROKEN") && !said.contains("first delete"), "{said}");
+    }
+    belay(plane, &[&["approve"], &target[..], &["--reason", "x"]].concat());
+    kubectl(plane, &[&["delete"], &target[..]].concat());
+    assert_eq!(uid_and_data(&uid)[1], data);
+}
+
+#[test]
 fn impact_predicts_the_refusal() {
     let plane = &world().plane;
     let ns = plane.namespace("look").unwrap();

@@ -375,3 +375,34 @@ fn why_denials_and_stuck_are_readable_at_every_width() {
         }
     }
 }
+
+#[test]
+fn status_keeps_its_columns_at_every_width() {
+    let plane = &world().plane;
+    let ns = plane.namespace("narrow").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
+    for columns in [50, 80, 160] {
+        let kubeconfig = plane.kubeconfig().display().to_string();
+        let terminal = Terminal::of(columns).with("KUBECONFIG", kubeconfig);
+        let shown = plain(&terminal.shows("status --all").0);
+        let lines: Vec<&str> =
+            shown.lines().map(|line| line.rsplit('\r').next().unwrap()).collect();
+        for long in lines.iter().filter(|line| line.width() > usize::from(columns)) {
+            let text = long.trim_start();
+            let whole = text.starts_with("kubectl ") || !text.contains(' ');
+            assert!(whole, "{columns}: {long:?} in\n{shown}");
+        }
+        let start = |word: &str| {
+            let is_start = |line: &&str| line.split(' ').next() == Some(word);
+            lines.iter().position(|line| is_start(&line)).unwrap_or_else(|| panic!("{shown}"))
+        };
+        let (heading, row) = (start("POLICY"), start(&ns));
+        for (name, values) in [("READY", &["yes", "NO", "paused"][..]), ("RULES", &["whileUsed"])] {
+            let below = (0..5).find(|below| lines[heading + below].contains(name)).unwrap();
+            let column = lines[heading + below].find(name).unwrap();
+            let field = lines[row + below].get(column..).unwrap_or_default();
+            let is_value = values.iter().any(|value| field.starts_with(value));
+            assert!(is_value, "{columns}: {name} {field:?} in\n{shown}");
+        }
+    }
+}

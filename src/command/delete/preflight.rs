@@ -148,11 +148,11 @@ async fn ask(
     let knows_verdict = state.inspection.policy_state == PolicyState::Known
         && state.impact.verdict != ReportedVerdict::Unknown;
     if knows_verdict && has_planned_user(state, planned) {
-        return ServerAnswer::ask_right((&state.caller, &state.me), &object).await;
+        return ServerAnswer::ask_right(&state.caller, &object).await;
     }
     let propagation = state.propagation(planned.id?, selection.cascade);
     let uid = planned.object.uid.as_str();
-    Some(ServerAnswer::ask((&state.caller, &state.me), info, (&object, uid), propagation).await)
+    Some(ServerAnswer::ask(&state.caller, info, (&object, uid), propagation).await)
 }
 
 /// Whether the plan deletes a user of the object. Admission would deny a dry run of its DELETE now.

@@ -58,7 +58,7 @@ pub async fn delete(
             409 => {}
             code => {
                 let target = ObjectRef::of_kind(info, key.0, key.1);
-                let answer = ServerAnswer::read((&state.caller, &state.me), &target, &status).await;
+                let answer = ServerAnswer::read(&state.caller, &target, &status).await;
                 let refusal = answer.refusal().map(DeleteOutcome::Refused);
                 return refusal.ok_or_else(|| ApiError::of_status(code, &status.message));
             }

@@ -100,8 +100,8 @@ pub async fn users_of_hold(
     if state.known || session.asks_files() {
         return state;
     }
-    let (user, target) = ((&session.caller, &session.me), (object_ref, text_at(object, UID)));
-    match ServerAnswer::ask(user, info, target, None).await {
+    let target = (object_ref, text_at(object, UID));
+    match ServerAnswer::ask(&session.caller, info, target, None).await {
         ServerAnswer::Accepts(warnings) => {
             let kinds = &snapshot.context.world.read().graph.kinds;
             let mut states =

@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::Error;
 
-use crate::cluster::{Caller, DeleteResponse, UserIdentity, shortened};
+use crate::cluster::{Caller, DeleteResponse, is_denied_by_belay, shortened};
 use crate::command::diagnosis::{
     UNENCODABLE, is_refusal, is_unanswered, is_unencodable, webhook_name,
 };
@@ -56,15 +56,15 @@ pub struct DeniedBlocker {
 impl ServerAnswer {
     /// Asks the API server about a DELETE of the object with this uid. Nothing is deleted.
     pub async fn ask(
-        user: (&Caller, &UserIdentity),
+        caller: &Caller,
         info: &KindInfo,
         (target, uid): (&ObjectRef, &str),
         propagation: Option<PropagationPolicy>,
     ) -> Self {
         let key = (target.namespace.as_str(), target.name.as_str());
-        match user.0.dry_run_delete(info, key, uid, propagation).await {
+        match caller.dry_run_delete(info, key, uid, propagation).await {
             Ok(Some(DeleteResponse::Accepted(warnings))) => Self::Accepts(warnings),
-            Ok(Some(DeleteResponse::Refused(status))) => Self::read(user, target, &status).await,
+            Ok(Some(DeleteResponse::Refused(status))) => Self::read(caller, target, &status).await,
             Ok(None) => {
                 Self::Unknown("the server of this kind does not document dry runs".to_owned())
             }
@@ -73,18 +73,14 @@ impl ServerAnswer {
     }
 
     /// Reads the Status of a DELETE by the user that the API server did not accept.
-    pub async fn read(
-        (caller, me): (&Caller, &UserIdentity),
-        target: &ObjectRef,
-        status: &Status,
-    ) -> Self {
+    pub async fn read(caller: &Caller, target: &ObjectRef, status: &Status) -> Self {
         let kind = (target.group.as_str(), target.resource.as_str());
         let key = (target.namespace.as_str(), target.name.as_str());
         let may = match status.code {
             403 if !is_refusal(&status.message) => caller.may("delete", kind, key).await,
             _ => None,
         };
-        Self::from_status(target, &me.name, status, may)
+        Self::from_status(target, status, may)
     }
 
     /// The reason why the API server refuses the DELETE; `None` if it may accept it.
@@ -102,14 +98,11 @@ impl ServerAnswer {
 
     /// Whether the user lacks the right to delete the object. This asks about RBAC only, for a
     /// DELETE that admission would deny now.
-    pub async fn ask_right(
-        (caller, me): (&Caller, &UserIdentity),
-        target: &ObjectRef,
-    ) -> Option<Self> {
+    pub async fn ask_right(caller: &Caller, target: &ObjectRef) -> Option<Self> {
         let kind = (target.group.as_str(), target.resource.as_str());
         let key = (target.namespace.as_str(), target.name.as_str());
         let may = caller.may("delete", kind, key).await;
-        (may == Some(false)).then(|| Self::Refuses(missing_right_text(target, &me.name)))
+        (may == Some(false)).then(|| Self::Refuses(missing_right_text(target)))
     }
 
     /// Merges the answers about several objects. The API server was asked about each object
@@ -143,13 +136,13 @@ impl ServerAnswer {
     }
 
     /// Parses a refusal; `may`: whether the user has the right to delete the object.
-    fn from_status(target: &ObjectRef, user: &str, status: &Status, may: Option<bool>) -> Self {
+    fn from_status(target: &ObjectRef, status: &Status, may: Option<bool>) -> Self {
         if let Some(denial) = ServerDenial::parse(target, status) {
             return Self::Denies(Box::new(denial));
         }
         let says = shortened(&without_controls(&status.message));
         match status.code {
-            403 if may == Some(false) => Self::Refuses(missing_right_text(target, user)),
+            403 if may == Some(false) => Self::Refuses(missing_right_text(target)),
             403 => Self::Refuses(says),
             _ if is_unencodable(&status.message) => Self::Refuses(UNENCODABLE.to_owned()),
             _ if is_silent_belay(&status.message) => Self::BelaySilent,
@@ -161,12 +154,13 @@ impl ServerAnswer {
 }
 
 /// The sentence for a user without the right to delete the object.
-fn missing_right_text(object: &ObjectRef, user: &str) -> String {
+fn missing_right_text(object: &ObjectRef) -> String {
     let kind = full_name(&object.group, &object.resource);
     let scope = in_namespace(&object.namespace);
+    let whom = if scope.is_empty() { ", such as an administrator of the cluster," } else { "" };
     format!(
-        "you may not delete it; next: have an administrator bind the RBAC verb delete on \
-         {kind}{scope} to {user}"
+        "you may not delete it; next: ask a person with the RBAC verb delete on {kind}{scope}{whom} \
+         to delete it"
     )
 }
 
@@ -178,14 +172,6 @@ const SILENT_BELAY: &str = "belay does not answer, so the API server refuses the
 /// Whether the message reports that a webhook of belay did not answer.
 fn is_silent_belay(message: &str) -> bool {
     is_unanswered(message) && webhook_name(message).is_some_and(|name| name.ends_with(".belay.dev"))
-}
-
-/// Whether the message reports a denial by a webhook of belay.
-fn is_denied_by_belay(message: &str) -> bool {
-    let name = message.strip_prefix("admission webhook \"").and_then(|rest| rest.split_once('"'));
-    name.is_some_and(|(name, rest)| {
-        name.ends_with(".belay.dev") && rest.starts_with(" denied the request")
-    })
 }
 
 impl ServerDenial {
@@ -364,14 +350,17 @@ mod tests {
         let read = |code: u16, message: &str, may| {
             let status = json!({"code": code, "message": message});
             let status = serde_json::from_value(status).unwrap();
-            format!("{:?}", ServerAnswer::from_status(&claim(), "eve", &status, may))
+            format!("{:?}", ServerAnswer::from_status(&claim(), &status, may))
         };
         let unsupported = "admission webhook \"a.example.com\" does not support dry run";
         assert!(read(400, unsupported, None).starts_with("Unknown(\"admission webhook"));
         assert!(read(409, "Precondition failed: UID", None).starts_with("Unknown"));
         assert!(read(403, "may not be deleted", Some(true)).contains("Refuses(\"may not be del"));
         let no_right = read(403, "User cannot delete", Some(false));
-        assert!(no_right.contains("persistentvolumeclaims in namespace db to eve"), "{no_right}");
+        assert!(
+            no_right.contains("persistentvolumeclaims in namespace db to delete it"),
+            "{no_right}"
+        );
         let dead = "Internal error occurred: failed calling webhook \"a.example.com\"";
         assert!(read(500, dead, None).starts_with("Refuses(\"Internal error"));
         let silent = "Internal error occurred: failed calling webhook \"delete.belay.dev\": at /x";
@@ -380,7 +369,7 @@ mod tests {
         assert!(matches!(ServerAnswer::merge(both.into()), ServerAnswer::BelaySilent));
         // Causes of another webhook are not belay's.
         let foreign = status("a.example.com", &verdict());
-        let answer = ServerAnswer::from_status(&claim(), "eve", &foreign, None);
+        let answer = ServerAnswer::from_status(&claim(), &foreign, None);
         assert!(matches!(answer, ServerAnswer::Refuses(_)), "{answer:?}");
     }
 }

@@ -142,7 +142,9 @@ pub async fn read(
             }
         };
         let next = match (inspection.missing.is_empty(), inspection.unread_targets.is_empty()) {
-            (true, false) => "this needs the RBAC verbs get and list on it, if it exists",
+            (true, false) => {
+                "if it exists, ask a person with the RBAC verbs get and list on it to run the command"
+            }
             _ => "check the namespace (-n)",
         };
         // kubectl delete exits with 1 if an object that the user named does not exist.

@@ -134,8 +134,19 @@ fn a_narrow_table_puts_its_last_column_and_then_others_below() {
     );
     assert_eq!(
         at(20),
-        "NAME\n  NAMESPACE   WHY\nconfigmaps/data\n  shop\n  so long that it takes two lines\n\
-         b\n  shop   -\n"
+        "NAME\n  NAMESPACE\n  WHY\nconfigmaps/data\n  shop\n  so long that it takes two lines\n\
+         b\n  shop\n  -\n"
+    );
+    let mut table = Table::new(&["POLICY", "READY", "HELD", "DENIED", "RULES"]);
+    for (name, denied) in [("claims-in-use", "1 (2 more)"), ("a", "0")] {
+        let fields = [name, "yes", "40", denied, "always, whileUsed"];
+        table.row(fields.map(Field::from));
+    }
+    assert_eq!(
+        table.text(screen(Some(40), false)),
+        "POLICY          READY   HELD\n  DENIED       RULES\n\
+         claims-in-use   yes     40\n  1 (2 more)   always, whileUsed\n\
+         a               yes     40\n  0            always, whileUsed\n"
     );
 }
 

@@ -67,9 +67,8 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
                 if session.asks_files() || target.terminating_since().is_some() {
                     return None;
                 }
-                let (caller, me) = (&session.caller, &session.me);
                 let object = (&target.object_ref, target.uid());
-                Some(ServerAnswer::ask((caller, me), &target.info, object, None).await)
+                Some(ServerAnswer::ask(&session.caller, &target.info, object, None).await)
             },
         );
         let complete = snapshot.unread().is_empty();
@@ -124,9 +123,9 @@ async fn orphaning_answer(
     let server = match session.asks_files() || is_refused {
         true => None,
         false => {
-            let (caller, object) = ((&session.caller, &session.me), (object_ref, target.uid()));
+            let object = (object_ref, target.uid());
             let orphan = Some(PropagationPolicy::Orphan);
-            Some(ServerAnswer::ask(caller, &target.info, object, orphan).await)
+            Some(ServerAnswer::ask(&session.caller, &target.info, object, orphan).await)
         }
     };
     let complete = snapshot.unread().is_empty();

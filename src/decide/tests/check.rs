@@ -144,7 +144,7 @@ pub(super) fn compare(
     same("message", &row.expect.message, &message(verdict));
     same("facts that the message leaves out", &Vec::<String>::new(), &missing_texts(verdict));
     let warnings = warnings(verdict);
-    assert!(warnings.iter().all(|w| w.chars().count() <= 256), "{warnings:?}");
+    assert!(warnings.iter().all(|w| w.chars().count() <= 1_024), "{warnings:?}");
     same("warning", &row.expect.warning, &warnings.first().cloned());
     if row.expect.warnings.is_some() {
         same("warnings", &row.expect.warnings, &Some(warnings.len()));

@@ -89,7 +89,7 @@ fn the_pods_and_claims_of_a_restored_stateful_set_stay() {
 #[test]
 fn an_undo_that_may_not_remove_an_owner_reference_does_not_begin() {
     let plane = &world().plane;
-    let ns = plane.namespace("undo-orphaning").unwrap();
+    let ns = plane.namespace("undo-that-would-orphan-a-secret").unwrap();
     let target = policy::target("", "secrets", &ns);
     policy::apply(plane, &ns, json!({"targets": [target], "protect": {"fromOrphaning": {}}}));
     let kept = config_map("settings").with_namespace(&ns).with_finalizers(&["undo.test/kept"]);
@@ -104,6 +104,11 @@ fn an_undo_that_may_not_remove_an_owner_reference_does_not_begin() {
     let approve = format!("kubectl belay approve secrets/token -n {ns}");
     assert!(refused.code == 1 && refused.stderr.contains(&approve), "{refused:?}");
     assert!(refused.stderr.contains("nothing was changed"), "{refused:?}");
+    let dry_run = belay(plane, &["undo", "cm/settings", "-n", &ns, "--dry-run"]);
+    for said in [&refused, &dry_run] {
+        let details = format!("Details: kubectl belay why secrets/token -n {ns}");
+        assert!(said.stderr.contains(&details) && !said.stderr.contains(" … "), "{said:?}");
+    }
     assert!(!Path::new(&file).exists());
     let approved = belay(plane, &["approve", "secret/token", "-n", &ns, "--reason", "undo"]);
     assert_eq!(approved.code, 0, "{approved:?}");

@@ -56,7 +56,7 @@ fn a_user_who_may_not_approve_sees_the_required_rights() {
     );
     let why = eve.belay(&["why", "cm/settings", "-n", &ns]);
     assert_eq!(why.code, 1, "{why:?}");
-    assert!(why.stdout.contains("bind the RBAC verb delete on configmaps"), "{why:?}");
+    assert!(why.stdout.contains("ask a person with the RBAC verb delete on configmaps"), "{why:?}");
 }
 
 #[test]

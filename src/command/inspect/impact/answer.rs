@@ -50,16 +50,15 @@ pub async fn ask_server(
     verdict: Option<&Verdict>,
     cascade: Cascade,
 ) -> Option<TargetAnswers> {
-    let (caller, me) = inspection.caller.as_ref()?;
+    let (caller, _) = inspection.caller.as_ref()?;
     let nodes = targets.iter().filter_map(|target| inspection.graph.get(*target));
     // The API server has accepted the DELETE of a Terminating object.
     let nodes: Vec<_> = nodes.filter(|node| !node.is_terminating()).collect();
     let first = nodes.first().map(|node| node.object_ref())?;
     let asking = nodes.iter().take(MAX_ASKED).map(|node| async {
         let (object, uid) = (node.object_ref(), node.uid().to_string());
-        let request = (caller, me);
         let propagation = Some(cascade.into());
-        let answer = ServerAnswer::ask(request, node.info(), (&object, &uid), propagation).await;
+        let answer = ServerAnswer::ask(caller, node.info(), (&object, &uid), propagation).await;
         (node.id(), object, answer)
     });
     let asking = stream::iter(asking).buffered(CONCURRENT_DELETES).collect::<Vec<_>>();
@@ -143,7 +142,7 @@ pub async fn ask_server(
 /// Returns what the hold waits for, from the warning of a dry-run DELETE. Only for one Terminating
 /// target whose policies the caller can't read.
 pub async fn held_until(inspection: &Inspection) -> Option<String> {
-    let (caller, me) = inspection.caller.as_ref()?;
+    let (caller, _) = inspection.caller.as_ref()?;
     let [target] = inspection.deletable_targets()[..] else { return None };
     let node = inspection.graph.get(target)?;
     if inspection.policy_state != PolicyState::Unknown || !node.is_terminating() || !node.is_held()
@@ -151,7 +150,7 @@ pub async fn held_until(inspection: &Inspection) -> Option<String> {
         return None;
     }
     let (object, uid) = (node.object_ref(), node.uid().to_string());
-    match ServerAnswer::ask((caller, me), node.info(), (&object, &uid), None).await {
+    match ServerAnswer::ask(caller, node.info(), (&object, &uid), None).await {
         ServerAnswer::Accepts(warnings) => held_until_of(&warnings),
         _ => None,
     }

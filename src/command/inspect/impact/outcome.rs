@@ -11,13 +11,13 @@ use super::target_effects::deleted_with;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::why::NeededApproval;
-use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
+use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS, is_default_object, is_root_ca};
 use crate::graph::{
     Certainty, DeletionOutcome, EdgeQualifier, Fate, Graph, Node, NodeId, ObjectUser, Propagation,
     Strength,
 };
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{NumberMap, PROTECT_LABEL, STORAGE_CLASSES, and_more, is_hold};
+use crate::objects::{NumberMap, ObjectRef, PROTECT_LABEL, STORAGE_CLASSES, and_more, is_hold};
 
 /// The maximum number of objects that a note names.
 const MAX_NAMED: usize = 2;
@@ -452,6 +452,10 @@ impl<'s> ImpactOutcomes<'s> {
             if fate.outcome != DeletionOutcome::Deleted && !self.behind_pods.contains_key(&lost) {
                 continue;
             }
+            let is_same_after = |lost: Node<'_>| is_root_ca(&lost.object_ref());
+            if graph.get(lost).is_some_and(|lost| is_same_after(lost) && self.is_recreated(lost)) {
+                continue;
+            }
             let is_certain = fate.certainty == Certainty::Certain;
             let class =
                 graph.get(lost).is_some_and(|lost| lost.object_ref().is_of(STORAGE_CLASSES));
@@ -489,6 +493,16 @@ impl<'s> ImpactOutcomes<'s> {
         }
         broken.sort_by_cached_key(|one| [one.owner, one.lost].map(|id| graph.name_key(id)));
         broken
+    }
+
+    /// Whether kube-controller-manager re-creates this object at once, because its Namespace stays.
+    pub fn is_recreated(&self, node: Node<'_>) -> bool {
+        let ObjectRef { group, resource, name, .. } = node.object_ref();
+        let stays = |id: NodeId| {
+            let node = self.inspection.graph.get(id);
+            self.get(id).is_none() && !node.is_some_and(Node::is_terminating)
+        };
+        is_default_object(&group, &resource, &name) && node.namespace_node().is_none_or(stays)
     }
 
     /// The topmost owner that stays. With `--cascade orphan`, a dependent outlives its owner.

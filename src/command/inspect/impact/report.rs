@@ -17,7 +17,7 @@ use crate::command::inspect::backing::{format_bytes, parse_bytes};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::report_verdict;
 use crate::command::why::needed_approvals;
-use crate::decide::{Blocker, Decision, Verdict, remedies, sentence, step_of_each};
+use crate::decide::{Blocker, Decision, Verdict, is_root_ca, remedies, sentence, step_of_each};
 use crate::graph::{ObjectPhase, Propagation};
 use crate::objects::{and_more, more};
 
@@ -132,7 +132,8 @@ impl Impact {
         objects.extend(broken_users(inspection, outcomes.broken(), &mut summary));
         objects.extend(stranded(inspection, &outcomes, &mut summary));
         let ends = already_terminating(inspection);
-        let recreated = recreated(inspection, &outcomes);
+        let recreated =
+            [recreated(inspection, &outcomes), recreated_default(inspection, &outcomes)];
         let pause = inspection.policies.pause(inspection.now());
         let paused =
             pause.map(|pause| format!("paused until {}: belay denies nothing", pause.until()));
@@ -164,8 +165,10 @@ impl Impact {
             cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
-            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends, recreated, paused]
+            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends]
                 .into_iter()
+                .chain(recreated)
+                .chain([paused])
                 .flatten()
                 .collect(),
             blockers,
@@ -332,6 +335,16 @@ fn recreated(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Option<S
     };
     let (target, controller) = (target.object_ref().quoted(), controller.object_ref().quoted());
     Some(format!("{controller} controls {target}, and re-creates it{others}"))
+}
+
+/// The warning about targets that the control plane creates in every Namespace.
+fn recreated_default(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Option<String> {
+    let targets = inspection.targets.iter().filter_map(|id| inspection.graph.get(*id));
+    let recreated: Vec<_> = targets.filter(|target| outcomes.is_recreated(*target)).collect();
+    let target = recreated.first()?.object_ref();
+    let name = target.quoted() + &and_more(recreated.len() - 1, "target");
+    let same = if is_root_ca(&target) { " with the same content" } else { "" };
+    Some(format!("kube-controller-manager re-creates {name}{same}"))
 }
 
 /// The reason of a blocker if the API server itself refuses the deletion.
