@@ -133,7 +133,6 @@ fn judge_owner_changes<'a>(
         return;
     }
     let identities = &situation.policies.identities;
-    let by_control_plane = identities.is_control_plane(&review.requester.name);
     let by_collector = identities.is_garbage_collector(&review.requester.name);
     let [old_count, new_count] = [old, new].map(|object| object.metadata.owner_references.len());
     if old_count.max(new_count) > MAX_LIST_ENTRIES {
@@ -150,7 +149,8 @@ fn judge_owner_changes<'a>(
     // The StatefulSet controller replaces a StatefulSet by a Pod as the owner of a
     // PersistentVolumeClaim. For other objects, a user may have added the remaining owner so
     // that a controller removes the protected one.
-    let may_replace = by_collector || (by_control_plane && is_persistent_volume_claim(target));
+    let may_replace = identities.may_be_other_controller(&review.requester.name)
+        && is_persistent_volume_claim(target);
     if !changes.has_solid_owner || !may_replace {
         judge_lost_owners(judgement, target, applied, &changes);
     }
@@ -236,7 +236,7 @@ fn judge_lost_owners<'a>(
     } else {
         judgement.require_reads_for_any_action(unread);
     }
-    let context = (applied, changes.has_old_solid_owner);
+    let context = (applied, changes);
     for owner_ref in &changes.removed {
         judge_owner_removal(judgement, target, context, owner_ref, Cause::Owner);
     }
@@ -411,12 +411,11 @@ fn is_removed_by_retention_policy(
     }
 }
 
-/// Checks the removal of one owner reference. `has_old_solid_owner`: whether another owner keeps the
-/// object and did so before. `cause` builds the cause of the denial from the owner.
+/// Checks the removal of one owner reference. `cause` builds the cause of the denial from the owner.
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
-    (applied, has_old_solid_owner): (&[AppliedPolicy<'a>], bool),
+    (applied, changes): (&[AppliedPolicy<'a>], &OwnerChanges<'a>),
     owner_ref: &OwnerRef<'a>,
     cause: fn(ObjectName) -> Cause,
 ) {
@@ -440,8 +439,9 @@ fn judge_owner_removal<'a>(
         OwnerState::Absent => {
             let retained = by_control_plane
                 && is_removed_by_retention_policy(&situation, target, owner_ref, None);
-            let kind =
-                owner_ref.kind.filter(|_| !has_old_solid_owner && !by_collector && !retained);
+            let kind = owner_ref
+                .kind
+                .filter(|_| !changes.has_old_solid_owner && !by_collector && !retained);
             if let Some(kind) = kind {
                 let info = situation.graph.kinds.info(kind);
                 let object = ObjectRef::of_kind(info, owner_ref.namespace, owner_ref.name);
@@ -449,6 +449,9 @@ fn judge_owner_removal<'a>(
             }
             return;
         }
+        // belay may have no permission to read the owner. If another owner keeps the object, the
+        // garbage collector removes references to absent owners.
+        OwnerState::Unresolved if by_collector && changes.has_solid_owner => return,
         // The garbage collector never removes a reference that it can't resolve (R2).
         OwnerState::Unresolved => {
             for applied in &denying {
@@ -496,5 +499,9 @@ fn judge_owner_removal<'a>(
     for applied in &of_owner {
         let causes = vec![dependent.clone()];
         judgement.add_finding(applied, &owner_item, Reason::WouldOrphan, (causes, 0));
+    }
+    if by_collector && !judgement.is_empty() {
+        // The graph may lag behind the deletion of the owner.
+        judgement.require_reads_for_any_action(unread_owner(&situation, owner_ref));
     }
 }

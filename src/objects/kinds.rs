@@ -157,6 +157,14 @@ impl Kinds {
         BUILT_IN.iter().any(|row| row.0 == group)
     }
 
+    /// The built-in kinds whose dependents a DELETE without options orphans.
+    pub fn orphaning_by_default() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let kinds = BUILT_IN.iter().map(|row| (row.0, row.3));
+        kinds.filter(|(group, resource)| {
+            default_propagation(group, resource) == DefaultPropagation::Orphan
+        })
+    }
+
     /// Marks a kind as not served. References to it stay, but can't be resolved.
     pub fn forget(&mut self, id: KindId) {
         if let Some(info) = Arc::make_mut(&mut self.0).infos.get_mut(usize::from(id.0)) {

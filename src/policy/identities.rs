@@ -136,6 +136,12 @@ impl Identities {
             }
     }
 
+    /// Whether this may be a controller of the control plane other than the garbage collector.
+    pub fn may_be_other_controller(&self, user: &str) -> bool {
+        self.is_control_plane(user)
+            && account(user).is_none_or(|(_, name)| name != GARBAGE_COLLECTOR)
+    }
+
     /// Whether this is the namespace controller with its own service account.
     pub fn is_namespace_controller(&self, user: &str) -> bool {
         account(user) == Some(("kube-system", NAMESPACE_CONTROLLER))

@@ -11,7 +11,8 @@
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use crate::objects::{HOLD, former_holds};
+use super::namespaces::{KIND, list};
+use crate::objects::{HOLD, Kinds, former_holds};
 
 /// A condition for calling belay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +86,23 @@ request.?options.?propagationPolicy.orValue('') != 'Background' && \
 request.?options.?orphanDependents.orValue(true) != false)";
 
 // The finalizer orphan of the object has the same effect as the option, unless the request has
-// another option.
-const ORPHANING: &str = "request.operation == 'DELETE' && ( \
+// another option. Without an option, some kinds orphan by default (R8). Each of them has only one
+// served version, and the default depends on the version.
+fn orphaning() -> String {
+    let kinds = Kinds::orphaning_by_default();
+    let kinds: Vec<_> = kinds.map(|(group, resource)| format!("{group}/{resource}")).collect();
+    format!(
+        "request.operation == 'DELETE' && ( \
 request.?options.?propagationPolicy.orValue('') == 'Orphan' || \
 request.?options.?orphanDependents.orValue(false) == true || \
+{KIND} in {} && \
+request.?options.?propagationPolicy.orValue('') == '' && \
+request.?options.?orphanDependents.orValue(true) == true || \
 oldObject != null && has(oldObject.metadata) && \
-'orphan' in oldObject.metadata.?finalizers.orValue([]))";
+'orphan' in oldObject.metadata.?finalizers.orValue([]))",
+        list(&kinds)
+    )
+}
 
 const SPEC_FINALIZERS_CHANGE: &str = "request.operation != 'UPDATE' || \
 oldObject.?spec.?finalizers.orValue([]) != object.?spec.?finalizers.orValue([])";
@@ -103,8 +115,8 @@ impl Condition {
             Self::AnnotationsChange => ("annotations-change", ANNOTATIONS_CHANGE.to_owned()),
             Self::HoldRemoved => ("hold-removed", hold_removed(former_holds())),
             Self::NoRepeat => ("no-repeat", NO_REPEAT.to_owned()),
-            Self::Orphaning => ("orphaning", ORPHANING.to_owned()),
-            Self::NotOrphaning => ("not-orphaning", format!("!({ORPHANING})")),
+            Self::Orphaning => ("orphaning", orphaning()),
+            Self::NotOrphaning => ("not-orphaning", format!("!({})", orphaning())),
             Self::SpecFinalizersChange => {
                 ("spec-finalizers-change", SPEC_FINALIZERS_CHANGE.to_owned())
             }

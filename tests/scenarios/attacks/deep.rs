@@ -54,6 +54,14 @@ fn deployment_spec(metadata: Vec<u8>) -> Vec<u8> {
     field(2, [vec![8, 0], field(2, selector), field(3, template)].concat())
 }
 
+/// The spec of a ReplicationController without replicas.
+fn replication_controller_spec() -> Vec<u8> {
+    let pair = |key: &str, value: &str| [field(1, key), field(2, value)].concat();
+    let metadata = field(1, field(11, pair("app", "deep")));
+    let template = [metadata, field(2, field(2, pair("web", "web")))].concat();
+    field(2, [vec![8, 0], field(2, pair("app", "deep")), field(3, template)].concat())
+}
+
 /// An object of the name `deep` with this further metadata and this spec.
 fn object(version: &str, kind: &str, metadata: Vec<u8>, spec: Vec<u8>) -> Vec<u8> {
     let types = [field(1, version), field(2, kind)].concat();
@@ -88,6 +96,22 @@ fn h137_managed_fields_that_are_nested_too_deeply_are_reset() {
     wait_until_readable(&team, "secret/deep");
 }
 
+/// Waits until the API server asks about an orphaning DELETE of this kind.
+fn wait_for_orphan_webhook(team: &Team<'_>, resource: &str) {
+    eventually("a webhook that asks about orphaning", SOON, || {
+        let webhooks = team.plane.api().get("validatingwebhookconfiguration/belay", "")?;
+        let is_ready = |webhook: &Value| {
+            // If another test protects the kind, the second one is asked.
+            (webhook["name"] == "orphan.belay.dev" || webhook["name"] == "delete.belay.dev")
+                && webhook.to_string().contains(&format!("\"{resource}\""))
+        };
+        let webhooks = webhooks.unwrap_or_default();
+        let is_ready = webhooks["webhooks"].as_array().is_some_and(|all| all.iter().any(is_ready));
+        if is_ready { Ok(()) } else { Err(format!("no rule names {resource}").into()) }
+    })
+    .unwrap();
+}
+
 /// The API server can't ask about such an owner, and no later request is about the dependents that
 /// the garbage collector keeps.
 #[test]
@@ -99,23 +123,42 @@ fn h172_an_owner_with_deep_managed_fields_loses_no_dependents() {
     let path = format!("/api/v1/namespaces/{}/serviceaccounts", team.ns);
     api.write_protobuf(Method::POST, &path, owner(Vec::new())).unwrap();
     team.apply(&config_map("child").with_owner(team.owner("ServiceAccount", "deep")));
-    eventually("a webhook that asks about orphaning", SOON, || {
-        let webhooks = api.get("validatingwebhookconfiguration/belay", "")?.unwrap_or_default();
-        let is_ready = |webhook: &Value| {
-            // If another test protects the kind, the second one is asked.
-            (webhook["name"] == "orphan.belay.dev" || webhook["name"] == "delete.belay.dev")
-                && webhook.to_string().contains("\"serviceaccounts\"")
-        };
-        let is_ready = webhooks["webhooks"].as_array().is_some_and(|all| all.iter().any(is_ready));
-        if is_ready { Ok(()) } else { Err("no rule names ServiceAccounts".into()) }
-    })
-    .unwrap();
+    wait_for_orphan_webhook(&team, "serviceaccounts");
     let path = format!("{path}/deep");
     api.write_protobuf(Method::PUT, &path, owner(deep_fields())).unwrap();
     let deleted = api.delete(&["serviceaccount/deep", "--cascade=orphan"], &team.ns).unwrap();
     assert!(!deleted.ok(), "{deleted:?}");
     api.write_protobuf(Method::PUT, &path, owner(Vec::new())).unwrap();
     team.assert_exists("serviceaccount/deep");
+}
+
+/// A DELETE without options orphans the dependents of a ReplicationController or a Job.
+#[test]
+fn h178_an_owner_whose_kind_orphans_by_default_loses_no_dependents() {
+    let team = Team::new(&world().plane, "h178");
+    let api = team.plane.api();
+    policy::protect(team.plane, &team.ns, "configmaps", json!({"fromOrphaning": {}}));
+    let owner =
+        |metadata| object("v1", "ReplicationController", metadata, replication_controller_spec());
+    let path = format!("/api/v1/namespaces/{}/replicationcontrollers", team.ns);
+    api.write_protobuf(Method::POST, &path, owner(Vec::new())).unwrap();
+    team.apply(&config_map("own"));
+    let [real, own] = [("ReplicationController", "deep"), ("ConfigMap", "own")]
+        .map(|(kind, name)| team.owner(kind, name));
+    let owners = json!({"metadata": {"ownerReferences": [real, own]}});
+    team.apply(&config_map("child").with(owners));
+    wait_for_orphan_webhook(&team, "replicationcontrollers");
+    let path = format!("{path}/deep");
+    let delete = ["delete", "--raw", &path];
+    let denied = team.kubectl(&delete).failure().unwrap();
+    assert!(denied.contains("would lose its owner ReplicationController"), "{denied}");
+    assert!(!denied.contains("cascade.belay.dev"), "{denied}");
+    api.write_protobuf(Method::PUT, &path, owner(deep_fields())).unwrap();
+    team.kubectl(&delete).failure().unwrap();
+    api.write_protobuf(Method::PUT, &path, owner(Vec::new())).unwrap();
+    team.assert_exists("replicationcontroller/deep");
+    let names = team.field("configmap/child", ".metadata.ownerReferences[*].name");
+    assert_eq!(names, "deep own");
 }
 
 /// The API server applies a JSON patch to the JSON of an object, which has U+FFFD in place of other

@@ -224,6 +224,20 @@ fn lose_real_owner(team: &Team<'_>) {
 }
 
 #[test]
+fn h178_an_added_owner_does_not_replace_one_that_the_collector_orphans() {
+    let team = owned_twice("h178", json!({"fromOrphaning": {}}));
+    let owners = json!({"metadata": {"ownerReferences": [team.owner("ConfigMap", "mine")]}});
+    let collector = "--as=system:serviceaccount:kube-system:generic-garbage-collector";
+    let orphan = ["patch", "configmap/child", "-n", &team.ns, "--type=merge", "-p"];
+    let as_collector = [&owners.to_string(), collector, "--as-group=system:masters"];
+    let refused = team.plane.kubectl(&[&orphan[..], &as_collector].concat()).unwrap();
+    let refused = refused.failure().unwrap();
+    assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
+    // A deletion in the background orphans nothing.
+    lose_real_owner(&team);
+}
+
+#[test]
 fn h80_an_approval_of_one_owner_does_not_cover_what_another_one_keeps() {
     let team = owned_twice("h80", json!({"whileUsed": {}}));
     team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");

@@ -64,7 +64,10 @@ repeated DELETEs that remove the finalizers orphan and foregroundDeletion, becau
     request.?options.?orphanDependents.orValue(true) != false)
 {{- end }}
 
-{{/* DELETE: the garbage collector may remove the owner references of the dependents. */}}
+{{/*
+DELETE: the garbage collector may remove the owner references of the dependents. Without an option, Jobs and
+ReplicationControllers orphan by default.
+*/}}
 {{- define "belay.condition.orphaning" -}}
 - name: orphaning
   expression: >-
@@ -82,6 +85,9 @@ repeated DELETEs that remove the finalizers orphan and foregroundDeletion, becau
 request.operation == 'DELETE' && (
 request.?options.?propagationPolicy.orValue('') == 'Orphan' ||
 request.?options.?orphanDependents.orValue(false) == true ||
+request.resource.group + '/' + request.resource.resource in ['/replicationcontrollers', 'batch/jobs'] &&
+request.?options.?propagationPolicy.orValue('') == '' &&
+request.?options.?orphanDependents.orValue(true) == true ||
 oldObject != null && has(oldObject.metadata) &&
 'orphan' in oldObject.metadata.?finalizers.orValue([]))
 {{- end }}
