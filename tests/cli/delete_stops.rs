@@ -152,10 +152,7 @@ fn detects_a_change_just_before_the_delete() {
     };
     let (stdout, codes) = lost_answer::with_interruption(plane, &args, create_again);
     assert_eq!(codes, ["409"], "{stdout}");
-    assert!(
-        stdout.contains("configmaps/raced") && stdout.contains("was created again"),
-        "{stdout}"
-    );
+    assert!(stdout.contains(&format!("ConfigMap {ns}/raced was created again")), "{stdout}");
     assert!(left(plane, &ns).contains("configmaps/raced"));
 
     // It has another resourceVersion and the same uid.
@@ -233,7 +230,7 @@ fn a_plan_of_others_deletes_nothing_that_is_not_shown() {
     // Another uid is another object.
     let uid = edited(&|plan| plan["waves"][0]["objects"][0]["object"]["uid"] = "x".into());
     assert_eq!(uid.code, 1, "{uid:?}");
-    assert!(uid.stdout.contains("configmaps/mine"), "{uid:?}");
+    assert!(uid.stdout.contains(&format!("ConfigMap {ns}/mine")), "{uid:?}");
     // Only targets are deleted, and the printed text contains them.
     let more = edited(&|plan| {
         let mut other = plan["waves"][0]["objects"][0].clone();
