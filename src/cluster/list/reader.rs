@@ -2,12 +2,14 @@
 
 use http::Request;
 use kube::api::ListParams;
+use kube::core::Status;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::page::{Buffers, PageStream};
 use crate::cluster::api::{self, Detail};
 use crate::cluster::api_error::ReadFailure;
-use crate::objects::{ApiError, KindInfo};
+use crate::objects::{ApiError, KindInfo, Object};
 
 /// The maximum number of objects on a page.
 const MAX_PAGE: usize = 500;
@@ -54,6 +56,10 @@ enum Step {
 }
 
 /// Reads a list, consistent with everything stored before.
+///
+/// At an object that the API server can't encode as JSON, it ends its answer (H176). The reader then
+/// requests the objects before it, and of this one only the metadata. It returns an object of this
+/// name that can't be read.
 pub struct ListReader<'a> {
     client: &'a kube::Client,
     requests: kube::core::Request,
@@ -65,7 +71,14 @@ pub struct ListReader<'a> {
     /// Whether to read only the first object.
     only_first: bool,
     page: Option<PageStream>,
+    /// How many objects of the page were read.
     objects: usize,
+    /// How many objects at the start of the page the caller has from an answer that broke off.
+    returned: usize,
+    /// Whether the API server can't encode the next object, so that the next page has its metadata.
+    is_unencodable: bool,
+    /// The object that is returned in its place.
+    unreadable: Option<String>,
     /// The continue token of the current page, or of the next one.
     continue_token: String,
     starts: usize,
@@ -102,6 +115,9 @@ impl<'a> ListReader<'a> {
             only_first: false,
             page: None,
             objects: 0,
+            returned: 0,
+            is_unencodable: false,
+            unreadable: None,
             continue_token: String::new(),
             starts: 0,
             is_over: false,
@@ -120,12 +136,20 @@ impl<'a> ListReader<'a> {
         let step = loop {
             match self.advance().await {
                 Ok(Step::PageEnd) => {}
+                Ok(Step::Object) if self.objects <= self.returned => {}
                 Ok(step) => break step,
+                Err(failure) if self.reduce_page(&failure.error) => {
+                    // Without a token, the next answer may have other objects.
+                    if self.objects > 0 && self.continue_token.is_empty() {
+                        return Ok(Next::Again);
+                    }
+                    self.returned = self.returned.max(self.objects);
+                }
                 Err(failure) => return self.handle_failure(failure).map(|()| Next::Again),
             }
         };
-        Ok(match (step, &self.page) {
-            (Step::Object, Some(page)) => Next::Object(page.object()),
+        Ok(match step {
+            Step::Object => Next::Object(self.object()),
             _ => Next::End,
         })
     }
@@ -143,13 +167,14 @@ impl<'a> ListReader<'a> {
         loop {
             match self.advance().await {
                 Ok(Step::Object) => {
-                    let json = self.page.as_ref().map_or("", PageStream::object);
+                    let json = self.object();
                     if is_wanted(json) {
                         objects.push(json.to_owned());
                     }
                 }
                 Ok(Step::PageEnd) => return Ok(Some(objects)),
                 Ok(Step::End) => return Ok(None),
+                Err(failure) if self.reduce_page(&failure.error) => objects.clear(),
                 Err(failure) => {
                     self.handle_failure(failure)?;
                     objects.clear();
@@ -161,6 +186,7 @@ impl<'a> ListReader<'a> {
     /// Handles a failure. Returns Ok if the list starts again.
     fn handle_failure(&mut self, failure: ReadFailure) -> Result<(), ReadFailure> {
         self.page = None;
+        (self.returned, self.is_unencodable) = (0, false);
         if failure.error == ApiError::Expired {
             self.continue_token.clear();
             self.starts += 1;
@@ -170,6 +196,30 @@ impl<'a> ListReader<'a> {
             self.starts = 0;
         }
         Err(failure)
+    }
+
+    /// Prepares to read the page again, after an answer that ended at an object that the API server
+    /// can't encode. Returns false if the failure has another reason.
+    fn reduce_page(&mut self, error: &ApiError) -> bool {
+        let is_encoding =
+            matches!(error, ApiError::Status { code: 500, message } if message.contains("json: "));
+        if !is_encoding
+            || self.detail == Detail::Metadata
+            || self.is_unencodable
+            || self.objects >= self.limit
+        {
+            return false;
+        }
+        self.page = None;
+        self.is_unencodable = self.limit == 1;
+        self.limit = self.objects.max(1);
+        true
+    }
+
+    /// The JSON of the current object.
+    fn object(&self) -> &str {
+        let page = self.page.as_ref().map_or("", PageStream::object);
+        self.unreadable.as_deref().unwrap_or(page)
     }
 
     /// When the last page was requested.
@@ -191,13 +241,17 @@ impl<'a> ListReader<'a> {
             Some(page) => page,
             None => {
                 self.sent = Instant::now();
-                let body = api::send(self.client, self.request()?).await?;
                 self.objects = 0;
+                let body = api::send(self.client, self.request()?).await?;
                 self.page.insert(PageStream::new(body, self.buffers.clone()))
             }
         };
         if page.advance().await? {
+            if let Some(status) = parse_status(page.object()) {
+                return Err(ApiError::of_status(status.code, &status.message).into());
+            }
             self.objects += 1;
+            self.unreadable = self.is_unencodable.then(|| unreadable_object(page.object()));
             return Ok(Step::Object);
         }
         let metadata = page.finish()?;
@@ -208,6 +262,8 @@ impl<'a> ListReader<'a> {
                 PAGE_BYTES.checked_div(object_bytes).unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
         }
         self.page = None;
+        self.returned = self.returned.saturating_sub(self.objects);
+        self.is_unencodable = false;
         self.is_over = metadata.next.is_empty();
         self.continue_token = metadata.next;
         self.version = metadata.resource_version;
@@ -221,10 +277,24 @@ impl<'a> ListReader<'a> {
             ..self.params.clone()
         };
         Ok(match self.detail {
+            _ if self.is_unencodable => self.requests.list_metadata(&params),
             Detail::Metadata => self.requests.list_metadata(&params),
             Detail::Whole => self.requests.list(&params),
         }?)
     }
+}
+
+/// The error of the API server in place of an object, after which its answer ends.
+fn parse_status(json: &str) -> Option<Status> {
+    json.starts_with(r#"{"kind":"Status","apiVersion":"v1","#)
+        .then(|| serde_json::from_str(json).unwrap_or_default())
+}
+
+/// The JSON of an object of this name that every reader rejects, because of its labels.
+fn unreadable_object(metadata: &str) -> String {
+    let object: Object<'_> = serde_json::from_str(metadata).unwrap_or_default();
+    let (namespace, name) = (&*object.metadata.namespace, &*object.metadata.name);
+    json!({"metadata": {"namespace": namespace, "name": name, "labels": false}}).to_string()
 }
 
 #[cfg(test)]
@@ -235,7 +305,6 @@ mod tests {
     use std::task::{self, Poll};
 
     use parking_lot::Mutex;
-    use serde_json::json;
 
     use super::*;
     use crate::cluster::local_api::{failure, local_client};
@@ -392,5 +461,73 @@ mod tests {
         let (code, text) = page(3, 10, "");
         let half = (code, text[..text.len() - 4].to_owned());
         assert!(matches!(read(vec![half]).await.0, Err(ApiError::Unreadable(_))));
+    }
+
+    const ENCODING: &str = "json: error calling MarshalJSON for type X: impossible";
+
+    /// An answer that ends at an object that the API server can't encode.
+    fn broken_page(objects: usize) -> Answer {
+        let (code, text) = page(objects, 1, "2");
+        let items = &text[..text.find(']').unwrap()];
+        let comma = if objects > 0 { "," } else { "" };
+        let start = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure""#;
+        (code, format!("{items}{comma}{start},\"message\":\"{ENCODING}\",\"code\":500}}\n"))
+    }
+
+    fn metadata_page(name: &str, next: &str) -> Answer {
+        let object = json!({"metadata": {"name": name, "namespace": "a", "labels": {}}});
+        let page = json!({"metadata": {"continue": next, "resourceVersion": "7"},
+            "items": [object]});
+        (200, page.to_string())
+    }
+
+    #[tokio::test]
+    async fn h176_an_object_that_the_api_server_cannot_encode_is_the_only_unreadable_one() {
+        let pages = || {
+            vec![
+                page(20, 1, "2"),
+                broken_page(3),
+                page(3, 1, "3"),
+                broken_page(0),
+                broken_page(0),
+                metadata_page("bad", "4"),
+                page(2, 1, ""),
+            ]
+        };
+        let (objects, asked) = read(pages()).await;
+        assert_eq!(objects, Ok(26));
+        assert_eq!(
+            asked,
+            [
+                "limit=20",
+                "limit=500&continue=2",
+                "limit=3&continue=2",
+                "limit=500&continue=3",
+                "limit=1&continue=3",
+                "limit=1&continue=3",
+                "limit=500&continue=4"
+            ]
+        );
+        let (client, _) = script(pages());
+        let mut list = list(&client);
+        let mut found = Vec::new();
+        while let Some(page) = list.next_page(|_| true).await.unwrap() {
+            found.extend(page);
+        }
+        assert_eq!(found.len(), 26);
+        let is_unreadable = |json: &&String| serde_json::from_str::<Object<'_>>(json).is_err();
+        let unreadable: Vec<_> = found.iter().filter(is_unreadable).collect();
+        assert_eq!(unreadable, [r#"{"metadata":{"labels":false,"name":"bad","namespace":"a"}}"#]);
+
+        // Without a token, the objects before the broken one are read again.
+        let first = vec![broken_page(3), page(3, 1, "2"), failed(500), page(1, 1, "")];
+        assert_eq!(read(first).await.0, Err(ApiError::of_status(500, "no")));
+        let (code, status) = failure(500, ENCODING, ("", ""));
+        let buffered = || (code, status.to_string());
+        let first = vec![broken_page(3), page(3, 1, "2"), buffered(), buffered()];
+        let pages = [first, vec![metadata_page("bad", "")]].concat();
+        assert_eq!(read(pages).await.0, Ok(4));
+        // The metadata of an object is not reduced further.
+        assert!(read(vec![buffered(), buffered(), buffered()]).await.0.is_err());
     }
 }

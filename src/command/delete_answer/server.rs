@@ -10,9 +10,7 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::Error;
 
 use crate::cluster::{Caller, DeleteResponse, is_denied_by_belay, shortened};
-use crate::command::diagnosis::{
-    UNENCODABLE, is_refusal, is_unanswered, is_unencodable, webhook_name,
-};
+use crate::command::diagnosis::{explain_unencodable, is_refusal, is_unanswered, webhook_name};
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, join_steps, remedies};
 use crate::objects::{
     KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, without_controls,
@@ -141,10 +139,12 @@ impl ServerAnswer {
             return Self::Denies(Box::new(denial));
         }
         let says = shortened(&without_controls(&status.message));
+        if let Some(why) = explain_unencodable(&status.message) {
+            return Self::Refuses(format!("{says}; {why}"));
+        }
         match status.code {
             403 if may == Some(false) => Self::Refuses(missing_right_text(target)),
             403 => Self::Refuses(says),
-            _ if is_unencodable(&status.message) => Self::Refuses(UNENCODABLE.to_owned()),
             _ if is_silent_belay(&status.message) => Self::BelaySilent,
             _ if is_refusal(&status.message) => Self::Refuses(says),
             // The object was re-created, or a webhook does not support dry runs.

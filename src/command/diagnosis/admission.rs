@@ -3,7 +3,7 @@
 use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
 use super::orphaning::refused_orphaning;
-use super::refusal::{UNENCODABLE, is_refusal, is_unanswered, is_unencodable, webhook_name};
+use super::refusal::{explain_unencodable, is_refusal, is_unanswered, webhook_name};
 use crate::cluster::terminating::{
     Dependent, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
@@ -43,8 +43,8 @@ fn repair_webhook(webhook: &Webhook, found: &TerminatingObject, finalizers: &[&s
 
 /// The next step about the webhook that a refusal names; `None` if it names no existing webhook.
 pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
-    if is_unencodable(message) {
-        return Some(UNENCODABLE.to_owned());
+    if let Some(why) = explain_unencodable(message) {
+        return Some(why.to_owned());
     }
     let name = webhook_name(message)?;
     if is_of_belay(name) {

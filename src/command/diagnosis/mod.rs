@@ -43,7 +43,7 @@ pub use self::hold::{Hold, HoldState, cause_text, reason_text};
 pub use self::irreversible::why_irreversible;
 pub use self::orphaning::{may_deny_orphaning, orphaning_denials};
 pub use self::refusal::{
-    UNENCODABLE, denies, is_refusal, is_unanswered, is_unencodable, policy_message, webhook_name,
+    denies, explain_unencodable, is_refusal, is_unanswered, policy_message, webhook_name,
 };
 pub use self::undo_advice::UndoAdviser;
 pub use self::unreleased::Unreleased;

@@ -16,24 +16,29 @@ fn is_uncalled(message: &str) -> bool {
     ["failed calling webhook", "failed to call webhook"].iter().any(|text| message.contains(text))
 }
 
-/// The sentence about an object that the API server can't encode for a webhook.
-pub const UNENCODABLE: &str = "the API server can't send this object to a webhook, because its \
-                               managedFields are nested too deeply; belay resets them within \
-                               seconds; if it does not, have an administrator reset them \
-                               (docs/guides/limits.md, Holds)";
-
-/// Whether the API server could not encode the object for a webhook (H137), so that it did not
-/// send the review.
-pub fn is_unencodable(message: &str) -> bool {
+/// The sentence about an object that the API server could not encode for a webhook, so that it did
+/// not send the review: with managedFields that are nested too deeply (H137), or for another reason
+/// (H177). It quotes no message, because any user can write an Event with one.
+pub fn explain_unencodable(message: &str) -> Option<&'static str> {
     let is_encoding = ["call webhook: json: ", "exceeded max depth", "create admission objects"]
         .iter()
         .any(|text| message.contains(text));
-    is_uncalled(message) && is_encoding
+    (is_uncalled(message) && is_encoding).then(|| match message.contains("exceeded max depth") {
+        true => {
+            "the API server can't send this object to a webhook, because its managedFields are \
+             nested too deeply; belay resets them within seconds; if it does not, have an \
+             administrator reset them (docs/guides/limits.md, Holds)"
+        }
+        false => {
+            "the API server can't send an object to a webhook, because it can't encode its fields \
+             as JSON; have an administrator replace the object (docs/guides/limits.md, Holds)"
+        }
+    })
 }
 
 /// Whether the API server refused the write because a webhook did not answer.
 pub fn is_unanswered(message: &str) -> bool {
-    is_uncalled(message) && !is_unencodable(message)
+    is_uncalled(message) && explain_unencodable(message).is_none()
 }
 
 pub fn webhook_name(message: &str) -> Option<&str> {
@@ -57,10 +62,25 @@ mod tests {
         let deep = "Internal error occurred: failed calling webhook \"label-delete.belay.dev\": \
                     failed to call webhook: json: error calling MarshalJSON for type \
                     runtime.RawExtension: invalid character '{' exceeded max depth";
-        assert!(is_unencodable(deep) && is_refusal(deep) && !is_unanswered(deep));
+        let about_deep = explain_unencodable(deep).unwrap();
+        assert!(about_deep.contains("nested too deeply"), "{about_deep}");
+        assert!(is_refusal(deep) && !is_unanswered(deep));
         let silent = "Internal error occurred: failed calling webhook \"delete.belay.dev\": failed \
                       to call webhook: Post \"https://belay.belay.svc:443/validate?timeout=5s\": EOF";
-        assert!(is_unanswered(silent) && is_refusal(silent) && !is_unencodable(silent));
-        assert!(!is_unencodable("exceeded max depth"));
+        assert!(
+            is_unanswered(silent) && is_refusal(silent) && explain_unencodable(silent).is_none()
+        );
+        assert_eq!(explain_unencodable("exceeded max depth"), None);
+    }
+
+    #[test]
+    fn h177_a_field_that_the_api_server_cannot_encode_is_no_deep_managed_field() {
+        let port = "Internal error occurred: failed calling webhook \"label-delete.belay.dev\": \
+                    failed to call webhook: json: error calling MarshalJSON for type \
+                    runtime.RawExtension: json: error calling MarshalJSON for type \
+                    *intstr.IntOrString: impossible IntOrString.Type";
+        assert!(is_refusal(port) && !is_unanswered(port));
+        let explained = explain_unencodable(port).unwrap();
+        assert!(!explained.contains("managedFields"), "{explained}");
     }
 }

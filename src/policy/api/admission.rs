@@ -35,11 +35,13 @@ const MAX_EVICTION_ANNOTATION: usize = 1_024;
 /// The limit of characters of any other text of an Eviction, as of a name.
 const MAX_EVICTION_TEXT: usize = 253;
 
-/// The kinds whose objects contain templates of other objects, by group.
-const TEMPLATE_KINDS: [(&str, &[&str]); 3] = [
+/// The kinds whose objects contain templates of other objects, or a number or name that the API
+/// server does not validate, by group.
+const TEMPLATE_KINDS: [(&str, &[&str]); 4] = [
     ("", &["podtemplates", "replicationcontrollers"]),
     ("apps", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
     ("batch", &["cronjobs", "jobs"]),
+    ("networking.k8s.io", &["networkpolicies"]),
 ];
 
 /// The policies with their bindings.
@@ -360,9 +362,13 @@ fn labels() -> (Vec<Variable>, Vec<Validation>) {
     (variables, vec![check])
 }
 
-/// Rejects managedFields in a template, which no client needs. The API server stores any bytes
-/// there that a client sends by protobuf, and then can't send the object, or the list of its
-/// kind, as JSON (H163).
+/// Rejects fields that the API server stores from a client that uses protobuf, and then can't send
+/// as JSON. It can send neither such an object nor a list of its kind.
+///
+/// - managedFields in a template, which no client needs (H163).
+/// - The `rollingUpdate` of a DaemonSet with the type OnDelete (H176), and the ports of a
+///   NetworkPolicy (H177), with a value that is neither a number nor a text. To read such a value
+///   is an error in CEL, and the `failurePolicy` is Fail.
 fn templates() -> (Vec<Variable>, Vec<Validation>) {
     let variables = vec![
         // A PodTemplate has no spec.
@@ -374,13 +380,41 @@ fn templates() -> (Vec<Variable>, Vec<Validation>) {
              [variables.spec.jobTemplate, variables.spec.jobTemplate.spec.template] : []) + \
              (has(variables.spec.volumeClaimTemplates) ? variables.spec.volumeClaimTemplates : [])",
         ),
+        variable(
+            "rollingUpdate",
+            "has(variables.spec.updateStrategy) && \
+             has(variables.spec.updateStrategy.rollingUpdate) ? \
+             variables.spec.updateStrategy.rollingUpdate : {}",
+        ),
+        variable(
+            "rules",
+            "(has(variables.spec.ingress) ? variables.spec.ingress : []) + \
+             (has(variables.spec.egress) ? variables.spec.egress : [])",
+        ),
     ];
-    let check = forbidden(
-        "variables.templates.all(template, !has(template.metadata) || \
-         !has(template.metadata.managedFields))",
-        "'a template may have no metadata.managedFields: remove them'",
-    );
-    (variables, vec![check])
+    let is_encodable =
+        |field: &str| format!("(!has({field}) || type({field}) == int || type({field}) == string)");
+    let validations = vec![
+        forbidden(
+            "variables.templates.all(template, !has(template.metadata) || \
+             !has(template.metadata.managedFields))",
+            "'a template may have no metadata.managedFields: remove them'",
+        ),
+        forbidden(
+            &["maxUnavailable", "maxSurge"]
+                .map(|field| is_encodable(&format!("variables.rollingUpdate.{field}")))
+                .join(" && "),
+            "'spec.updateStrategy.rollingUpdate may have only numbers and texts'",
+        ),
+        forbidden(
+            &format!(
+                "variables.rules.all(rule, !has(rule.ports) || rule.ports.all(port, {}))",
+                is_encodable("port.port")
+            ),
+            "'a port must be a number or a name'",
+        ),
+    ];
+    (variables, validations)
 }
 
 /// Checks the expiry against the creation time, which the API server sets before validation.

@@ -1,13 +1,16 @@
 //! Objects that JSON can't express. Only protobuf can write them.
 
+use std::path::Path;
+
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::manifest::{Manifest as _, config_map};
+use crate::harness::kubectl::run;
+use crate::harness::manifest::{Manifest as _, config_map, deletion_policy};
 use crate::harness::rbac::rule;
-use crate::harness::{Api, eventually};
+use crate::harness::{Api, ControlPlane, Install, eventually};
 use crate::team::{SOON, Team};
-use crate::{policy, world};
+use crate::{policy, program, world};
 
 const HOLD: &str = "belay.dev/hold";
 
@@ -45,12 +48,21 @@ fn late_time(number: usize, seconds: usize) -> Vec<u8> {
     field(number, [vec![8], varint(seconds)].concat())
 }
 
+fn pair(key: &str, value: &str) -> Vec<u8> {
+    [field(1, key), field(2, value)].concat()
+}
+
+/// The selector of a workload, and its template with this metadata.
+fn selector_and_template(metadata: Vec<u8>) -> [Vec<u8>; 2] {
+    let metadata = [field(11, pair("app", "deep")), metadata].concat();
+    // No Node has this label.
+    let spec = [field(2, pair("web", "web")), field(7, pair("no", "node"))].concat();
+    [field(1, pair("app", "deep")), [field(1, metadata), field(2, spec)].concat()]
+}
+
 /// The spec of a Deployment without replicas, whose template has this metadata.
 fn deployment_spec(metadata: Vec<u8>) -> Vec<u8> {
-    let pair = |key: &str, value: &str| [field(1, key), field(2, value)].concat();
-    let metadata = [field(11, pair("app", "deep")), metadata].concat();
-    let template = [field(1, metadata), field(2, field(2, pair("web", "web")))].concat();
-    let selector = field(1, pair("app", "deep"));
+    let [selector, template] = selector_and_template(metadata);
     field(2, [vec![8, 0], field(2, selector), field(3, template)].concat())
 }
 
@@ -60,6 +72,34 @@ fn replication_controller_spec() -> Vec<u8> {
     let metadata = field(1, field(11, pair("app", "deep")));
     let template = [metadata, field(2, field(2, pair("web", "web")))].concat();
     field(2, [vec![8, 0], field(2, pair("app", "deep")), field(3, template)].concat())
+}
+
+/// An int-or-string with a number, one with a text, and one that JSON can't have.
+fn numbers() -> [Vec<u8>; 3] {
+    let text = |kind| [vec![8, kind], field(3, "http")].concat();
+    [vec![8, 0, 16, 1], text(1), text(2)]
+}
+
+/// managedFields without which the API server does not read the fields of the object.
+fn no_fields() -> Vec<u8> {
+    field(17, "")
+}
+
+/// A DaemonSet of the type OnDelete with these limits of a rolling update.
+fn daemon_set(max_unavailable: &[u8], max_surge: &[u8]) -> Vec<u8> {
+    let [selector, template] = selector_and_template(Vec::new());
+    let update = [field(1, max_unavailable), field(2, max_surge)].concat();
+    let strategy = [field(1, "OnDelete"), field(2, update)].concat();
+    let spec = [field(1, selector), field(2, template), field(3, strategy)].concat();
+    object("apps/v1", "DaemonSet", no_fields(), field(2, spec))
+}
+
+/// A NetworkPolicy with these ports of incoming and outgoing connections, and this metadata.
+fn network_policy(metadata: Vec<u8>, ingress: &[u8], egress: &[u8]) -> Vec<u8> {
+    let rule = |port| field(1, field(2, port));
+    let spec = [field(1, ""), field(2, rule(ingress)), field(3, rule(egress))].concat();
+    let metadata = [no_fields(), metadata].concat();
+    object("networking.k8s.io/v1", "NetworkPolicy", metadata, field(2, spec))
 }
 
 /// An object of the name `deep` with this further metadata and this spec.
@@ -307,4 +347,124 @@ fn h163_no_template_has_managed_fields() {
         let refusal = refused.failure().unwrap();
         assert!(refusal.contains("templates.belay.dev"), "{kind} {path}: {refusal}");
     }
+}
+
+/// With the type OnDelete, the API server does not validate these numbers, and then it can't send a
+/// list of the kind to any client.
+#[test]
+fn h176_no_daemon_set_has_a_number_that_json_cannot_have() {
+    let team = Team::new(&world().plane, "h176");
+    let api = Api::of(&team.kubeconfig).unwrap();
+    let [number, text, neither] = numbers();
+    let path = format!("/apis/apps/v1/namespaces/{}/daemonsets", team.ns);
+    api.write_protobuf(Method::POST, &path, daemon_set(&number, &number)).unwrap();
+    let path = format!("{path}/deep");
+    api.write_protobuf(Method::PUT, &path, daemon_set(&text, &text)).unwrap();
+    for (unavailable, surge) in [(&neither, &number), (&text, &neither)] {
+        let changed = daemon_set(unavailable, surge);
+        let refusal = api.write_protobuf(Method::PUT, &path, changed).unwrap_err().to_string();
+        assert!(refusal.contains("templates.belay.dev"), "{refusal}");
+    }
+    api.list("daemonsets", &team.ns, "").unwrap();
+}
+
+/// The API server can't send such an object to a webhook, so it could not be deleted.
+#[test]
+fn h177_no_network_policy_has_a_port_that_json_cannot_have() {
+    let team = Team::new(&world().plane, "h177");
+    let api = Api::of(&team.kubeconfig).unwrap();
+    let [number, text, neither] = numbers();
+    let path = format!("/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies", team.ns);
+    let create = network_policy(Vec::new(), &number, &text);
+    api.write_protobuf(Method::POST, &path, create).unwrap();
+    let path = format!("{path}/deep");
+    for (ingress, egress) in [(&neither, &number), (&text, &neither)] {
+        let changed = network_policy(Vec::new(), ingress, egress);
+        let refusal = api.write_protobuf(Method::PUT, &path, changed).unwrap_err().to_string();
+        assert!(refusal.contains("templates.belay.dev"), "{refusal}");
+    }
+    let range = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "range"},
+        "spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80, "endPort": 90}]}, {}]}});
+    api.create(&range, &team.ns).unwrap().success().unwrap();
+}
+
+/// Before the installation, no policy refuses such objects.
+#[test]
+fn h176_h177_stored_objects_that_json_cannot_have_affect_only_their_namespace() {
+    let plane = ControlPlane::start().unwrap();
+    let (near, far) = (Team::new(&plane, "near"), Team::new(&plane, "far"));
+    let [number, _, neither] = numbers();
+    let label = field(11, pair("belay.dev/protect", "Always"));
+    let sets = format!("/apis/apps/v1/namespaces/{}/daemonsets", near.ns);
+    let ports = format!("/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies", near.ns);
+    for (path, create, change) in [
+        (sets, daemon_set(&number, &number), daemon_set(&neither, &number)),
+        (
+            ports,
+            network_policy(label.clone(), &number, &number),
+            network_policy(label, &neither, &number),
+        ),
+    ] {
+        plane.api().write_protobuf(Method::POST, &path, create).unwrap();
+        // The API server stores the object and can't send it back.
+        let path = format!("{path}/deep");
+        let unsent = plane.api().write_protobuf(Method::PUT, &path, change).unwrap_err();
+        assert!(unsent.to_string().contains("impossible IntOrString.Type"), "{unsent}");
+    }
+    let _belay = Install::default().on(&plane, program()).unwrap();
+    for team in [&near, &far] {
+        team.apply(&config_map("free"));
+        let targets = [policy::target("", "configmaps", &team.ns)];
+        let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+        let spec = json!({"targets": targets, "protect": protect});
+        // Watching is False: it reports the DaemonSet.
+        plane.apply(&deletion_policy(&team.ns, spec)).unwrap();
+        let name = format!("deletionpolicy/{}", team.ns);
+        let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+        plane.api().wait_field((&name, ""), SOON, ready, |status| status == "True").unwrap();
+        team.wait_for_hold("configmap/free");
+    }
+    far.deleted(&["configmap/free"]);
+    far.wait_until_deleted("configmap/free");
+    let denied = near.delete(&["configmap/free"]).failure().unwrap();
+    let unread = format!("DaemonSet {}/deep can't be read", near.ns);
+    assert!(denied.contains(&unread), "{denied}");
+
+    // The repair of docs/guides/limits.md.
+    let listed = near.kubectl(&["get", "daemonsets,networkpolicies"]).success().unwrap();
+    assert_eq!(listed.matches("/deep").count(), 2, "{listed}");
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "deep"},
+        "spec": {"selector": {"matchLabels": {"app": "deep"}},
+            "updateStrategy": {"type": "OnDelete"},
+            "template": {"metadata": {"labels": {"app": "deep"}},
+                "spec": {"containers": [{"name": "web", "image": "web"}]}}}});
+    near.send(&["replace", "-f", "-"], &set).success().unwrap();
+    eventually("the deletion", SOON, || near.delete(&["configmap/free"]).success().map(drop))
+        .unwrap();
+    near.wait_until_deleted("configmap/free");
+
+    let namespace = format!("namespace/{}", near.ns);
+    plane.kubectl(&["delete", &namespace, "--wait=false"]).unwrap().success().unwrap();
+    eventually("the reason", SOON, || {
+        let program = Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+        let why = run(program, plane.kubeconfig(), &["why", &namespace], None)?;
+        let says = ["impossible IntOrString.Type", "have an administrator replace the object"];
+        let is_true = says.iter().all(|text| why.stdout.contains(text));
+        if is_true && !why.stdout.contains("managedFields") {
+            Ok(())
+        } else {
+            Err(format!("{why:?}").into())
+        }
+    })
+    .unwrap();
+    let ports = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "deep", "labels": {"belay.dev/protect": "Always"}},
+        "spec": {"podSelector": {}}});
+    // The roles of the users are deleted.
+    let replace = ["replace", "-n", &near.ns, "-f", "-"];
+    plane.kubectl_with(None, &replace, &ports).unwrap().success().unwrap();
+    let delete = ["delete", "networkpolicy/deep", "-n", &near.ns];
+    let denied = plane.kubectl(&delete).unwrap().failure().unwrap();
+    assert!(denied.contains("protect=Always"), "{denied}");
 }
