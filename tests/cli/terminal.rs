@@ -397,7 +397,9 @@ fn status_keeps_its_columns_at_every_width() {
             lines.iter().position(|line| is_start(&line)).unwrap_or_else(|| panic!("{shown}"))
         };
         let (heading, row) = (start("POLICY"), start(&ns));
-        for (name, values) in [("READY", &["yes", "NO", "paused"][..]), ("RULES", &["whileUsed"])] {
+        for (name, values) in
+            [("READY", &["yes", "NO", "paused", "unknown"][..]), ("RULES", &["whileUsed"])]
+        {
             let below = (0..5).find(|below| lines[heading + below].contains(name)).unwrap();
             let column = lines[heading + below].find(name).unwrap();
             let field = lines[row + below].get(column..).unwrap_or_default();
