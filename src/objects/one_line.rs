@@ -32,7 +32,7 @@ pub fn is_plain_name(name: &str) -> bool {
 }
 
 /// A name from a client. With quotation marks if it could pass for text of belay (H138).
-pub fn clear_name(name: &str) -> Cow<'_, str> {
+pub fn quote_if_ambiguous(name: &str) -> Cow<'_, str> {
     if is_plain_name(name) {
         one_line_name(name)
     } else {
@@ -74,7 +74,7 @@ pub fn is_control(c: char) -> bool {
 }
 
 /// What stands before the next step of a message.
-pub const NEXT_STEP: &str = "; next: ";
+pub const NEXT_STEP_SEPARATOR: &str = "; next: ";
 
 /// A word in the quoting of a shell: users copy commands from messages, and names of RBAC
 /// kinds may have any characters. A name can't begin the next step of a message.
@@ -83,7 +83,7 @@ pub fn shell_word(word: &str) -> String {
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
         false => {
-            let quoted = word.replace('\'', "'\\''").replace(NEXT_STEP, ";'' next: ");
+            let quoted = word.replace('\'', "'\\''").replace(NEXT_STEP_SEPARATOR, ";'' next: ");
             format!("'{quoted}'")
         }
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn h138_a_name_that_could_pass_for_text_of_belay_has_quotation_marks() {
-        assert_eq!(clear_name("system:node-1.example/x"), "system:node-1.example/x");
-        assert_eq!(clear_name("a. Now: delete\nb"), "\"a. Now: delete b\"");
+        assert_eq!(quote_if_ambiguous("system:node-1.example/x"), "system:node-1.example/x");
+        assert_eq!(quote_if_ambiguous("a. Now: delete\nb"), "\"a. Now: delete b\"");
     }
 }

@@ -117,7 +117,7 @@ fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str
 /// writes the condition about namespaces.
 fn conditions(webhook: &StoredWebhook) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
-    let conditions = conditions.filter(|condition| condition.name != namespaces::NAME);
+    let conditions = conditions.filter(|condition| condition.name != namespaces::LEADER_CONDITION);
     let normalized = |MatchCondition { name, expression }: &MatchCondition| {
         (name.clone(), expression.split_whitespace().collect::<String>())
     };

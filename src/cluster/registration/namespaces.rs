@@ -12,7 +12,7 @@ use crate::objects::CRDS;
 use crate::policy::{Matcher, Policy};
 
 /// The name of the condition. The guides for GitOps tools contain it.
-pub(super) const NAME: &str = "namespaces-of-policies";
+pub(super) const LEADER_CONDITION: &str = "namespaces-of-policies";
 
 /// The kind of the object in CEL.
 pub(super) const KIND: &str = "request.resource.group + '/' + request.resource.resource";
@@ -78,7 +78,10 @@ impl<'p> NamespaceLimits<'p> {
     /// that a dependent loses such an owner, also a dependent that no policy protects. `None`: any
     /// namespace.
     #[must_use]
-    pub(super) fn with_guarded(mut self, owned: &[(Kind<'p>, Option<&'p [String]>)]) -> Self {
+    pub(super) fn with_guarded_dependents(
+        mut self,
+        owned: &[(Kind<'p>, Option<&'p [String]>)],
+    ) -> Self {
         for (dependent, names) in owned {
             self.add(dependent, names.map(plain_names));
         }

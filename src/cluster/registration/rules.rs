@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::kind_set::{KindName, KindSet, NAMESPACES};
-use super::namespaces::{Kind, NAME, NamespaceLimits, OwnerPair};
+use super::namespaces::{Kind, LEADER_CONDITION, NamespaceLimits, OwnerPair};
 use super::objects::ObjectLimits;
 use crate::cluster::World;
 use crate::cluster::feed::plan;
@@ -130,7 +130,8 @@ fn add_conditions(
                 [one] => one.clone(),
                 parts => format!("({})", parts.join(") && (")),
             };
-            conditions.insert(webhook, MatchCondition { name: NAME.to_owned(), expression });
+            conditions
+                .insert(webhook, MatchCondition { name: LEADER_CONDITION.to_owned(), expression });
         }
     };
     let of_hold = NamespaceLimits::new(policies().filter(|policy| holds(policy)));
@@ -150,7 +151,7 @@ fn add_conditions(
     limit("delete.belay.dev", [limits.expression(), objects.expression()]);
     let guarded = guarded_dependents(world, owners);
     let objects = objects.without(guarded.iter().map(|(kind, _)| *kind));
-    let limits = limits.with_guarded(&guarded);
+    let limits = limits.with_guarded_dependents(&guarded);
     limit("update.belay.dev", [limits.expression(), objects.expression()]);
     let of_owners = NamespaceLimits::of_owners(owner_namespaces).expression();
     for webhook in OWNER_WEBHOOKS {

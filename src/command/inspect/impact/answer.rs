@@ -8,7 +8,7 @@ use super::Cascade;
 use super::order::{RequiredOrder, accepted_in_order};
 use super::target_effects::TargetEffects;
 use crate::command::delete_answer::{
-    CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial, held_until_of,
+    CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial, hold_reason_in,
 };
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::place::Installation;
@@ -141,7 +141,7 @@ pub async fn ask_server(
 
 /// Returns what the hold waits for, from the warning of a dry-run DELETE. Only for one Terminating
 /// target whose policies the caller can't read.
-pub async fn held_until(inspection: &Inspection) -> Option<String> {
+pub async fn ask_hold_reason(inspection: &Inspection) -> Option<String> {
     let (caller, _) = inspection.caller.as_ref()?;
     let [target] = inspection.deletable_targets()[..] else { return None };
     let node = inspection.graph.get(target)?;
@@ -151,7 +151,7 @@ pub async fn held_until(inspection: &Inspection) -> Option<String> {
     }
     let (object, uid) = (node.object_ref(), node.uid().to_string());
     match ServerAnswer::ask(caller, node.info(), (&object, &uid), None).await {
-        ServerAnswer::Accepts(warnings) => held_until_of(&warnings),
+        ServerAnswer::Accepts(warnings) => hold_reason_in(&warnings),
         _ => None,
     }
 }

@@ -28,7 +28,7 @@ pub struct Deletion<'s> {
 }
 
 /// For each object with a hold, the users for which belay keeps the hold.
-pub type HoldUsers = HashMap<NodeId, Vec<NodeId>>;
+pub type BlockingUsers = HashMap<NodeId, Vec<NodeId>>;
 
 impl<'s> Deletion<'s> {
     /// The deletion of these targets if belay removes the holds of the objects `released`. belay
@@ -67,32 +67,31 @@ impl<'s> Deletion<'s> {
     pub fn with_releases(
         inspection: &'s Inspection,
         (targets, denied): (&[(NodeId, Propagation)], &BTreeSet<NodeId>),
-        users: &HoldUsers,
+        users: &BlockingUsers,
         mut released: BTreeSet<NodeId>,
         certain: bool,
     ) -> Self {
         loop {
             let deletion = Self::new(inspection, targets, denied, &released);
-            let mut remaining_holds: BTreeSet<NodeId> = BTreeSet::new();
+            let mut remaining: BTreeSet<NodeId> = BTreeSet::new();
             loop {
-                let stays = |user: &NodeId| {
-                    remaining_holds.contains(user) || !deletion.deletes(*user, certain)
-                };
+                let stays =
+                    |user: &NodeId| remaining.contains(user) || !deletion.deletes(*user, certain);
                 let is_used = |id: &NodeId| users.get(id).is_some_and(|all| all.iter().any(stays));
                 let more: Vec<NodeId> = released
                     .iter()
                     .copied()
-                    .filter(|id| !remaining_holds.contains(id) && is_used(id))
+                    .filter(|id| !remaining.contains(id) && is_used(id))
                     .collect();
                 if more.is_empty() {
                     break;
                 }
-                remaining_holds.extend(more);
+                remaining.extend(more);
             }
-            if remaining_holds.is_empty() {
+            if remaining.is_empty() {
                 return deletion;
             }
-            released.retain(|id| !remaining_holds.contains(id));
+            released.retain(|id| !remaining.contains(id));
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::collected::DeniedCollections;
 use super::content::content_behind_pods;
-use super::deletion::{BALANCER, Deletion, HoldUsers};
+use super::deletion::{BALANCER, BlockingUsers, Deletion};
 use super::nodes::pods_on_nodes;
 use super::target_effects::deleted_with;
 use crate::command::document::Object;
@@ -130,7 +130,7 @@ impl<'s> ImpactOutcomes<'s> {
             let reported = HoldForecast::Reported(until.to_owned());
             forecasts.entry(id).and_modify(|forecast| *forecast = reported);
         }
-        let mut users = HoldUsers::new();
+        let mut users = BlockingUsers::new();
         let (mut possible, mut certain) = (BTreeSet::new(), BTreeSet::new());
         for (id, forecast) in &forecasts {
             let is_held = graph.get(*id).is_some_and(Node::is_held);

@@ -101,13 +101,13 @@ pub struct Impact {
 }
 
 impl Impact {
-    /// The report on the deletion of the targets with this propagation policy. `held_until`: what
+    /// The report on the deletion of the targets with this propagation policy. `hold_reason`: what
     /// belay's hold waits for, from its warning; `denies_content_deletes` is as in [`Admission`].
     pub fn new(
         inspection: &Inspection,
         verdict: Option<&Verdict>,
         cascade: Propagation,
-        held_until: Option<&str>,
+        hold_reason: Option<&str>,
         denies_content_deletes: bool,
     ) -> Self {
         let graph = &inspection.graph;
@@ -116,7 +116,7 @@ impl Impact {
         let approvals = denied.map_or_else(Vec::new, needed_approvals);
         let targets = inspection.deletable_targets();
         let held = match targets.as_slice() {
-            [target] => held_until.map(|until| (*target, until)),
+            [target] => hold_reason.map(|until| (*target, until)),
             _ => None,
         };
         let admission = Admission { approvals: &approvals, held, denies_content_deletes };
