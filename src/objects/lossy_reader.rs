@@ -1,4 +1,4 @@
-//! JSON that the API server stores and serde_json can't read.
+//! Reads JSON that the API server stores and serde_json can't read.
 
 use serde_json::Number;
 

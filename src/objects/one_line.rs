@@ -73,11 +73,12 @@ pub fn is_control(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What stands before the next step of a message.
+/// The text before the next step of a message.
 pub const NEXT_STEP_SEPARATOR: &str = "; next: ";
 
 /// A word in the quoting of a shell: users copy commands from messages, and names of RBAC
-/// kinds may have any characters. A name can't begin the next step of a message.
+/// kinds may have any characters. This function splits [`NEXT_STEP_SEPARATOR`] in a word, so that
+/// a client can't forge a next step.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

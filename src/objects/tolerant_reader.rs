@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use super::lossy_reader::read_lossy;
 use super::value_reader::{ValueParts, read_parts};
 
-/// The limit of nesting. Paths of relations have fewer steps, and the JSON parser reads at most
-/// 128 levels.
+/// The deepest level that is read. Paths of relations have fewer steps, and the JSON parser reads
+/// at most 128 levels.
 const MAX_DEPTH: usize = 110;
 
-/// Reads an object without its managedFields. Reads values below the limit of nesting as `null`,
-/// and replaces those that serde_json can't read. Clients can write all of them freely, so none
-/// may make an object unreadable.
+/// Reads an object without its managedFields. Reads values nested deeper than `MAX_DEPTH` as
+/// `null`, and replaces values that serde_json can't read. Clients can write all of them freely, so
+/// none may make an object unreadable.
 pub fn read_tolerant(json: &str) -> Result<Value, serde_json::Error> {
     read_level(json, Level { depth: 0, metadata: false, managed_fields: false })
 }

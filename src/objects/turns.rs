@@ -1,5 +1,5 @@
-//! Turns of namespaces in a list that is cut, so that the objects of one namespace hide none of
-//! others (H123, H133). Cluster-scoped objects count as one namespace.
+//! The order of a truncated list in which namespaces take turns, so that one namespace can't hide
+//! objects of others (H123, H133). Cluster-scoped objects count as one namespace.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,7 +20,8 @@ pub fn in_turns<N: Eq + Hash>(namespaces: impl Iterator<Item = N>) -> Vec<usize>
     turns.into_iter().map(|(_, position)| position).collect()
 }
 
-/// All items. The first `most` are those whose turn comes first. Both parts keep their order.
+/// Returns all items: first the `most` items whose turn comes first, then the others. Both parts
+/// keep their order.
 pub fn order_by_turns<'i, T, N: Eq + Hash>(
     items: &'i [T],
     most: usize,

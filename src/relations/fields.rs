@@ -104,8 +104,8 @@ impl Fields {
         }
     }
 
-    /// A named value is also a map value, so it gets those fields too. Call it once, after the
-    /// last path.
+    /// Adds the fields of `values` to each named field, because `{*}` also selects named fields.
+    /// Call this function once, after the last path.
     pub(super) fn finish(&mut self) {
         if let Some(values) = &self.values {
             self.named.values_mut().for_each(|named| named.merge(values));

@@ -16,7 +16,7 @@ pub trait LiveQuestion {
     async fn read(&mut self, reads: Vec<LiveRead>);
 }
 
-/// Why there is no answer.
+/// Why there is no final answer.
 pub enum Unconfirmed<T> {
     /// After the last round, this answer still needs reads.
     ReadsMissing(T),

@@ -15,8 +15,8 @@ pub enum ReadGroup {
     Namespace(String),
     /// Requests of one subject about cluster-scoped objects.
     Subject(String),
-    /// Requests about objects of a namespace that the graph does not contain. A caller that
-    /// invents objects delays only such requests. Empty: requests about objects in a missing
+    /// Requests about objects whose existence the graph does not prove, by namespace. A caller
+    /// that invents objects delays only such requests. Empty: requests about objects in a missing
     /// Namespace or without one, because a caller can also invent namespaces and subjects.
     UnprovenObjects(String),
     /// Releases of objects of a namespace, or of cluster-scoped objects (empty).
@@ -70,8 +70,8 @@ pub struct QueueLimits {
 pub struct ReadQueue<W> {
     limits: QueueLimits,
     entries: HashMap<LiveRead, QueuedRead<W>>,
-    /// Reads that can begin: a group waits for them, and none of its reads is running. A read
-    /// that several groups wait for has one entry for each.
+    /// Reads that can begin. A group waits for the read, and the same read is not running. A read
+    /// that several groups wait for has one entry for each group.
     queue: FairQueue<ReadGroup, LiveRead>,
     /// The number of waiters of each group.
     waiting: HashMap<ReadGroup, usize>,

@@ -113,8 +113,8 @@ fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str
     .collect()
 }
 
-/// The conditions without order and white space, because manifests break lines. belay itself
-/// writes the condition about namespaces.
+/// The conditions without order and white space, because manifests break lines. Without the
+/// condition that the leader writes.
 fn conditions(webhook: &StoredWebhook) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
     let conditions = conditions.filter(|condition| condition.name != namespaces::LEADER_CONDITION);

@@ -84,7 +84,8 @@ struct ConfigurationState {
     kind: &'static str,
     api: Api<DynamicObject>,
     observed: ObservedConfiguration,
-    /// The fields when the configuration last had the wanted content.
+    /// The wanted fields that belay last saw in the configuration. A later difference from them is
+    /// another client's change.
     confirmed: Option<LeaderFields>,
     /// The missing webhooks at the last log line.
     reported_missing: Vec<&'static str>,
@@ -286,7 +287,8 @@ impl Driver {
                     } else {
                         tracing::info!(kind, name, "belay has updated the webhook configuration");
                     }
-                    // The next change of the wanted content is not a repair.
+                    // belay has not read the new content back, so a difference is not yet another
+                    // client's change.
                     configuration.confirmed = None;
                     Ok(ConfigurationEvent::Found(Box::new(object)))
                 }

@@ -97,7 +97,7 @@ pub fn compare(
     }
 }
 
-/// The operations that write the condition about namespaces; `None` if nothing differs. The other
+/// The operations that write [`namespaces::LEADER_CONDITION`]; `None` if nothing differs. The other
 /// conditions belong to the manifests.
 fn change_condition(
     index: &str,

@@ -70,8 +70,8 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     for webhook in OWNER_WEBHOOKS {
         rules.add(webhook, "DELETE", &ancestors, "");
     }
-    // A request that gives an ancestor new owners can put it between a protected object
-    // and an approved one.
+    // An UPDATE can add an owner reference from an ancestor to an object with an approval. The
+    // deletion of that object would then cascade to the protected object.
     ancestors.0.retain(|(group, resource)| {
         ![NAMESPACES, CRDS].contains(&(group.as_str(), resource.as_str()))
     });

@@ -43,11 +43,10 @@ pub struct DeleteAnswer {
     pub next_step: Option<String>,
     /// The reason of the API server, if it refuses the DELETE and belay does not.
     pub refused: Option<String>,
-    /// The warnings of the API server, if its answer replaces the verdict, and why policies are
-    /// not enforced.
+    /// The warnings: from the API server (if its answer replaces the verdict), and about policies not
+    /// enforced.
     pub warnings: Vec<String>,
-    /// Until when belay's hold keeps the object, if the answer of the API server replaces the
-    /// verdict.
+    /// What belay's hold waits for, if the answer of the API server replaces the verdict.
     pub hold_reason: Option<String>,
     /// Why the answer of the API server is unknown.
     pub unanswered: Option<FailedRead>,
@@ -112,7 +111,7 @@ pub async fn users_of_hold(
     }
 }
 
-/// Until when belay's hold keeps the object of a DELETE with these warnings.
+/// What belay's hold waits for, from the warnings of a DELETE.
 pub fn hold_reason_in(warnings: &[String]) -> Option<String> {
     let held = warnings.iter().find_map(|warning| warning.split_once(HOLD_WARNING));
     held.map(|(_, until)| without_controls(until))

@@ -35,8 +35,8 @@ pub struct TargetAnswers {
     /// The targets that belay denies only because other targets use them, each with those that
     /// must be deleted before it.
     pub predecessors: RequiredOrder,
-    /// The targets whose DELETE the API server accepts, also after targets before them. Empty for
-    /// one target.
+    /// The targets whose DELETE the API server accepts in the given order, after the accepted
+    /// targets before them. Empty for one target.
     pub accepted: Vec<NodeId>,
     /// The further targets whose DELETE it accepts in another order.
     pub accepted_later: Vec<NodeId>,
@@ -192,7 +192,7 @@ fn first_of_each_cycle(
     }
 }
 
-/// Whether a target is among those that must be deleted before it, also before these.
+/// Whether a target must be deleted before itself, directly or through other targets.
 fn waits_for_itself(predecessors: &RequiredOrder, target: NodeId) -> bool {
     let (mut seen, mut next) = (vec![target], 0);
     while let Some(id) = seen.get(next).copied() {

@@ -27,12 +27,13 @@ pub struct Deletion<'s> {
     pub waits: HashMap<NodeId, NodeId>,
 }
 
-/// For each object with a hold, the users for which belay keeps the hold.
+/// For each object with a hold, and each object whose DELETE by a controller belay may deny, the
+/// users for which belay keeps it.
 pub type BlockingUsers = HashMap<NodeId, Vec<NodeId>>;
 
 impl<'s> Deletion<'s> {
-    /// The deletion of these targets if belay removes the holds of the objects `released`. belay
-    /// denies the DELETE of the other objects in `denied`.
+    /// The deletion of these targets. `released`: the objects whose holds belay removes, or whose
+    /// DELETEs it allows. belay denies the DELETEs of the other objects in `denied`.
     pub fn new(
         inspection: &'s Inspection,
         targets: &[(NodeId, Propagation)],
@@ -58,12 +59,11 @@ impl<'s> Deletion<'s> {
         deletion
     }
 
-    /// The deletion if belay releases the holds of `released`, except of objects with remaining users.
-    /// In the same way, it allows the DELETEs of objects in `denied`, except of objects with remaining
-    /// users. `certain`: whether only certain deletions count.
+    /// The deletion if belay removes the holds and allows the DELETEs of `released`, except of objects
+    /// with remaining users. `certain`: whether only certain deletions count.
     ///
-    /// This starts with the release of all holds, and then keeps the holds of objects with remaining
-    /// users. So belay releases objects that use each other together.
+    /// This starts with the release of all holds and denied DELETEs, and then keeps those of objects
+    /// with remaining users. So belay releases objects that use each other together.
     pub fn with_releases(
         inspection: &'s Inspection,
         (targets, denied): (&[(NodeId, Propagation)], &BTreeSet<NodeId>),

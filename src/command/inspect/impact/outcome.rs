@@ -28,13 +28,14 @@ const NO_LEADER: &str = "until belay has a leader, which releases it";
 /// The fates of all objects.
 pub struct ImpactOutcomes<'s> {
     inspection: &'s Inspection,
-    /// The deletion if belay releases every hold that it may release.
+    /// The deletion if belay removes every hold and allows every DELETE that it may.
     possible: Deletion<'s>,
-    /// The deletion if belay releases only the holds that it certainly releases.
+    /// The deletion if belay removes only the holds and allows only the DELETEs that it certainly
+    /// does.
     certain: Deletion<'s>,
     /// What each held object, and each object in `denied`, waits for.
     forecasts: HashMap<NodeId, HoldForecast>,
-    /// The objects without a hold whose own DELETE belay denies, also if a controller deletes them.
+    /// The objects without a hold whose DELETE by a controller belay may deny.
     denied: BTreeSet<NodeId>,
     /// The Pods on deleted Kubernetes Nodes, each with its Node.
     kube_node_of_pod: NumberMap<NodeId, NodeId>,

@@ -43,8 +43,8 @@ pub struct Impact {
     /// cluster, it is asked about each target with a dry run. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_otherwise: Option<String>,
-    /// The warnings of the API server, if its answer replaces the verdict, why policies are not
-    /// enforced or holds not released, and whether the deletion ends the protection by belay.
+    /// The warnings: from the API server (if its answer replaces the verdict), and about policies not
+    /// enforced, holds not released, and the end of protection by belay.
     pub warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
