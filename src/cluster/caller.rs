@@ -20,7 +20,7 @@ use super::dry_run::DryRunSupport;
 use super::kubeconfig::find_cluster;
 use super::start::{StartError, without_retries};
 use crate::objects::{
-    ApiError, KindInfo, read_shallow_with_managed_fields, read_without_managed_fields,
+    ApiError, KindInfo, read_tolerant_with_managed_fields, read_without_managed_fields,
 };
 
 /// The cluster and the user to connect as, from the same options as kubectl.
@@ -204,7 +204,7 @@ fn parse(json: &str) -> Result<(Value, bool), ApiError> {
     if let Ok(object) = exact {
         return Ok((object, true));
     }
-    let object = read_shallow_with_managed_fields(json).map_err(|_| {
+    let object = read_tolerant_with_managed_fields(json).map_err(|_| {
         ApiError::Unreadable("the answer of the API server is not an object".to_owned())
     })?;
     Ok((object, false))

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 
 use super::exemption::{approval_of, predict, unrecorded};
 use super::journal::Journal;
-use super::live::{CollectedReads, Confirm, LiveApi, ReadGroup, Unconfirmed, confirm};
+use super::live::{
+    CollectedReads, LiveApi, LiveQuestion, ReadGroup, Unconfirmed, answer_with_reads,
+};
 use super::world::{SharedWorld, World};
 use crate::decide::{
     Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Resource,
@@ -93,7 +95,7 @@ struct PendingReview<'a> {
     collected: Option<CollectedReads>,
 }
 
-impl Confirm for PendingReview<'_> {
+impl LiveQuestion for PendingReview<'_> {
     type Answer = Verdict;
 
     /// Decides. A decision with many steps waits for its turn.
@@ -151,7 +153,7 @@ impl PendingReview<'_> {
     }
 
     async fn confirmed_verdict(&mut self) -> Verdict {
-        let verdict = match confirm(self, MAX_READ_ROUNDS).await {
+        let verdict = match answer_with_reads(self, MAX_READ_ROUNDS).await {
             Ok(verdict) => verdict,
             Err(Unconfirmed::ReadsMissing(verdict)) => decide_unconfirmed(self.review, verdict),
             Err(Unconfirmed::Changing) => {
@@ -256,7 +258,11 @@ impl PendingReview<'_> {
         };
         match predicted {
             Some(result) => result,
-            None => cluster.write(&self.decider.group(self.review), approval, self.deadline).await,
+            None => {
+                cluster
+                    .write_record(&self.decider.group(self.review), approval, self.deadline)
+                    .await
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::api::{self, Detail, patch_request, post_params};
 use crate::decide::Exemption;
-use crate::objects::{ApiError, ObjectRef, Uid, read_shallow, short_digest};
+use crate::objects::{ApiError, ObjectRef, Uid, read_tolerant, short_digest};
 use crate::policy::api::{
     DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, RECORD_PREFIX, Scope, TargetRef,
     kind_info,
@@ -189,7 +189,7 @@ async fn read_existing(
     let Some(json) = api::object(client, &info, "", name, Detail::Whole).await? else {
         return Ok(None);
     };
-    let existing = read_shallow(&json).and_then(DeletionApproval::deserialize);
+    let existing = read_tolerant(&json).and_then(DeletionApproval::deserialize);
     existing.map(Some).map_err(|_| name_is_taken(name))
 }
 

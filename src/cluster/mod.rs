@@ -61,8 +61,8 @@ pub(crate) use feed::{AwaitedObject, KindsInFiles, Removals, SearchScope, Snapsh
 pub use holding::HoldProgress;
 pub(crate) use holds::kinds_with_holds;
 pub(crate) use list::{Buffers, ListQuery, ListReader, Listed, Next, list_all, read_list};
-pub use live::{CollectedReads, LiveApi, ReadAnswer, ReadGroup, ReadObjects, Reader, merge};
-pub(crate) use live::{Confirm, confirm};
+pub use live::{CollectedReads, LiveApi, LiveObjects, ReadAnswer, ReadGroup, Reader, merge};
+pub(crate) use live::{LiveQuestion, answer_with_reads};
 pub(crate) use local_api::{failure, local_client};
 pub use start::{Cluster, Options, StartError, instance, replica};
 pub(crate) use world::RELEASE_REQUESTED;

@@ -50,7 +50,7 @@ use clap::{FromArgMatches as _, Parser, Subcommand};
 use self::screen::Screen;
 use crate::certs::CertError;
 use crate::cluster::StartError;
-use crate::objects::{NEXT_STEP, parse_former_hold, set_former_holds};
+use crate::objects::{NEXT_STEP_SEPARATOR, parse_former_hold, set_former_holds};
 use crate::webhook::ServeError;
 
 #[derive(Debug, Parser)]
@@ -320,7 +320,7 @@ fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
 
 /// The lines of an error. A message may end with the next command, after "; next: ".
 fn error_text(message: &str) -> String {
-    match message.rsplit_once(NEXT_STEP).filter(|(_, hint)| !hint.contains('\n')) {
+    match message.rsplit_once(NEXT_STEP_SEPARATOR).filter(|(_, hint)| !hint.contains('\n')) {
         Some((message, hint)) => format!("error: {message}\nhint: {hint}\n"),
         None => format!("error: {message}\n"),
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::NextStep;
-use crate::objects::{ObjectRef, clear_name, text_enum, write_sentence_name};
+use crate::objects::{ObjectRef, quote_if_ambiguous, text_enum, write_sentence_name};
 use crate::policy::PolicySource;
 use crate::policy::api::Action;
 
@@ -84,7 +84,7 @@ pub struct ObjectName {
 impl ObjectName {
     /// The kind and the name, for an object in the namespace of its topmost owner.
     pub(super) fn without_namespace(&self) -> String {
-        format!("{} {}", clear_name(&self.kind), clear_name(&self.object.name))
+        format!("{} {}", quote_if_ambiguous(&self.kind), quote_if_ambiguous(&self.object.name))
     }
 }
 

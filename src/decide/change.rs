@@ -3,7 +3,7 @@
 use super::remedy::MAX_DESCRIBED;
 use super::{ChangeDescription, Review};
 use crate::graph::MAX_LIST_ENTRIES;
-use crate::objects::{KeyedSet, ORPHAN, Object, OwnerReference, and_more, clear_name};
+use crate::objects::{KeyedSet, ORPHAN, Object, OwnerReference, and_more, quote_if_ambiguous};
 
 /// The change by which an UPDATE leads to a deletion.
 pub(super) fn describe_change(review: &Review<'_>) -> ChangeDescription {
@@ -59,8 +59,9 @@ fn owners_only_in(list: &[OwnerReference<'_>], other: &[OwnerReference<'_>]) -> 
     }
     let other: KeyedSet<_> = other.iter().map(identity).collect();
     let only: Vec<_> = list.iter().filter(|of| !other.contains(&identity(of))).collect();
-    let name =
-        |of: &&OwnerReference<'_>| format!("{} {}", clear_name(&of.kind), clear_name(&of.name));
+    let name = |of: &&OwnerReference<'_>| {
+        format!("{} {}", quote_if_ambiguous(&of.kind), quote_if_ambiguous(&of.name))
+    };
     let names: Vec<String> = only.iter().take(MAX_DESCRIBED).map(name).collect();
     let more = and_more(only.len() - names.len(), "object");
     (only.len(), names.join(", ") + &more)

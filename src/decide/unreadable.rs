@@ -6,7 +6,7 @@ use super::{
     AdmissionPhase, Blocker, Cause, Decision, DenialStatus, LiveRead, NextStep, Reason, Review,
     Verdict,
 };
-use crate::objects::{ObjectRef, and_more, clear_name, full_name, in_namespace};
+use crate::objects::{ObjectRef, and_more, full_name, in_namespace, quote_if_ambiguous};
 
 /// The decision for unreadable reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -74,7 +74,7 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
 fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     let (group, resource, namespace, name) = match read {
         LiveRead::Object(ObjectRef { group, resource, namespace, name, .. }) => {
-            (group, resource, namespace, format!(" {}", clear_name(name)))
+            (group, resource, namespace, format!(" {}", quote_if_ambiguous(name)))
         }
         LiveRead::List { group, resource, namespace, .. } => {
             (group, resource, namespace, String::new())
@@ -83,7 +83,7 @@ fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     if is_in_other_namespace(target.own_namespace(), namespace) {
         return "objects in another namespace".to_owned();
     }
-    format!("{}{name}{}", full_name(group, resource), in_namespace(&clear_name(namespace)))
+    format!("{}{name}{}", full_name(group, resource), in_namespace(&quote_if_ambiguous(namespace)))
 }
 
 fn deny_without_policy(target: ObjectRef, cause: Cause) -> Verdict {

@@ -17,7 +17,7 @@ use super::{
     Verdict, is_hold_unsafe_on_kind,
 };
 use crate::graph::{MAX_LIST_ENTRIES, Node, OwnerRef, Propagation};
-use crate::objects::{CLAIMS, KeyedSet, KindId, ORPHAN, ObjectRef, Uid, clear_name};
+use crate::objects::{CLAIMS, KeyedSet, KindId, ORPHAN, ObjectRef, Uid, quote_if_ambiguous};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
 
@@ -455,7 +455,7 @@ fn judge_owner_removal<'a>(
         // The garbage collector never removes a reference that it can't resolve (R2).
         OwnerState::Unresolved => {
             for applied in &denying {
-                let name = clear_name(owner_ref.name);
+                let name = quote_if_ambiguous(owner_ref.name);
                 let what = format!("belay doesn't know its owner {name}");
                 let unknown = vec![Cause::Unknown(what, Some(NextStep::KeepOwner))];
                 judgement.add_finding(applied, target, Reason::Unknown, (unknown, 0));

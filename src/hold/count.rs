@@ -25,10 +25,10 @@ use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::InUse;
 use crate::policy::api::OnDelete;
 
-/// A policy mode that counts every use that is not optional.
+/// A mode `whileUsed` that counts every use that is not optional.
 static ALL_REQUIRED_USES: InUse =
     InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
-/// A policy mode that counts every use, also optional ones.
+/// A mode `whileUsed` that counts every use, also optional ones.
 static ALL_USES: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
 
 /// The result of a count.
@@ -236,8 +236,8 @@ impl<'a> UseSearch<'a> {
         Ok(())
     }
 
-    /// Finds the users of all members that would remain after belay removes the holds whose removal
-    /// has these effects. Adds new members.
+    /// Finds the users of each member that remain after a release with these `effects`. Adds new
+    /// members.
     fn find_users(&mut self, target: Node<'a>, effects: &ReleaseEffects) -> Result<(), UnknownUse> {
         (self.waiting_members, self.blocking_users, self.blocking_user_count) =
             (NumberMap::default(), Vec::new(), 0);

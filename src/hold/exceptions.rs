@@ -17,8 +17,8 @@ pub enum UserException {
     DeletedTogether,
     /// The user is Terminating and owns the target: a StatefulSet in a foreground
     /// deletion waits for its PersistentVolumeClaims. An editor of the target may have added
-    /// the owner reference. So the user does not count if it has owned the target since the
-    /// creation of the target, or if all its finalizers (at least one) only wait.
+    /// the owner reference. So this exception applies only if the user has owned the target
+    /// since the creation of the target, or if all its finalizers (at least one) only wait.
     TerminatingOwner,
     /// A newcomer: the user and its owners were created after the deletion of the target and
     /// the settle time. It can wait until the target is re-created. If it counted, new users
@@ -97,9 +97,9 @@ impl ReleaseEffects {
 pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
     pub(super) owners: AllOwners,
-    /// The longest `settleSeconds` of its policies. belay assumes that a create gets its
-    /// creationTimestamp at most this long after its start. It gets it only after other webhooks
-    /// have answered.
+    /// The longest `settleSeconds` of its policies. belay assumes that the API server sets
+    /// the creationTimestamp at most this long after the request began. It sets it only after the
+    /// mutating webhooks.
     pub(super) settle_seconds: i64,
 }
 

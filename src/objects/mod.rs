@@ -13,6 +13,7 @@ mod hold_writes;
 mod interner;
 mod json;
 mod kinds;
+mod lossy_reader;
 mod maps;
 mod names;
 mod object;
@@ -21,11 +22,10 @@ mod one_line;
 pub(crate) mod operations;
 mod packed;
 mod protect_label;
-mod readable;
-mod shallow;
 mod text;
 mod text_enum;
 mod time;
+mod tolerant_reader;
 mod turns;
 mod uid;
 mod unreadable;
@@ -43,22 +43,25 @@ pub use kinds::{
     CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, SCALABLE, STATEFUL_SETS,
     STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version, watch_also_value,
 };
+pub use lossy_reader::read_lossy;
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
 pub use names::{KindNames, ServedKind};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use object_ref::{ObjectRef, write_sentence_name};
 pub use one_line::{
-    LONGEST_NAME, NEXT_STEP, and_more, clear_name, counted, in_namespace, is_control,
-    is_plain_name, more, namespace_option, one_line, one_line_name, shell_word, without_controls,
+    LONGEST_NAME, NEXT_STEP_SEPARATOR, and_more, counted, in_namespace, is_control, is_plain_name,
+    more, namespace_option, one_line, one_line_name, quote_if_ambiguous, shell_word,
+    without_controls,
 };
 pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};
-pub use readable::read_replaced;
-pub use shallow::{read_shallow, read_shallow_with_managed_fields, read_without_managed_fields};
 pub use text::Text;
 pub(crate) use text_enum::text_enum;
-pub use turns::{first_in_turns, in_turns};
+pub use tolerant_reader::{
+    read_tolerant, read_tolerant_with_managed_fields, read_without_managed_fields,
+};
+pub use turns::{in_turns, order_by_turns};
 pub use uid::Uid;
 pub use unreadable::{Flaw, MAX_REFERENCES, Unreadable};
 pub use value_reader::{ValueParts, read_parts};

@@ -5,7 +5,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::kinds::{KindInfo, full_name, is_namespace};
-use super::one_line::{NEXT_STEP, clear_name, namespace_option, one_line_name, shell_word};
+use super::one_line::{
+    NEXT_STEP_SEPARATOR, namespace_option, one_line_name, quote_if_ambiguous, shell_word,
+};
 
 /// A reference to an object, by the parts of its URL.
 ///
@@ -95,7 +97,7 @@ impl ObjectRef {
             "" => full_name(&self.group, &self.resource),
             kind => full_name(&self.group, &kind.to_lowercase()),
         };
-        let name = one_line_name(&self.name).replace(NEXT_STEP, ";next: ");
+        let name = one_line_name(&self.name).replace(NEXT_STEP_SEPARATOR, ";next: ");
         format!("{} {name:?}", one_line_name(&kind))
     }
 
@@ -156,7 +158,7 @@ pub fn write_sentence_name(
 ) -> fmt::Result {
     let ObjectRef { namespace, name, .. } = object;
     let slash = if namespace.is_empty() { "" } else { "/" };
-    let [kind, namespace, name] = [kind, namespace, name].map(clear_name);
+    let [kind, namespace, name] = [kind, namespace, name].map(quote_if_ambiguous);
     write!(out, "{kind} {namespace}{slash}{name}")
 }
 

@@ -32,7 +32,7 @@ pub fn is_plain_name(name: &str) -> bool {
 }
 
 /// A name from a client. With quotation marks if it could pass for text of belay (H138).
-pub fn clear_name(name: &str) -> Cow<'_, str> {
+pub fn quote_if_ambiguous(name: &str) -> Cow<'_, str> {
     if is_plain_name(name) {
         one_line_name(name)
     } else {
@@ -73,17 +73,18 @@ pub fn is_control(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What stands before the next step of a message.
-pub const NEXT_STEP: &str = "; next: ";
+/// The text before the next step of a message.
+pub const NEXT_STEP_SEPARATOR: &str = "; next: ";
 
 /// A word in the quoting of a shell: users copy commands from messages, and names of RBAC
-/// kinds may have any characters. A name can't begin the next step of a message.
+/// kinds may have any characters. This function splits [`NEXT_STEP_SEPARATOR`] in a word, so that
+/// a client can't forge a next step.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
         false => {
-            let quoted = word.replace('\'', "'\\''").replace(NEXT_STEP, ";'' next: ");
+            let quoted = word.replace('\'', "'\\''").replace(NEXT_STEP_SEPARATOR, ";'' next: ");
             format!("'{quoted}'")
         }
     }
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn h138_a_name_that_could_pass_for_text_of_belay_has_quotation_marks() {
-        assert_eq!(clear_name("system:node-1.example/x"), "system:node-1.example/x");
-        assert_eq!(clear_name("a. Now: delete\nb"), "\"a. Now: delete b\"");
+        assert_eq!(quote_if_ambiguous("system:node-1.example/x"), "system:node-1.example/x");
+        assert_eq!(quote_if_ambiguous("a. Now: delete\nb"), "\"a. Now: delete b\"");
     }
 }

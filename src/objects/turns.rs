@@ -1,5 +1,5 @@
-//! Turns of namespaces in a list that is cut, so that the objects of one namespace hide none of
-//! others (H123, H133). Cluster-scoped objects count as one namespace.
+//! The order of a truncated list in which namespaces take turns, so that one namespace can't hide
+//! objects of others (H123, H133). Cluster-scoped objects count as one namespace.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,8 +20,9 @@ pub fn in_turns<N: Eq + Hash>(namespaces: impl Iterator<Item = N>) -> Vec<usize>
     turns.into_iter().map(|(_, position)| position).collect()
 }
 
-/// All items. The first `most` are those whose turn comes first. Both parts keep their order.
-pub fn first_in_turns<'i, T, N: Eq + Hash>(
+/// Returns all items: first the `most` items whose turn comes first, then the others. Both parts
+/// keep their order.
+pub fn order_by_turns<'i, T, N: Eq + Hash>(
     items: &'i [T],
     most: usize,
     namespace: impl Fn(&'i T) -> N,
@@ -38,10 +39,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h133_the_items_of_one_namespace_hide_none_of_others() {
+    fn h133_the_items_of_one_namespace_cannot_hide_others() {
         let items = ["eve1", "eve2", "eve3", "dev1", "eve4", "ops1", "dev2"];
         let namespace = |item: &&'static str| &item[..3];
-        let first = |most| first_in_turns(&items, most, namespace).into_iter().copied();
+        let first = |most| order_by_turns(&items, most, namespace).into_iter().copied();
         assert_eq!(first(3).collect::<Vec<_>>().join(" "), "eve1 dev1 ops1 eve2 eve3 eve4 dev2");
         assert_eq!(first(4).take(4).collect::<Vec<_>>(), ["eve1", "eve2", "dev1", "ops1"]);
         assert!(first(9).eq(items));

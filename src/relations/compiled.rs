@@ -14,7 +14,8 @@ use crate::objects::{Kinds, MAX_REFERENCES, PROTECT_LABEL, split_api_version};
 /// take: an endpoint of an EndpointSlice has eight values for two references.
 const MAX_VALUES: usize = 8 * MAX_REFERENCES;
 
-/// So many bytes of a path count as one more reference, because the edge stores the path.
+/// The number of bytes of a path that count as one more reference, because the edge stores the
+/// path.
 const PATH_BYTES_PER_REFERENCE: usize = 256;
 
 /// The paths that are read from the objects of one kind.

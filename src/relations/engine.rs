@@ -26,8 +26,8 @@ pub struct Catalogue {
     by_kind: HashMap<KindId, CompiledRelations>,
 }
 
-/// The kinds with edges that *need* other objects. Only a graph with all objects of an object's
-/// user kinds can prove that it has no users.
+/// The kinds whose objects can *need* others. To prove that an object has no users, a graph needs
+/// all objects of its user kinds.
 #[derive(Debug, Clone, Default)]
 pub struct UserKinds {
     /// For each used kind, its user kinds, and whether they can use it from another

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::path::{Path, Step};
 use super::rule::{ReferenceRule, ReferenceTarget};
-use crate::objects::{ValueParts, read_parts, read_replaced};
+use crate::objects::{ValueParts, read_lossy, read_parts};
 
 /// The reader skips longer texts. They can't name an object, because Kubernetes limits names
 /// to 253 characters.
@@ -104,8 +104,8 @@ impl Fields {
         }
     }
 
-    /// A named value is also a map value, so it gets those fields too. Call it once, after the
-    /// last path.
+    /// Adds the fields of `values` to each named field, because `{*}` also selects named fields.
+    /// Call this function once, after the last path.
     pub(super) fn finish(&mut self) {
         if let Some(values) = &self.values {
             self.named.values_mut().for_each(|named| named.merge(values));
@@ -144,7 +144,7 @@ impl Fields {
                 value => value.map(Some),
             }
         };
-        match read_replaced(json, read)? {
+        match read_lossy(json, read)? {
             None => Ok(None),
             Some(value @ Value::Object(_)) => Ok(Some(value)),
             Some(_) => Err(serde_json::Error::custom("expected an object")),

@@ -227,7 +227,7 @@ fn an_exemption_is_recorded_once_and_again_when_it_is_old() {
         let approval = approval_of(&target, &exemption, own, at);
         let name = approval.metadata.name.clone().unwrap();
         let group = ReadGroup::Namespace(ns.clone());
-        Side::wait(side.reader.write(&group, approval, in_time())).map(|()| {
+        Side::wait(side.reader.write_record(&group, approval, in_time())).map(|()| {
             let api = Api::<DeletionApproval>::all(side.context.client.clone());
             side.runtime.block_on(api.get(&name)).unwrap()
         })

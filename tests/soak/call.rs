@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use belay::objects::read_shallow;
+use belay::objects::read_tolerant;
 use serde_json::{Value, json};
 
 use crate::harness::Result;
@@ -41,7 +41,7 @@ impl Caller {
         let request = request.map_err(|error| lost(error.to_string()))?;
         match self.0.request_text(request).await {
             // The attacker's objects are nested more deeply than a parser reads.
-            Ok(text) => read_shallow(&text).map_err(|error| lost(error.to_string())),
+            Ok(text) => read_tolerant(&text).map_err(|error| lost(error.to_string())),
             Err(kube::Error::Api(status)) => Err(Refusal {
                 code: status.code,
                 reason: status.reason.clone(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
-use super::super::live::{ReadAnswer, ReadObjects};
+use super::super::live::{LiveObjects, ReadAnswer};
 use super::super::patch_rights::PatchRights;
 use super::*;
 use crate::decide::{
@@ -52,7 +52,7 @@ impl LiveApi for Script {
         self.read.lock().push((reads.clone(), until));
         let found = |objects: Vec<Value>| {
             let raw = |value: Value| serde_json::value::to_raw_value(&value).unwrap();
-            ReadObjects::new(objects.into_iter().map(raw).collect())
+            LiveObjects::new(objects.into_iter().map(raw).collect())
         };
         let answers = reads
             .into_iter()
@@ -61,7 +61,7 @@ impl LiveApi for Script {
         Box::pin(async { answers })
     }
 
-    fn write<'a>(
+    fn write_record<'a>(
         &'a self,
         _: &'a ReadGroup,
         approval: DeletionApproval,

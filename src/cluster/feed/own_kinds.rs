@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::watcher::WatchSink;
-use crate::objects::{ApiError, Unreadable, read_shallow};
+use crate::objects::{ApiError, Unreadable, read_tolerant};
 use crate::policy::api::{self, DeletionPolicy, Relation};
 use crate::policy::{Approval, Pause};
 
@@ -140,7 +140,7 @@ fn read<K: DeserializeOwned + Resource>(
         name: String,
     }
     // Users who may write such an object may write managedFields of any form.
-    match read_shallow(json).and_then(K::deserialize) {
+    match read_tolerant(json).and_then(K::deserialize) {
         Ok(object) => Ok((object.name_any(), Ok(object))),
         Err(error) => {
             let object_name = serde_json::from_str(json);

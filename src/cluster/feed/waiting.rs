@@ -10,7 +10,7 @@ use crate::graph::{
     StepCounter, Strength,
 };
 use crate::hold::TargetState;
-use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, Unreadable, read_shallow};
+use crate::objects::{KindId, Object, PackedList, PackedMap, Uid, Unreadable, read_tolerant};
 
 /// The maximum number of steps for one event, because verdicts wait for the lock of the
 /// world meanwhile. A release that misses an event checks again within two minutes.
@@ -154,7 +154,7 @@ pub fn waiting_state(object: &Object<'_>, json: &str) -> Result<Option<WaitingSt
     if !object.is_terminating() || !object.is_held() {
         return Ok(None);
     }
-    let value = read_shallow(json).map_err(|error| Unreadable::new(json, &error))?;
+    let value = read_tolerant(json).map_err(|error| Unreadable::new(json, &error))?;
     let annotations = value.pointer("/metadata/annotations");
     let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());
     Ok(TargetState::read(&value).map(|state| (state, requested.map(str::to_owned))))

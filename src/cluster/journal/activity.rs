@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, shortened};
 use crate::decide::Decision;
-use crate::objects::{ObjectRef, first_in_turns};
+use crate::objects::{ObjectRef, order_by_turns};
 use crate::policy::PolicySource;
 use crate::policy::api::{LastDay, Recent};
 
@@ -152,7 +152,7 @@ impl PolicyActivity {
     /// Namespaces take turns, so that the users of one namespace can't push out the verdicts of
     /// others.
     fn shorten_recent(&mut self, limit: usize) {
-        let kept = first_in_turns(&self.recent, limit, namespace).into_iter().take(limit);
+        let kept = order_by_turns(&self.recent, limit, namespace).into_iter().take(limit);
         self.recent = kept.cloned().collect();
     }
 }

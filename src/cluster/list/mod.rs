@@ -25,7 +25,7 @@ pub use self::reader::{ListQuery, ListReader, Next};
 use self::scanner::ListError;
 pub use self::value::is_too_deep;
 use crate::cluster::discovery::check_unserved;
-use crate::objects::{ApiError, KindInfo, Kinds, Object, read_shallow};
+use crate::objects::{ApiError, KindInfo, Kinds, Object, read_tolerant};
 
 impl From<ListError> for ApiError {
     fn from(error: ListError) -> Self {
@@ -125,7 +125,7 @@ where
     let client = api.into_client();
     let list = ListReader::with_requests(&client, requests, params, Buffers::new(1));
     let read = |json: &str| {
-        read_shallow(json).and_then(K::deserialize).map_err(|_| {
+        read_tolerant(json).and_then(K::deserialize).map_err(|_| {
             let object = serde_json::from_str::<Object<'_>>(json);
             let name = object.map(|object| object.metadata.name.to_string());
             name.unwrap_or_else(|_| "(no name)".to_owned())

@@ -24,7 +24,7 @@ const OVERHEAD: usize = 64;
 /// The objects of a read as JSON, with only the fields that verdicts read. Cheap to clone,
 /// because several callers may share a read.
 #[derive(Debug, Clone, Default)]
-pub struct ReadObjects {
+pub struct LiveObjects {
     objects: Arc<[Box<RawValue>]>,
     /// Objects of a list that can't be read.
     unreadable: Arc<[Unreadable]>,
@@ -46,7 +46,7 @@ struct ObjectPruner {
     annotations: BTreeSet<String>,
 }
 
-impl ReadObjects {
+impl LiveObjects {
     /// Wraps whole objects, without reserved memory.
     pub fn new(objects: Vec<Box<RawValue>>) -> Self {
         Self { objects: objects.into(), ..Self::default() }
@@ -120,11 +120,11 @@ impl KindToRead {
     }
 
     /// The result of a read, with its reserved memory.
-    fn result(&self, read: ObjectsRead, account: ReadAccount, sent: Instant) -> ReadObjects {
+    fn result(&self, read: PrunedObjects, account: ReadAccount, sent: Instant) -> LiveObjects {
         let pruner = Some(Arc::clone(&self.pruner));
         let reserved = vec![Arc::new(account.into_reserved())];
         let (objects, unreadable) = (read.objects.into(), read.unreadable.into());
-        ReadObjects { objects, unreadable, reserved, pruner, sent: Some(sent) }
+        LiveObjects { objects, unreadable, reserved, pruner, sent: Some(sent) }
     }
 
     /// Removes the fields that verdicts do not read.
@@ -135,7 +135,7 @@ impl KindToRead {
 }
 
 #[derive(Default)]
-struct ObjectsRead {
+struct PrunedObjects {
     objects: Vec<Box<RawValue>>,
     unreadable: Vec<Unreadable>,
 }
@@ -157,13 +157,13 @@ impl ApiReads<'_> {
         &self,
         kind: Option<&KindToRead>,
         read: &LiveRead,
-    ) -> Result<ReadObjects, ApiError> {
+    ) -> Result<LiveObjects, ApiError> {
         let outcome = match (kind, read) {
             (None, _) => Err(ApiError::NotFound.into()),
             (Some(kind), LiveRead::Object(ObjectRef { namespace, name, .. })) => {
                 self.object(kind, namespace, name).await
             }
-            (Some(kind), LiveRead::List { .. }) if !kind.can_list => Ok(ReadObjects::default()),
+            (Some(kind), LiveRead::List { .. }) if !kind.can_list => Ok(LiveObjects::default()),
             (Some(kind), LiveRead::List { namespace, only_first, .. }) => {
                 self.list(kind, namespace, *only_first).await
             }
@@ -173,7 +173,7 @@ impl ApiReads<'_> {
             // A 404 means that there are no objects only if no API server serves the kind.
             Err(ReadFailure { error: ApiError::NotFound, .. }) => {
                 let (group, resource) = read.kind();
-                check_unserved(self.client, group, resource).await.map(|()| ReadObjects::default())
+                check_unserved(self.client, group, resource).await.map(|()| LiveObjects::default())
             }
             Err(failure) => Err(failure.error),
         }
@@ -184,10 +184,10 @@ impl ApiReads<'_> {
         kind: &KindToRead,
         namespace: &str,
         name: &str,
-    ) -> Result<ReadObjects, ReadFailure> {
+    ) -> Result<LiveObjects, ReadFailure> {
         let namespace = kind.own_namespace(namespace);
         if !is_valid_name(name) || !(namespace.is_empty() || is_valid_name(namespace)) {
-            return Ok(ReadObjects::default());
+            return Ok(LiveObjects::default());
         }
         let request = api::get_request(&kind.info, (namespace, name), kind.detail)?;
         let sent = Instant::now();
@@ -198,11 +198,11 @@ impl ApiReads<'_> {
                 let object = read_object(body, &self.memory.buffers, read).await??;
                 let mut account = self.memory.account(self.group, self.deadline);
                 reserve(&mut account, object.get().len()).await?;
-                let read = ObjectsRead { objects: vec![object], ..ObjectsRead::default() };
+                let read = PrunedObjects { objects: vec![object], ..PrunedObjects::default() };
                 Ok(kind.result(read, account, sent))
             }
             Err(failure) if failure.is_absence(&kind.info.resource, name) => {
-                Ok(ReadObjects::default())
+                Ok(LiveObjects::default())
             }
             Err(failure) => Err(failure),
         }
@@ -214,7 +214,7 @@ impl ApiReads<'_> {
         kind: &KindToRead,
         namespace: &str,
         only_first: bool,
-    ) -> Result<ReadObjects, ReadFailure> {
+    ) -> Result<LiveObjects, ReadFailure> {
         let KindToRead { info, detail, .. } = kind;
         let namespace = kind.own_namespace(namespace);
         let query = ListQuery { info, namespace, detail: *detail, labels: "" };
@@ -223,7 +223,7 @@ impl ApiReads<'_> {
             list = list.first();
         }
         let mut account = self.memory.account(self.group, self.deadline);
-        let mut read = ObjectsRead::default();
+        let mut read = PrunedObjects::default();
         loop {
             match list.next().await? {
                 Next::Object(json) => {
@@ -242,7 +242,7 @@ impl ApiReads<'_> {
                     }
                 }
                 Next::Again => {
-                    read = ObjectsRead::default();
+                    read = PrunedObjects::default();
                     account.clear();
                 }
                 Next::End => break,

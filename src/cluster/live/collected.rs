@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::world::{SharedWorld, World, store};
-use super::api_reads::ReadObjects;
+use super::api_reads::LiveObjects;
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
 use crate::hold::without_hold;
@@ -13,7 +13,7 @@ use crate::objects::{ApiError, KindId, Uid, text_at};
 use crate::relations::Catalogue;
 
 /// A read and its result.
-pub type ReadAnswer = (LiveRead, Result<ReadObjects, ApiError>);
+pub type ReadAnswer = (LiveRead, Result<LiveObjects, ApiError>);
 
 /// Stores the objects of the answers in the graph of live reads, and the result of each read.
 /// The graph must number kinds like the catalogue.
@@ -31,7 +31,7 @@ fn store_objects(
     catalogue: &Catalogue,
     graph: &mut Graph,
     read: &LiveRead,
-    found: &ReadObjects,
+    found: &LiveObjects,
 ) -> Result<(), ApiError> {
     if found.objects().len() == 0 && found.unreadable().is_empty() {
         return Ok(());

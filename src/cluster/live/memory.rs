@@ -122,7 +122,7 @@ impl ReadMemory {
     /// memory as one group.
     pub fn account(&self, group: &ReadGroup, deadline: Instant) -> ReadAccount {
         let group = match group {
-            ReadGroup::Release(namespace) | ReadGroup::Unproved(namespace)
+            ReadGroup::Release(namespace) | ReadGroup::UnprovenObjects(namespace)
                 if !namespace.is_empty() =>
             {
                 ReadGroup::Namespace(namespace.clone())

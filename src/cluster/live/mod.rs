@@ -16,8 +16,8 @@
 
 mod api_reads;
 mod collected;
-mod confirm;
 mod memory;
+mod question;
 mod queue;
 
 #[cfg(test)]
@@ -33,12 +33,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time;
 
-pub use api_reads::ReadObjects;
+pub use api_reads::LiveObjects;
 use api_reads::{ApiReads, KindToRead};
 pub use collected::{CollectedReads, ReadAnswer, TargetBody, merge};
-pub use confirm::{Confirm, Unconfirmed, confirm};
 use memory::LIVE_READS;
 pub use memory::{MemoryLimits, ReadMemory, ReservedMemory};
+pub use question::{LiveQuestion, Unconfirmed, answer_with_reads};
 pub use queue::ReadGroup;
 use queue::{QueueLimits, ReadQueue};
 
@@ -79,7 +79,7 @@ pub trait LiveApi: Send + Sync {
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
 
     /// Writes the record of an exemption before the deadline. Groups take turns.
-    fn write<'a>(
+    fn write_record<'a>(
         &'a self,
         group: &'a ReadGroup,
         approval: DeletionApproval,
@@ -106,7 +106,7 @@ pub struct Reader {
 
 enum ReaderCommand {
     Read(ReadGroup, LiveRead, ReadWaiter),
-    Write(ReadGroup, Box<DeletionApproval>, RecordWaiter<()>),
+    WriteRecord(ReadGroup, Box<DeletionApproval>, RecordWaiter<()>),
     ReadRecord(ReadGroup, String, RecordWaiter<Option<Approval>>),
 }
 
@@ -138,7 +138,7 @@ impl<T> RecordWaiter<T> {
 #[derive(Debug)]
 struct ReadWaiter {
     deadline: Instant,
-    answer: oneshot::Sender<Result<ReadObjects, ApiError>>,
+    answer: oneshot::Sender<Result<LiveObjects, ApiError>>,
 }
 
 impl Reader {
@@ -198,7 +198,7 @@ impl Reader {
         deadline: Instant,
     ) -> Vec<ReadAnswer> {
         let found = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
-        let bytes: usize = found.map(ReadObjects::bytes).sum();
+        let bytes: usize = found.map(LiveObjects::bytes).sum();
         if bytes == 0 {
             return answers;
         }
@@ -226,7 +226,7 @@ impl Reader {
         group: &ReadGroup,
         read: &LiveRead,
         deadline: Instant,
-    ) -> Result<oneshot::Receiver<Result<ReadObjects, ApiError>>, ApiError> {
+    ) -> Result<oneshot::Receiver<Result<LiveObjects, ApiError>>, ApiError> {
         let (answer, waited) = oneshot::channel();
         let command =
             ReaderCommand::Read(group.clone(), read.clone(), ReadWaiter { deadline, answer });
@@ -271,14 +271,14 @@ impl LiveApi for Reader {
         Box::pin(self.read_all(group, reads, deadline))
     }
 
-    fn write<'a>(
+    fn write_record<'a>(
         &'a self,
         group: &'a ReadGroup,
         approval: DeletionApproval,
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Result<(), ApiError>> {
         let (group, approval) = (group.clone(), Box::new(approval));
-        let command = |waiter| ReaderCommand::Write(group, approval, waiter);
+        let command = |waiter| ReaderCommand::WriteRecord(group, approval, waiter);
         Box::pin(self.await_record(command, deadline))
     }
 
@@ -351,7 +351,7 @@ async fn serve(
                         let _ = waiter.answer.send(Err(too_many()));
                     }
                 }
-                ReaderCommand::Write(group, approval, waiter) => {
+                ReaderCommand::WriteRecord(group, approval, waiter) => {
                     let (client, slots) = (client.clone(), write_slots.clone());
                     records.spawn(async move {
                         let write = exemption::write(&client, &approval);

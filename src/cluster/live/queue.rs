@@ -15,10 +15,10 @@ pub enum ReadGroup {
     Namespace(String),
     /// Requests of one subject about cluster-scoped objects.
     Subject(String),
-    /// Requests about objects of a namespace that the graph does not contain. A caller that
-    /// invents objects delays only such requests. Empty: requests about objects in a missing
+    /// Requests about objects whose existence the graph does not prove, by namespace. A caller
+    /// that invents objects delays only such requests. Empty: requests about objects in a missing
     /// Namespace or without one, because a caller can also invent namespaces and subjects.
-    Unproved(String),
+    UnprovenObjects(String),
     /// Releases of objects of a namespace, or of cluster-scoped objects (empty).
     Release(String),
 }
@@ -31,15 +31,15 @@ impl ReadGroup {
         match namespace {
             "" if exists => Self::Subject(review.requester.name.to_string()),
             _ if exists => Self::Namespace(namespace.to_owned()),
-            _ if is_missing(situation.graph, namespace) => Self::Unproved(String::new()),
-            _ => Self::Unproved(namespace.to_owned()),
+            _ if is_missing(situation.graph, namespace) => Self::UnprovenObjects(String::new()),
+            _ => Self::UnprovenObjects(namespace.to_owned()),
         }
     }
 
     /// The limit of waiters of this group, where `per_group` is the limit of most groups.
     fn max_waiting(&self, per_group: usize) -> usize {
         match self {
-            Self::Unproved(namespace) if namespace.is_empty() => per_group.div_ceil(8),
+            Self::UnprovenObjects(namespace) if namespace.is_empty() => per_group.div_ceil(8),
             _ => per_group,
         }
     }
@@ -70,8 +70,8 @@ pub struct QueueLimits {
 pub struct ReadQueue<W> {
     limits: QueueLimits,
     entries: HashMap<LiveRead, QueuedRead<W>>,
-    /// Reads that can begin: a group waits for them, and none of its reads is running. A read
-    /// that several groups wait for has one entry for each.
+    /// Reads that can begin. A group waits for the read, and the same read is not running. A read
+    /// that several groups wait for has one entry for each group.
     queue: FairQueue<ReadGroup, LiveRead>,
     /// The number of waiters of each group.
     waiting: HashMap<ReadGroup, usize>,
@@ -302,9 +302,9 @@ mod tests {
             let Parsed::Review(review) = parsed else { panic!("it can be read") };
             ReadGroup::of(&Situation::new(graph, &policies, ObjectSource::Files, 0), &review)
         };
-        let unproved = |namespace: &str| ReadGroup::Unproved(namespace.to_owned());
+        let unproven = |namespace: &str| ReadGroup::UnprovenObjects(namespace.to_owned());
         // Before the Namespaces are known, each has a group.
-        assert_eq!(group(&graph, "shop", "jane", "u"), unproved("shop"));
+        assert_eq!(group(&graph, "shop", "jane", "u"), unproven("shop"));
         let catalogue = Catalogue::new(&graph.kinds, &[]).unwrap();
         let [namespaces, maps] =
             ["Namespace", "ConfigMap"].map(|kind| graph.kinds.find("", kind).unwrap());
@@ -315,17 +315,17 @@ mod tests {
         catalogue.feed(&mut graph, maps, map).unwrap();
         graph.set_complete(namespaces, true);
         assert_eq!(group(&graph, "shop", "jane", "u"), group_of("shop"));
-        assert_eq!(group(&graph, "shop", "jane", "other"), unproved("shop"));
+        assert_eq!(group(&graph, "shop", "jane", "other"), unproven("shop"));
         for n in 0..3 {
-            assert_eq!(group(&graph, &format!("made-up-{n}"), "jane", "u"), unproved(""));
-            assert_eq!(group(&graph, "", &format!("made-up-{n}"), "u"), unproved(""));
+            assert_eq!(group(&graph, &format!("made-up-{n}"), "jane", "u"), unproven(""));
+            assert_eq!(group(&graph, "", &format!("made-up-{n}"), "u"), unproven(""));
         }
 
         let mut queue = queue((1, 1), (32, 16));
         for n in 0..2 {
-            assert_eq!(queue.ask(&unproved(""), read(&n.to_string()), n), None);
+            assert_eq!(queue.ask(&unproven(""), read(&n.to_string()), n), None);
         }
-        assert_eq!(queue.ask(&unproved(""), read("more"), 2), Some(2), "its share is full");
+        assert_eq!(queue.ask(&unproven(""), read("more"), 2), Some(2), "its share is full");
         assert_eq!(queue.ask(&group_of("shop"), read("real"), 3), None);
         assert_eq!(begin(&mut queue), Some((read("0"), vec![0])));
         queue.end(&read("0"));

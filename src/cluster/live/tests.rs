@@ -419,9 +419,9 @@ async fn a_write_returns_the_result_of_the_api_server() {
     let created = (201, serde_json::to_string(&approval("good")).unwrap());
     let reader = reader(&Script::of([(path, created), (path, failed(507))]));
     let deadline = Instant::now() + Duration::from_secs(30);
-    assert_eq!(reader.write(&of("a"), approval("good"), deadline).await, Ok(()));
+    assert_eq!(reader.write_record(&of("a"), approval("good"), deadline).await, Ok(()));
     let full = ApiError::Status { code: 507, message: "no".to_owned() };
-    assert_eq!(reader.write(&of("a"), approval("bad"), deadline).await, Err(full));
+    assert_eq!(reader.write_record(&of("a"), approval("bad"), deadline).await, Err(full));
 }
 
 /// Writes of namespace a get no answer. They have timed out at their deadline, and those of other
@@ -438,10 +438,10 @@ async fn h170_writes_of_a_namespace_delay_no_writes_of_others() {
     let reader = Reader::new(context);
     let (late, deadline) = (after(300), after(30_000));
     let (busy, quiet) = (of("a"), of("b"));
-    let hanging = (0..100).map(|_| reader.write(&busy, approval("hangs"), late));
+    let hanging = (0..100).map(|_| reader.write_record(&busy, approval("hangs"), late));
     let hanging = futures_util::future::join_all(hanging);
     let other = async {
-        let result = reader.write(&quiet, approval("good"), deadline).await;
+        let result = reader.write_record(&quiet, approval("good"), deadline).await;
         (result, Instant::now() < late)
     };
     let (hanging, (other, was_early)) = futures_util::future::join(hanging, other).await;
@@ -452,11 +452,11 @@ async fn h170_writes_of_a_namespace_delay_no_writes_of_others() {
     }
 }
 
-fn found(objects: &[serde_json::Value]) -> Result<ReadObjects, ApiError> {
+fn found(objects: &[serde_json::Value]) -> Result<LiveObjects, ApiError> {
     let raw = |value: &serde_json::Value| {
         serde_json::value::RawValue::from_string(value.to_string()).unwrap()
     };
-    Ok(ReadObjects::new(objects.iter().map(raw).collect()))
+    Ok(LiveObjects::new(objects.iter().map(raw).collect()))
 }
 
 fn widget(name: &str) -> serde_json::Value {

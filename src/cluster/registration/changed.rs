@@ -113,11 +113,11 @@ fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str
     .collect()
 }
 
-/// The conditions without order and white space, because manifests break lines. belay itself
-/// writes the condition about namespaces.
+/// The conditions without order and white space, because manifests break lines. Without the
+/// condition that the leader writes.
 fn conditions(webhook: &StoredWebhook) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
-    let conditions = conditions.filter(|condition| condition.name != namespaces::NAME);
+    let conditions = conditions.filter(|condition| condition.name != namespaces::LEADER_CONDITION);
     let normalized = |MatchCondition { name, expression }: &MatchCondition| {
         (name.clone(), expression.split_whitespace().collect::<String>())
     };

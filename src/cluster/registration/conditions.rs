@@ -17,8 +17,8 @@ use crate::objects::{HOLD, Kinds, former_holds};
 /// A condition for calling belay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// On UPDATE: finalizers, owner references, labels or belay's annotations
-    /// differ, or any of many annotations.
+    /// On UPDATE: finalizers, owner references, labels or belay's annotations differ. With more
+    /// than 256 annotations: any annotation differs.
     Changes,
     /// On UPDATE: any annotation differs.
     AnnotationsChange,

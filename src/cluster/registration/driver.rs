@@ -46,12 +46,12 @@ pub async fn run(context: Context) {
         .map(|phase| ConfigurationState::new(&context, phase));
     let [mutating, validating] = configurations.each_ref().map(|c| (c.api.clone(), c.kind));
     let (name, retry) = (context.settings.name.clone(), context.settings.timing.retry);
-    let condition = context.readiness.remark(
+    let readiness = context.readiness.remark(
         "registration",
         "a webhook configuration or one of its webhooks is missing, changed or not read yet, so belay \
          does not receive all requests. If this lasts, install belay again",
     );
-    let driver = Driver { context, configurations, wanted: None, condition };
+    let driver = Driver { context, configurations, wanted: None, readiness };
     tokio::select! {
         () = signals.ended() => {}
         () = follow(&mutating.0, (mutating.1, &name), retry, |event| (0, event), sender.clone()) => {}
@@ -76,7 +76,7 @@ struct Driver {
     /// `None` until policies were read, because empty rules would remove the rules of an earlier
     /// leader.
     wanted: Option<WantedRules>,
-    condition: Condition,
+    readiness: Condition,
 }
 
 struct ConfigurationState {
@@ -84,8 +84,9 @@ struct ConfigurationState {
     kind: &'static str,
     api: Api<DynamicObject>,
     observed: ObservedConfiguration,
-    /// The fields when the configuration last had the wanted content.
-    last_written: Option<LeaderFields>,
+    /// The wanted fields that belay last saw in the configuration. A later difference from them is
+    /// another client's change.
+    confirmed: Option<LeaderFields>,
     /// The missing webhooks at the last log line.
     reported_missing: Vec<&'static str>,
     changes: Changes,
@@ -106,7 +107,7 @@ impl ConfigurationState {
             kind: kind_name(phase),
             api: Api::all_with(context.client.clone(), &configuration_kind(phase)),
             observed: ObservedConfiguration::Unknown,
-            last_written: None,
+            confirmed: None,
             reported_missing: Vec::new(),
             changes: Changes::default(),
             is_reported_missing: false,
@@ -265,12 +266,12 @@ impl Driver {
                     tracing::info!(kind, name, "belay has updated the webhook configuration again");
                 }
                 configuration.backoff.record_success();
-                configuration.last_written = Some(fields.clone());
+                configuration.confirmed = Some(fields.clone());
                 return;
             };
             // The wanted content is unchanged, so another client has changed the
             // configuration.
-            let repair = configuration.last_written.as_ref() == Some(fields);
+            let repair = configuration.confirmed.as_ref() == Some(fields);
             let params = patch_params();
             let patch = Patch::Json::<()>(patch);
             let event = match within(configuration.api.patch(name, &params, &patch)).await {
@@ -286,8 +287,9 @@ impl Driver {
                     } else {
                         tracing::info!(kind, name, "belay has updated the webhook configuration");
                     }
-                    // The next change of the wanted content is not a repair.
-                    configuration.last_written = None;
+                    // belay has not read the new content back, so a difference is not yet another
+                    // client's change.
+                    configuration.confirmed = None;
                     Ok(ConfigurationEvent::Found(Box::new(object)))
                 }
                 // A webhook may have moved, so belay reads the configuration again.
@@ -388,7 +390,7 @@ impl Driver {
                         self.context.metrics.registration_missing(label, true);
                     }
                     // A re-created configuration is another object.
-                    configuration.last_written = None;
+                    configuration.confirmed = None;
                     continue;
                 }
                 ObservedConfiguration::Exists { webhooks, .. } => webhooks,
@@ -433,7 +435,7 @@ impl Driver {
                 configuration.reported_missing = absent;
             }
         }
-        self.condition.set(known && missing.is_empty() && changed.is_empty());
+        self.readiness.set(known && missing.is_empty() && changed.is_empty());
         let same = bundles.len() == 2 && bundles[0] == bundles[1];
         let registered = Registered {
             generation: self

@@ -1,11 +1,11 @@
 //! Registers belay with the API server: which requests it sends to belay.
 //!
 //! The manifests contain two webhook configurations without rules and CA certificates
-//! ([`manifests`]), which match no request. The leader adds both, from the kinds that
-//! policies protect ([`rules`]), with one JSON patch for each configuration ([`patch`]),
-//! and restores them when another client removes them ([`run`]). The other fields belong
-//! to the installation: belay reports changes to them and does not write them
-//! ([`changed`]).
+//! ([`manifests`]), which match no request. The leader adds the rules and match conditions
+//! (from the policies, [`rules`]), the CA certificates and the secret path. It writes them
+//! with one JSON patch for each configuration ([`patch`]), and restores them when another
+//! client changes them ([`run`]). The other fields belong to the installation: belay
+//! reports changes to them and does not write them ([`changed`]).
 //!
 //! ```text
 //!   policies, kinds, owners ─► rules ─┐

@@ -11,8 +11,8 @@ use super::kind_set::{KindSet, NAMESPACES};
 use crate::objects::CRDS;
 use crate::policy::{Matcher, Policy};
 
-/// The name of the condition. The guides for GitOps tools contain it.
-pub(super) const NAME: &str = "namespaces-of-policies";
+/// The name of the condition that the leader writes. The guides for GitOps tools contain it.
+pub(super) const LEADER_CONDITION: &str = "namespaces-of-policies";
 
 /// The kind of the object in CEL.
 pub(super) const KIND: &str = "request.resource.group + '/' + request.resource.resource";
@@ -74,11 +74,14 @@ impl<'p> NamespaceLimits<'p> {
         self
     }
 
-    /// Adds the namespaces in which `fromOrphaning` protects owners of a limited kind. belay denies
-    /// that a dependent loses such an owner, also a dependent that no policy protects. `None`: any
-    /// namespace.
+    /// Adds the namespaces in which `fromOrphaning` protects the owners of objects of a limited
+    /// kind. belay denies the removal of a reference to such an owner, even if no policy protects
+    /// the dependent. `None`: any namespace.
     #[must_use]
-    pub(super) fn with_guarded(mut self, owned: &[(Kind<'p>, Option<&'p [String]>)]) -> Self {
+    pub(super) fn with_guarded_dependents(
+        mut self,
+        owned: &[(Kind<'p>, Option<&'p [String]>)],
+    ) -> Self {
         for (dependent, names) in owned {
             self.add(dependent, names.map(plain_names));
         }

@@ -3,8 +3,9 @@
 //!
 //! CEL reads the same objects as belay: the API server sends `oldObject` and `object` of the
 //! evaluation. An UPDATE reaches belay if one of them matches, so belay judges each change that
-//! moves an object into or out of a policy. A difference is only possible in one direction: the part
-//! compares the beginning of a name, and an object without metadata or name matches.
+//! moves an object into or out of a policy. The condition may match more objects than the
+//! policies, never fewer: it compares the beginning of a name, and an object without metadata or
+//! name matches.
 //!
 //! Only validating webhooks have this part. The API server calls a mutating webhook again only if it
 //! called it before, so a webhook that runs later could add the label without a hold.
@@ -18,8 +19,8 @@ use crate::policy::{Glob, Matcher, Policy};
 /// The limit of the text in bytes. Beyond it, the API server asks about all objects.
 const MAX_LENGTH: usize = 8 << 10;
 
-/// The kinds about which belay is asked only for some objects, with the tests of which one must
-/// hold for the object `o`.
+/// The kinds about which belay is asked only for some objects, with CEL tests for the object `o`. At
+/// least one must match.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ObjectLimits<'p>(BTreeMap<Kind<'p>, BTreeSet<String>>);
 

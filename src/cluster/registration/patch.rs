@@ -97,14 +97,15 @@ pub fn compare(
     }
 }
 
-/// The operations that write the condition about namespaces; `None` if nothing differs. The other
+/// The operations that write [`namespaces::LEADER_CONDITION`]; `None` if nothing differs. The other
 /// conditions belong to the manifests.
 fn change_condition(
     index: &str,
     stored: Option<&[MatchCondition]>,
     wanted: Option<&MatchCondition>,
 ) -> Option<Vec<PatchOperation>> {
-    let position = stored.unwrap_or_default().iter().position(|one| one.name == namespaces::NAME);
+    let position =
+        stored.unwrap_or_default().iter().position(|one| one.name == namespaces::LEADER_CONDITION);
     let current = position.and_then(|position| stored?.get(position));
     if current == wanted {
         return None;
@@ -114,7 +115,7 @@ fn change_condition(
     let mut operations = Vec::new();
     if let Some(position) = position.map(|position| position.to_string()) {
         let name = [webhooks, index, field, &position, "name"];
-        operations.push(test(&name, namespaces::NAME));
+        operations.push(test(&name, namespaces::LEADER_CONDITION));
         operations.push(remove(&name[..4]));
     }
     operations.extend(wanted.map(|wanted| match stored {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::kind_set::{KindName, KindSet, NAMESPACES};
-use super::namespaces::{Kind, NAME, NamespaceLimits, OwnerPair};
+use super::namespaces::{Kind, LEADER_CONDITION, NamespaceLimits, OwnerPair};
 use super::objects::ObjectLimits;
 use crate::cluster::World;
 use crate::cluster::feed::plan;
@@ -70,8 +70,8 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     for webhook in OWNER_WEBHOOKS {
         rules.add(webhook, "DELETE", &ancestors, "");
     }
-    // A request that gives an ancestor new owners can put it between a protected object
-    // and an approved one.
+    // An UPDATE can add an owner reference from an ancestor to an object with an approval. The
+    // deletion of that object would then cascade to the protected object.
     ancestors.0.retain(|(group, resource)| {
         ![NAMESPACES, CRDS].contains(&(group.as_str(), resource.as_str()))
     });
@@ -130,7 +130,8 @@ fn add_conditions(
                 [one] => one.clone(),
                 parts => format!("({})", parts.join(") && (")),
             };
-            conditions.insert(webhook, MatchCondition { name: NAME.to_owned(), expression });
+            conditions
+                .insert(webhook, MatchCondition { name: LEADER_CONDITION.to_owned(), expression });
         }
     };
     let of_hold = NamespaceLimits::new(policies().filter(|policy| holds(policy)));
@@ -150,7 +151,7 @@ fn add_conditions(
     limit("delete.belay.dev", [limits.expression(), objects.expression()]);
     let guarded = guarded_dependents(world, owners);
     let objects = objects.without(guarded.iter().map(|(kind, _)| *kind));
-    let limits = limits.with_guarded(&guarded);
+    let limits = limits.with_guarded_dependents(&guarded);
     limit("update.belay.dev", [limits.expression(), objects.expression()]);
     let of_owners = NamespaceLimits::of_owners(owner_namespaces).expression();
     for webhook in OWNER_WEBHOOKS {

@@ -13,7 +13,7 @@ use super::settle;
 use super::update::PendingUpdate;
 use crate::cluster::context::Context;
 use crate::cluster::live::{
-    CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, TargetBody, confirm,
+    CollectedReads, LiveObjects, LiveQuestion, ReadGroup, Reader, TargetBody, answer_with_reads,
 };
 use crate::cluster::world::{ObjectKey, RELEASE_REQUESTED};
 use crate::decide::LiveRead;
@@ -48,7 +48,7 @@ pub async fn check_manually(
         collected: CollectedReads::new(&context.world.read()),
         missing_list: None,
     };
-    confirm(&mut check, MAX_READ_ROUNDS.into())
+    answer_with_reads(&mut check, MAX_READ_ROUNDS.into())
         .await
         .unwrap_or_else(|_| Err(UnknownUse::TooManyRounds.into()))
 }
@@ -66,7 +66,7 @@ struct ManualCheck<'a> {
     missing_list: Option<UnknownUse>,
 }
 
-impl Confirm for ManualCheck<'_> {
+impl LiveQuestion for ManualCheck<'_> {
     type Answer = Result<ReleaseReason, WaitReason>;
 
     async fn answer(&mut self) -> Option<(Self::Answer, Vec<LiveRead>)> {
@@ -99,14 +99,14 @@ impl Confirm for ManualCheck<'_> {
 }
 
 /// Reads the part of a list in the namespace of the group. Returns no objects if that fails.
-async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) -> ReadObjects {
-    let ReadGroup::Release(namespace) = group else { return ReadObjects::default() };
+async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) -> LiveObjects {
+    let ReadGroup::Release(namespace) = group else { return LiveObjects::default() };
     let mut in_namespace = list.clone();
     match &mut in_namespace {
         LiveRead::List { namespace: scope, .. } if scope.is_empty() && !namespace.is_empty() => {
             namespace.clone_into(scope);
         }
-        _ => return ReadObjects::default(),
+        _ => return LiveObjects::default(),
     }
     let answers = reader.read_all(group, vec![in_namespace], Instant::now() + READ_LIMIT).await;
     let found = answers.into_iter().next().and_then(|(_, answer)| answer.ok());

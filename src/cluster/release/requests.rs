@@ -15,7 +15,7 @@ use crate::cluster::pace::within;
 use crate::cluster::release::protobuf;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
-use crate::objects::{ApiError, KindInfo, read_shallow};
+use crate::objects::{ApiError, KindInfo, read_tolerant};
 use crate::telemetry::NamespaceLines;
 
 /// The time limit of one read or patch of the target. A patch may take three requests. The reads of
@@ -183,7 +183,7 @@ impl TargetClient {
 
     /// Reads the object in an answer. An answer that breaks off proves nothing.
     async fn read(&self, body: Body) -> Option<Value> {
-        let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
+        let read = read_object(body, &self.buffers, |json| read_tolerant(json).ok()).await;
         read.ok().flatten()
     }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::cluster::api::Detail;
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{ListQuery, read_list};
-use crate::objects::{ApiError, KindInfo, read_shallow_with_managed_fields};
+use crate::objects::{ApiError, KindInfo, read_tolerant_with_managed_fields};
 
 /// The error for a kind of which a dump contains no objects, or only objects of other namespaces.
 const INCOMPLETE_FILES: &str = "the files do not have all of them";
@@ -55,7 +55,7 @@ impl ListReader<'_> {
     ) -> Option<Vec<Value>> {
         let client = &self.snapshot.context.client;
         let add = |all: &mut Vec<Value>, json: &str| {
-            all.extend(read_shallow_with_managed_fields(json).ok());
+            all.extend(read_tolerant_with_managed_fields(json).ok());
             Ok(())
         };
         let query = ListQuery { info, namespace, detail: Detail::Whole, labels };

@@ -23,8 +23,8 @@ use super::api::Detail;
 use super::feed::{Snapshot, UnreadKind};
 use super::list::{ListQuery, read_list_if_served};
 use crate::objects::{
-    ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow,
-    read_shallow_with_managed_fields, text_at,
+    ApiError, KindInfo, Object, ObjectRef, full_name, read_tolerant,
+    read_tolerant_with_managed_fields, text_at,
 };
 
 /// The number of kinds that are read at the same time.
@@ -230,7 +230,7 @@ impl Part {
                 object_ref,
                 uid: metadata.uid.to_string(),
                 since: Timestamp::from_second(deleted).unwrap_or(Timestamp::MIN),
-                object: read_shallow_with_managed_fields(json)?,
+                object: read_tolerant_with_managed_fields(json)?,
                 unread: None,
             });
         }
@@ -262,8 +262,9 @@ pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
     let ObjectRef { namespace, name, .. } = object_ref;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
     let unreadable = |_| ApiError::Unreadable("its JSON can't be read".to_owned());
-    let parse =
-        |json: Option<String>| json.map(|json| read_shallow(&json).map_err(unreadable)).transpose();
+    let parse = |json: Option<String>| {
+        json.map(|json| read_tolerant(&json).map_err(unreadable)).transpose()
+    };
     match read.and_then(parse) {
         Ok(Some(mut read)) if text_at(&read, "/metadata/uid") == uid => {
             // They are not in `read`, and name the client that added a finalizer.

@@ -10,7 +10,7 @@ use super::webhooks::{LabelsByNamespace, Service, ServiceProblem, Webhook, Webho
 use super::{CONCURRENT_READS, TerminatingObject};
 use crate::cluster::api;
 use crate::cluster::api::Detail;
-use crate::objects::{CRDS, list_at, read_shallow};
+use crate::objects::{CRDS, list_at, read_tolerant};
 
 /// A CRD whose conversion webhook does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl ListReader<'_> {
                 return None;
             }
         };
-        let service = read_shallow(&json).ok()?;
+        let service = read_tolerant(&json).ok()?;
         // belay knows nothing about a Service without a selector: another client writes its
         // endpoints.
         service.pointer("/spec/selector").filter(|selector| selector.is_object())?;

@@ -12,7 +12,7 @@ use crate::cluster::Snapshot;
 use crate::cluster::pace::within;
 use crate::cluster::world::{ObjectKey, World};
 use crate::graph::{Node, OwnerEdge};
-use crate::objects::{ApiError, KindId, ObjectRef, Uid, clear_name, is_namespace};
+use crate::objects::{ApiError, KindId, ObjectRef, Uid, is_namespace, quote_if_ambiguous};
 
 /// Live reads of owners and Namespaces, because no list contains every kind of owner.
 pub struct OwnerReads {
@@ -131,7 +131,7 @@ fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Par
         let OwnerEdge { to, uid, .. } = owner;
         let (kind, namespace, name) = graph.coordinates(*to);
         let info = graph.kinds.info(kind);
-        let text = format!("its owner {} {}", info.kind, clear_name(name));
+        let text = format!("its owner {} {}", info.kind, quote_if_ambiguous(name));
         if graph.is_resolvable(node, owner) {
             let place = (kind, namespace.to_owned(), name.to_owned());
             parents.push(Parent { place, uid: Some(*uid), text });

@@ -9,7 +9,7 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::{
     Cascade, DeletedBy, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments,
-    TargetQuery, assess, held_until, plan_order, read_inspection,
+    TargetQuery, ask_hold_reason, assess, plan_order, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::wait::{Awaited, awaited};
@@ -61,7 +61,7 @@ impl DeletionState {
     ) -> Result<Self, CommandError> {
         let inspection = inspect(selection).await?;
         // A hold that keeps a target is no change of the cluster.
-        let held = held_until(&inspection).await;
+        let held = ask_hold_reason(&inspection).await;
         let cascade = selection.cascade.into();
         let impact =
             Impact::new(&inspection, None, cascade, held.as_deref(), denies_content_deletes);

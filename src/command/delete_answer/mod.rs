@@ -43,12 +43,11 @@ pub struct DeleteAnswer {
     pub next_step: Option<String>,
     /// The reason of the API server, if it refuses the DELETE and belay does not.
     pub refused: Option<String>,
-    /// The warnings of the API server, if its answer replaces the verdict, and why policies are
-    /// not enforced.
+    /// The warnings: from the API server (if its answer replaces the verdict), and about policies not
+    /// enforced.
     pub warnings: Vec<String>,
-    /// Until when belay's hold keeps the object, if the answer of the API server replaces the
-    /// verdict.
-    pub held_until: Option<String>,
+    /// What belay's hold waits for, if the answer of the API server replaces the verdict.
+    pub hold_reason: Option<String>,
     /// Why the answer of the API server is unknown.
     pub unanswered: Option<FailedRead>,
     /// Whether belay may not watch an object for which the verdict of the command is a denial: the
@@ -112,8 +111,8 @@ pub async fn users_of_hold(
     }
 }
 
-/// Until when belay's hold keeps the object of a DELETE with these warnings.
-pub fn held_until_of(warnings: &[String]) -> Option<String> {
+/// What belay's hold waits for, from the warnings of a DELETE.
+pub fn hold_reason_in(warnings: &[String]) -> Option<String> {
     let held = warnings.iter().find_map(|warning| warning.split_once(HOLD_WARNING));
     held.map(|(_, until)| without_controls(until))
 }
@@ -148,14 +147,14 @@ impl DeleteAnswer {
                 answer.warnings.extend(webhooks.why_missing().map(str::to_owned));
             }
             Some(ServerAnswer::Accepts(warnings)) => {
-                let until = held_until_of(&warnings);
+                let until = hold_reason_in(&warnings);
                 answer = Self::from_verdict(target, Some(Verdict::allow(target.clone())));
                 answer.reported = match warnings.is_empty() {
                     true => ReportedVerdict::Allow,
                     false if until.is_some() => ReportedVerdict::Hold,
                     false => ReportedVerdict::Warn,
                 };
-                answer.held_until = until;
+                answer.hold_reason = until;
                 answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
                 let why = match webhooks.why_missing() {
                     Some(missing) => is_policy.then_some(missing),
@@ -198,7 +197,7 @@ impl DeleteAnswer {
             next_step: None,
             refused: None,
             warnings: Vec::new(),
-            held_until: None,
+            hold_reason: None,
             unanswered: None,
             is_unwatched: false,
             is_belay_silent: false,

@@ -355,7 +355,7 @@ fn h122_an_event_with_another_uid_changes_no_denial_of_a_policy() {
 }
 
 #[test]
-fn h133_denials_of_one_namespace_hide_none_of_others_on_a_terminal() {
+fn h133_denials_of_one_namespace_cannot_hide_others_on_a_terminal() {
     let of = |namespace: &str, name: &str, second| {
         let mut event = event(second, name, "Warning", 1);
         event.metadata.namespace = Some(namespace.to_owned());

@@ -8,8 +8,8 @@ use crate::cluster::terminating::{
     Dependent, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
 };
 use crate::objects::{
-    EVENT_REPORTER, FOREGROUND, ObjectRef, WOULD_DENY_EVENT, clear_name, is_hold,
-    more as count_more,
+    EVENT_REPORTER, FOREGROUND, ObjectRef, WOULD_DENY_EVENT, is_hold, more as count_more,
+    quote_if_ambiguous,
 };
 
 /// The maximum number of webhooks that a finding names.
@@ -157,7 +157,7 @@ const CONDITIONS: &str = "the API server asks it only where its matchConditions 
 
 fn event_text(event: &ObjectEvent) -> String {
     // Users who may create Events write these texts (H153).
-    let [reason, by] = [&event.reason, &event.by].map(|name| clear_name(name));
+    let [reason, by] = [&event.reason, &event.by].map(|name| quote_if_ambiguous(name));
     format!("Event {reason} by {by}: {}", event.message)
 }
 

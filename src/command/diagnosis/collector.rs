@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::finalizers::finalizers_of;
 use crate::cluster::Snapshot;
 use crate::command::target::TargetObject;
-use crate::objects::{FOREGROUND, Object, OwnerReference, clear_name, split_api_version};
+use crate::objects::{FOREGROUND, Object, OwnerReference, quote_if_ambiguous, split_api_version};
 
 /// Why a denied request of the garbage collector is not repeated at once.
 pub const COLLECTOR_WAITS: &str =
@@ -43,7 +43,11 @@ impl Collection {
         let mut is_collected = true;
         for reference in &object.metadata.owner_references {
             let state = owner_state(reference, target, snapshot).await;
-            let name = format!("{} {}", clear_name(&reference.kind), clear_name(&reference.name));
+            let name = format!(
+                "{} {}",
+                quote_if_ambiguous(&reference.kind),
+                quote_if_ambiguous(&reference.name)
+            );
             match state {
                 Some(OwnerState::Missing) => {
                     collection.missing_owners.push(reference.uid.to_string());

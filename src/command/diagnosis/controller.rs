@@ -3,7 +3,7 @@
 use super::finalizers::{is_tool, removal, writer};
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, ServiceProblem, TerminatingObject, Workload};
-use crate::objects::{clear_name, more};
+use crate::objects::{more, quote_if_ambiguous};
 
 /// Components of Kubernetes that often run outside of workloads.
 const SYSTEM_COMPONENTS: &[&str] = &[
@@ -24,7 +24,7 @@ pub fn foreign_finalizer(
     evidence: &Evidence,
 ) -> Finding {
     let manager = writer(finalizer, &found.object);
-    let name = clear_name(finalizer);
+    let name = quote_if_ambiguous(finalizer);
     let is_terminating = found.object.pointer("/metadata/deletionTimestamp").is_some();
     let state = match manager.as_deref() {
         Some(manager) => format!("finalizer {name} was added by {manager}"),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::terminating::{Evidence, TerminatingObject};
 use crate::decide::approve_command;
-use crate::objects::{HOLD, ObjectRef, clear_name, is_hold, shell_word, texts_at};
+use crate::objects::{HOLD, ObjectRef, is_hold, quote_if_ambiguous, shell_word, texts_at};
 
 /// The components that remove well-known finalizers, and when.
 const REMOVERS: &[(&str, &str, &str)] = &[
@@ -56,7 +56,7 @@ pub fn writer(finalizer: &str, object: &Value) -> Option<String> {
     let name = managers.iter().find(wrote)?.get("manager")?.as_str()?;
     // The API server writes "unknown" for a client without a name.
     let is_known = !matches!(name, "" | "unknown");
-    is_known.then(|| clear_name(name).into_owned())
+    is_known.then(|| quote_if_ambiguous(name).into_owned())
 }
 
 /// The finalizers of an object, in their order.

@@ -24,7 +24,7 @@ mod verdict;
 pub use backing::READ_WHOLE;
 pub use impact::{
     Cascade, ClusterIdentity, DeletedBy, DeletionPlan, Impact, ImpactArguments, PlanChange,
-    PlannedObject, assess, held_until, plan_order, run as impact,
+    PlannedObject, ask_hold_reason, assess, plan_order, run as impact,
 };
 pub use inspection::{Inspection, PolicyState, missing_text, read as read_inspection};
 pub use targets::{ObjectSelection, SearchArguments, TargetQuery};

@@ -1,7 +1,7 @@
 //! The verdict on the deletion of all targets together, by the code that decides admission.
 
 use super::inspection::{Inspection, PolicyState};
-use crate::cluster::{Confirm, confirm};
+use crate::cluster::{LiveQuestion, answer_with_reads};
 use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
 use crate::decide::{
@@ -93,7 +93,7 @@ async fn decide(
         return decide(ObjectSource::Files);
     }
     let mut impact_review = ImpactReview { inspection, decide, reads: LiveReads::default() };
-    match confirm(&mut impact_review, MAX_ROUNDS).await {
+    match answer_with_reads(&mut impact_review, MAX_ROUNDS).await {
         Ok(verdict) => verdict,
         // The verdict requested more reads in every round.
         Err(_) => decide(ObjectSource::Files),
@@ -117,7 +117,7 @@ struct ImpactReview<'a, D> {
     reads: LiveReads,
 }
 
-impl<D: Fn(ObjectSource<'_>) -> Verdict> Confirm for ImpactReview<'_, D> {
+impl<D: Fn(ObjectSource<'_>) -> Verdict> LiveQuestion for ImpactReview<'_, D> {
     type Answer = Verdict;
 
     async fn answer(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {

@@ -22,7 +22,7 @@ use super::document::FailedRead;
 use super::picture::Picture;
 use super::screen::{Screen, Table, cut};
 use super::{CommandError, print};
-use crate::objects::{first_in_turns, is_control};
+use crate::objects::{is_control, order_by_turns};
 
 /// The version of all documents. Within a version, no field changes its meaning or is removed.
 pub const VERSION: &str = "belay.dev/v1alpha1";
@@ -208,7 +208,7 @@ impl View {
         add_row: impl Fn(&mut Table, &T),
     ) -> String {
         let (shown, _) = cut(items, limit, self.is_complete(), plural);
-        let items = first_in_turns(items, shown.len(), namespace);
+        let items = order_by_turns(items, shown.len(), namespace);
         self.table(heading, (&items, limit, plural), |table, item| add_row(table, item))
     }
 

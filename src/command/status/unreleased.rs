@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cluster::{Detail, ListQuery, read_list, read_names};
 use crate::command::diagnosis::{Unreleased, finalizers_of};
 use crate::command::session::UserSession;
-use crate::objects::{ApiError, KindInfo, counted, is_hold, read_shallow};
+use crate::objects::{ApiError, KindInfo, counted, is_hold, read_tolerant};
 
 /// A kind with holds that belay may not release.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -69,7 +69,7 @@ impl UnreleasedHolds {
 async fn count_holds(client: &kube::Client, info: &KindInfo) -> Result<usize, ApiError> {
     let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
     let add = |count: &mut usize, json: &str| {
-        let object = read_shallow(json).unwrap_or_default();
+        let object = read_tolerant(json).unwrap_or_default();
         *count += usize::from(finalizers_of(&object).into_iter().any(is_hold));
         Ok(())
     };

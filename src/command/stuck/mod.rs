@@ -30,7 +30,7 @@ use crate::cluster::Snapshot;
 use crate::cluster::terminating::{
     Evidence, Survey, TerminatingObject, evidence, read_whole, survey,
 };
-use crate::objects::{KindInfo, first_in_turns, is_hold};
+use crate::objects::{KindInfo, is_hold, order_by_turns};
 
 /// The number of concurrent reads of objects and counts of holds.
 const MAX_CONCURRENT: usize = 8;
@@ -143,7 +143,7 @@ async fn explain(
     all: bool,
 ) -> (Vec<StuckObject>, Evidence) {
     let most = |few: usize| if all { usize::MAX } else { few };
-    let by_turns = first_in_turns(late, most(MAX_EVENT_READS), namespace_of);
+    let by_turns = order_by_turns(late, most(MAX_EVENT_READS), namespace_of);
     let (mut evidence, holds) = tokio::join!(
         evidence(snapshot, &by_turns, survey, most(MAX_EVENT_READS)),
         check_holds(session, snapshot, late, most(MAX_CHECKED)),
@@ -154,7 +154,7 @@ async fn explain(
     }
     let owners = late.iter().filter(|object| may_deny_orphaning(snapshot, survey, object));
     let owners: Vec<&TerminatingObject> = owners.collect();
-    let owners = first_in_turns(&owners, most(MAX_CHECKED), |owner| namespace_of(owner));
+    let owners = order_by_turns(&owners, most(MAX_CHECKED), |owner| namespace_of(owner));
     for (index, owner) in owners.into_iter().enumerate() {
         if index >= most(MAX_CHECKED) {
             evidence.unchecked_orphaning.insert(owner.uid.clone());
@@ -214,7 +214,7 @@ async fn check_holds(
     let installed = snapshot.is_installed() || session.asks_files();
     // A user who may not read the Lease does not see who is the leader.
     let unled = installed && session.lacks_leader().await;
-    let held = first_in_turns(&held, most, |held| namespace_of(held));
+    let held = order_by_turns(&held, most, |held| namespace_of(held));
     let checked = held.iter().take(if installed { most } else { 0 });
     let kinds: BTreeMap<String, &KindInfo> =
         checked.map(|held| (held.info.full_name(), &held.info)).collect();

@@ -137,7 +137,7 @@ fn nothing_stuck_is_only_reported_after_a_complete_read() {
 }
 
 #[test]
-fn h133_objects_of_one_namespace_hide_none_of_others_on_a_terminal() {
+fn h133_objects_of_one_namespace_cannot_hide_others_on_a_terminal() {
     let now = jiff::Timestamp::from_second(820).unwrap();
     let of = |namespace: &str, name: &str, finalizer: &str| {
         let mut object = stuck();

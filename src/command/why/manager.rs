@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::cluster::MANAGER;
-use crate::objects::clear_name;
+use crate::objects::quote_if_ambiguous;
 
 /// How a tool marks the objects that it manages.
 struct ManagerMark {
@@ -46,8 +46,10 @@ pub fn managers(object: &Value, missing: &[String]) -> Vec<String> {
             continue;
         }
         let manager = match text(field, namespace) {
-            "" => format!("{what} {}", clear_name(name)),
-            namespace => format!("{what} {} -n {}", clear_name(name), clear_name(namespace)),
+            "" => format!("{what} {}", quote_if_ambiguous(name)),
+            namespace => {
+                format!("{what} {} -n {}", quote_if_ambiguous(name), quote_if_ambiguous(namespace))
+            }
         };
         is_listed |= normalize(what).starts_with(&normalize(tool));
         if !all.contains(&manager) {
@@ -55,7 +57,7 @@ pub fn managers(object: &Value, missing: &[String]) -> Vec<String> {
         }
     }
     if !is_listed {
-        all.push(format!("{} (label {MANAGED_BY})", clear_name(tool)));
+        all.push(format!("{} (label {MANAGED_BY})", quote_if_ambiguous(tool)));
     }
     all
 }
@@ -70,7 +72,7 @@ fn owners(metadata: &Value, missing: &[String]) -> impl Iterator<Item = String> 
     owners.map(|owner| {
         let is_missing = missing.iter().any(|uid| owner["uid"] == uid.as_str());
         let state = if is_missing { ", which does not exist" } else { "" };
-        let text = |field: &str| clear_name(owner[field].as_str().unwrap_or_default());
+        let text = |field: &str| quote_if_ambiguous(owner[field].as_str().unwrap_or_default());
         let role = if owner["controller"] == true { "its controller" } else { "its owner" };
         format!("{} {} ({role}{state})", text("kind"), text("name"))
     })
@@ -83,7 +85,7 @@ pub fn last_writer(object: &Value) -> Option<String> {
     let writes = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
     let writes = writes.filter(|entry| entry["manager"] != MANAGER);
     let last = writes.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
-    let manager = clear_name(last["manager"].as_str()?);
+    let manager = quote_if_ambiguous(last["manager"].as_str()?);
     let time = last["time"].as_str().unwrap_or_default();
     Some(if time.is_empty() { manager.into_owned() } else { format!("{manager}, {time}") })
 }

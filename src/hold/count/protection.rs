@@ -19,7 +19,7 @@ pub enum Protection<'p> {
 
 /// The protection of an object by policies with `whileUsed`.
 pub struct WhileUsed<'p> {
-    /// The mode of each policy.
+    /// The mode `whileUsed` of each policy.
     pub modes: Vec<&'p InUse>,
     /// The longest `settleSeconds` of the policies.
     pub settle_seconds: i64,

@@ -105,7 +105,7 @@ fn owners_to_orphan(namespace: &str, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn h133_many_owners_of_one_namespace_cost_few_verdicts_and_hide_none_of_others() {
+fn h133_many_owners_of_one_namespace_cost_few_verdicts_and_cannot_hide_others() {
     let policy = json!({"apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
         "metadata": {"name": "orphans"}, "spec": {"protect": {"fromOrphaning": {}},
             "targets": [{"apiGroups": [""], "resources": ["configmaps"]}]}});

@@ -232,7 +232,7 @@ fn a_new_secret_path_is_written_for_every_webhook_with_a_service_or_a_url() {
 #[test]
 fn the_condition_about_namespaces_is_written_beside_those_of_the_manifests() {
     let condition = |text: &str| MatchCondition {
-        name: namespaces::NAME.to_owned(),
+        name: namespaces::LEADER_CONDITION.to_owned(),
         expression: text.to_owned(),
     };
     let patched = |live: &Value, wanted: Option<&MatchCondition>| {

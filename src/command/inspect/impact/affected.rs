@@ -74,7 +74,8 @@ impl Count {
 pub struct AffectedObject {
     /// The object.
     pub object: Object,
-    /// `Deleted`, `Held`, `Denied`, `Orphaned`, `Broken` or `Stranded`.
+    /// `Deleted`, `Held` (stays Terminating, for example because of belay's hold or another
+    /// finalizer), `Denied`, `Orphaned`, `Broken` or `Stranded`.
     pub outcome: &'static str,
     /// Whether the outcome does not depend on timing.
     pub certain: bool,

@@ -8,7 +8,7 @@ use super::Cascade;
 use super::order::{RequiredOrder, accepted_in_order};
 use super::target_effects::TargetEffects;
 use crate::command::delete_answer::{
-    CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial, held_until_of,
+    CONCURRENT_DELETES, DeleteAnswer, ServerAnswer, ServerDenial, hold_reason_in,
 };
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::place::Installation;
@@ -35,8 +35,8 @@ pub struct TargetAnswers {
     /// The targets that belay denies only because other targets use them, each with those that
     /// must be deleted before it.
     pub predecessors: RequiredOrder,
-    /// The targets whose DELETE the API server accepts, also after targets before them. Empty for
-    /// one target.
+    /// The targets whose DELETE the API server accepts in the given order, after the accepted
+    /// targets before them. Empty for one target.
     pub accepted: Vec<NodeId>,
     /// The further targets whose DELETE it accepts in another order.
     pub accepted_later: Vec<NodeId>,
@@ -141,7 +141,7 @@ pub async fn ask_server(
 
 /// Returns what the hold waits for, from the warning of a dry-run DELETE. Only for one Terminating
 /// target whose policies the caller can't read.
-pub async fn held_until(inspection: &Inspection) -> Option<String> {
+pub async fn ask_hold_reason(inspection: &Inspection) -> Option<String> {
     let (caller, _) = inspection.caller.as_ref()?;
     let [target] = inspection.deletable_targets()[..] else { return None };
     let node = inspection.graph.get(target)?;
@@ -151,7 +151,7 @@ pub async fn held_until(inspection: &Inspection) -> Option<String> {
     }
     let (object, uid) = (node.object_ref(), node.uid().to_string());
     match ServerAnswer::ask(caller, node.info(), (&object, &uid), None).await {
-        ServerAnswer::Accepts(warnings) => held_until_of(&warnings),
+        ServerAnswer::Accepts(warnings) => hold_reason_in(&warnings),
         _ => None,
     }
 }
@@ -192,7 +192,7 @@ fn first_of_each_cycle(
     }
 }
 
-/// Whether a target is among those that must be deleted before it, also before these.
+/// Whether a target must be deleted before itself, directly or through other targets.
 fn waits_for_itself(predecessors: &RequiredOrder, target: NodeId) -> bool {
     let (mut seen, mut next) = (vec![target], 0);
     while let Some(id) = seen.get(next).copied() {

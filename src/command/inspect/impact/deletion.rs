@@ -27,12 +27,13 @@ pub struct Deletion<'s> {
     pub waits: HashMap<NodeId, NodeId>,
 }
 
-/// For each object with a hold, the users for which belay keeps the hold.
-pub type HoldUsers = HashMap<NodeId, Vec<NodeId>>;
+/// For each object with a hold, and each object whose DELETE by a controller belay may deny, the
+/// users for which belay keeps it.
+pub type BlockingUsers = HashMap<NodeId, Vec<NodeId>>;
 
 impl<'s> Deletion<'s> {
-    /// The deletion of these targets if belay removes the holds of the objects `released`. belay
-    /// denies the DELETE of the other objects in `denied`.
+    /// The deletion of these targets. `released`: the objects whose holds belay removes, or whose
+    /// DELETEs it allows. belay denies the DELETEs of the other objects in `denied`.
     pub fn new(
         inspection: &'s Inspection,
         targets: &[(NodeId, Propagation)],
@@ -58,41 +59,39 @@ impl<'s> Deletion<'s> {
         deletion
     }
 
-    /// The deletion if belay releases the holds of `released`, except of objects with remaining users.
-    /// In the same way, it allows the DELETEs of objects in `denied`, except of objects with remaining
-    /// users. `certain`: whether only certain deletions count.
+    /// The deletion if belay removes the holds and allows the DELETEs of `released`, except of objects
+    /// with remaining users. `certain`: whether only certain deletions count.
     ///
-    /// This starts with the release of all holds, and then keeps the holds of objects with remaining
-    /// users. So belay releases objects that use each other together.
+    /// This starts with the release of all holds and denied DELETEs, and then keeps those of objects
+    /// with remaining users. So belay releases objects that use each other together.
     pub fn with_releases(
         inspection: &'s Inspection,
         (targets, denied): (&[(NodeId, Propagation)], &BTreeSet<NodeId>),
-        users: &HoldUsers,
+        users: &BlockingUsers,
         mut released: BTreeSet<NodeId>,
         certain: bool,
     ) -> Self {
         loop {
             let deletion = Self::new(inspection, targets, denied, &released);
-            let mut remaining_holds: BTreeSet<NodeId> = BTreeSet::new();
+            let mut remaining: BTreeSet<NodeId> = BTreeSet::new();
             loop {
-                let stays = |user: &NodeId| {
-                    remaining_holds.contains(user) || !deletion.deletes(*user, certain)
-                };
+                let stays =
+                    |user: &NodeId| remaining.contains(user) || !deletion.deletes(*user, certain);
                 let is_used = |id: &NodeId| users.get(id).is_some_and(|all| all.iter().any(stays));
                 let more: Vec<NodeId> = released
                     .iter()
                     .copied()
-                    .filter(|id| !remaining_holds.contains(id) && is_used(id))
+                    .filter(|id| !remaining.contains(id) && is_used(id))
                     .collect();
                 if more.is_empty() {
                     break;
                 }
-                remaining_holds.extend(more);
+                remaining.extend(more);
             }
-            if remaining_holds.is_empty() {
+            if remaining.is_empty() {
                 return deletion;
             }
-            released.retain(|id| !remaining_holds.contains(id));
+            released.retain(|id| !remaining.contains(id));
         }
     }
 

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use self::accepted::AcceptedPart;
-pub use self::answer::held_until;
+pub use self::answer::ask_hold_reason;
 use self::answer::{MAX_ASKED, TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::{FoundOrder, RequiredOrder};
@@ -182,15 +182,15 @@ pub async fn assess(
     if let Some(asked) = &asked {
         verdict = Some(asked.answer.verdict.clone());
     }
-    let held_until = match &asked {
-        Some(asked) => asked.answer.held_until.clone(),
-        None => held_until(inspection).await,
+    let hold_reason = match &asked {
+        Some(asked) => asked.answer.hold_reason.clone(),
+        None => ask_hold_reason(inspection).await,
     };
     let mut impact = Impact::new(
         inspection,
         verdict.as_ref(),
         cascade.into(),
-        held_until.as_deref(),
+        hold_reason.as_deref(),
         denies_content_deletes,
     );
     let mut predecessors = RequiredOrder::new();

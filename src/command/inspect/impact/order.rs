@@ -52,7 +52,8 @@ pub async fn find(
     }
     let is_accepted = async |earlier: &[NodeId], target: NodeId| {
         let waits = |order: &RequiredOrder| waits(order, target, earlier);
-        // The API server denies it, or belay decides.
+        // The API server denies it until the targets in `refused` are deleted. For other
+        // predecessors, the verdict of the command decides.
         !waits(refused)
             && (!waits(&predecessors) || accepts(inspection, earlier, target, cascade).await)
     };

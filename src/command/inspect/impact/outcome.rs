@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::collected::DeniedCollections;
 use super::content::content_behind_pods;
-use super::deletion::{BALANCER, Deletion, HoldUsers};
+use super::deletion::{BALANCER, BlockingUsers, Deletion};
 use super::nodes::pods_on_nodes;
 use super::target_effects::deleted_with;
 use crate::command::document::Object;
@@ -28,13 +28,14 @@ const NO_LEADER: &str = "until belay has a leader, which releases it";
 /// The fates of all objects.
 pub struct ImpactOutcomes<'s> {
     inspection: &'s Inspection,
-    /// The deletion if belay releases every hold that it may release.
+    /// The deletion if belay removes every hold and allows every DELETE that it may.
     possible: Deletion<'s>,
-    /// The deletion if belay releases only the holds that it certainly releases.
+    /// The deletion if belay removes only the holds and allows only the DELETEs that it certainly
+    /// does.
     certain: Deletion<'s>,
     /// What each held object, and each object in `denied`, waits for.
     forecasts: HashMap<NodeId, HoldForecast>,
-    /// The objects without a hold whose own DELETE belay denies, also if a controller deletes them.
+    /// The objects without a hold whose DELETE by a controller belay may deny.
     denied: BTreeSet<NodeId>,
     /// The Pods on deleted Kubernetes Nodes, each with its Node.
     kube_node_of_pod: NumberMap<NodeId, NodeId>,
@@ -130,7 +131,7 @@ impl<'s> ImpactOutcomes<'s> {
             let reported = HoldForecast::Reported(until.to_owned());
             forecasts.entry(id).and_modify(|forecast| *forecast = reported);
         }
-        let mut users = HoldUsers::new();
+        let mut users = BlockingUsers::new();
         let (mut possible, mut certain) = (BTreeSet::new(), BTreeSet::new());
         for (id, forecast) in &forecasts {
             let is_held = graph.get(*id).is_some_and(Node::is_held);

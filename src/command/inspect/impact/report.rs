@@ -43,8 +43,8 @@ pub struct Impact {
     /// cluster, it is asked about each target with a dry run. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_otherwise: Option<String>,
-    /// The warnings of the API server, if its answer replaces the verdict, why policies are not
-    /// enforced or holds not released, and whether the deletion ends the protection by belay.
+    /// The warnings: from the API server (if its answer replaces the verdict), and about policies not
+    /// enforced, holds not released, and the end of protection by belay.
     pub warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
@@ -101,13 +101,13 @@ pub struct Impact {
 }
 
 impl Impact {
-    /// The report on the deletion of the targets with this propagation policy. `held_until`: what
+    /// The report on the deletion of the targets with this propagation policy. `hold_reason`: what
     /// belay's hold waits for, from its warning; `denies_content_deletes` is as in [`Admission`].
     pub fn new(
         inspection: &Inspection,
         verdict: Option<&Verdict>,
         cascade: Propagation,
-        held_until: Option<&str>,
+        hold_reason: Option<&str>,
         denies_content_deletes: bool,
     ) -> Self {
         let graph = &inspection.graph;
@@ -116,7 +116,7 @@ impl Impact {
         let approvals = denied.map_or_else(Vec::new, needed_approvals);
         let targets = inspection.deletable_targets();
         let held = match targets.as_slice() {
-            [target] => held_until.map(|until| (*target, until)),
+            [target] => hold_reason.map(|until| (*target, until)),
             _ => None,
         };
         let admission = Admission { approvals: &approvals, held, denies_content_deletes };

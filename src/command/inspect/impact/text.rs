@@ -165,7 +165,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     lines
 }
 
-/// When the volumes are destroyed whose objects stay Terminating, after the number of all volumes.
+/// The text after the number of volumes: when the volumes of objects that stay Terminating are
+/// destroyed. Empty if there are none.
 fn later_text(volumes: &[&Destroyed]) -> String {
     let later: Vec<_> = volumes.iter().filter(|volume| volume.stays_terminating).collect();
     let are_claims = later.iter().all(|volume| volume.by.resource == CLAIMS.1);

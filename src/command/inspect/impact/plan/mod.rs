@@ -241,7 +241,7 @@ impl ClusterIdentity {
 }
 
 /// Whether an object is deleted, or stays Terminating.
-fn is_deleted(object: &AffectedObject) -> bool {
+fn is_deleted_or_terminating(object: &AffectedObject) -> bool {
     matches!(object.outcome, "Deleted" | "Held")
 }
 
@@ -253,7 +253,7 @@ fn planned_waves(
     let deleted: NumberMap<NodeId, &AffectedObject> = impact
         .objects
         .iter()
-        .filter(|object| is_deleted(object))
+        .filter(|object| is_deleted_or_terminating(object))
         .filter_map(|object| Some((object.id?, object)))
         .collect();
     let targets: NumberSet<NodeId> = inspection.targets.iter().copied().collect();

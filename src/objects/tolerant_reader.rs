@@ -6,27 +6,27 @@ use serde::de::Error;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::readable::read_replaced;
+use super::lossy_reader::read_lossy;
 use super::value_reader::{ValueParts, read_parts};
 
-/// The limit of nesting. Paths of relations have fewer steps, and the JSON parser reads at most
-/// 128 levels.
+/// The deepest level that is read. Paths of relations have fewer steps, and the JSON parser reads
+/// at most 128 levels.
 const MAX_DEPTH: usize = 110;
 
-/// Reads an object without its managedFields. Reads values below the limit of nesting as `null`,
-/// and replaces those that serde_json can't read. Clients can write all of them freely, so none
-/// may make an object unreadable.
-pub fn read_shallow(json: &str) -> Result<Value, serde_json::Error> {
+/// Reads an object without its managedFields. Reads values nested deeper than `MAX_DEPTH` as
+/// `null`, and replaces values that serde_json can't read. Clients can write all of them freely, so
+/// none may make an object unreadable.
+pub fn read_tolerant(json: &str) -> Result<Value, serde_json::Error> {
     read_level(json, Level { depth: 0, metadata: false, managed_fields: false })
 }
 
-/// Like [`read_shallow`], with the managedFields.
-pub fn read_shallow_with_managed_fields(json: &str) -> Result<Value, serde_json::Error> {
+/// Like [`read_tolerant`], with the managedFields.
+pub fn read_tolerant_with_managed_fields(json: &str) -> Result<Value, serde_json::Error> {
     read_level(json, Level { depth: 0, metadata: false, managed_fields: true })
 }
 
 fn read_level(json: &str, level: Level) -> Result<Value, serde_json::Error> {
-    read_replaced(json, |json| read_parts(json, level))
+    read_lossy(json, |json| read_parts(json, level))
 }
 
 /// Reads an object exactly, but for its managedFields. Fails if another value is nested too deeply
@@ -79,7 +79,7 @@ mod tests {
             "spec": {"managedFields": [true, null, 1.5, -1], "metadata": {"managedFields": {}}}});
         let mut without = object.clone();
         without["metadata"].as_object_mut().unwrap().remove("managedFields");
-        assert_eq!(read_shallow(&object.to_string()).unwrap(), without);
+        assert_eq!(read_tolerant(&object.to_string()).unwrap(), without);
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         let json = r#"{"metadata":{"name":"a"},"spec":{"\ud800":"\udc00","number":1e999}}"#;
         let expected = json!({"metadata": {"name": "a"},
             "spec": {"\u{fffd}": "\u{fffd}", "number": null}});
-        assert_eq!(read_shallow(json).unwrap(), expected);
+        assert_eq!(read_tolerant(json).unwrap(), expected);
         assert!(read_without_managed_fields(json).is_err());
     }
 
@@ -109,11 +109,11 @@ mod tests {
         let json = format!(
             r#"{{"metadata":{{"managedFields":{deep},"name":"a"}},"spec":{{"deep":{deep},"after":1}}}}"#
         );
-        let read = read_shallow(&json).unwrap();
+        let read = read_tolerant(&json).unwrap();
         assert_eq!((&read["metadata"]["name"], &read["spec"]["after"]), (&json!("a"), &json!(1)));
-        let kept = &read_shallow_with_managed_fields(&json).unwrap()["metadata"]["managedFields"];
+        let kept = &read_tolerant_with_managed_fields(&json).unwrap()["metadata"]["managedFields"];
         assert!(kept.is_array());
-        assert!(read_shallow(r#"{"a":[}"#).is_err());
-        assert!(read_shallow("{} {}").is_err());
+        assert!(read_tolerant(r#"{"a":[}"#).is_err());
+        assert!(read_tolerant("{} {}").is_err());
     }
 }

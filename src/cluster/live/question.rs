@@ -4,7 +4,7 @@
 use crate::decide::LiveRead;
 
 /// A question whose answer needs live reads.
-pub trait Confirm {
+pub trait LiveQuestion {
     /// The type of the answer.
     type Answer;
 
@@ -16,7 +16,7 @@ pub trait Confirm {
     async fn read(&mut self, reads: Vec<LiveRead>);
 }
 
-/// Why there is no answer.
+/// Why there is no final answer.
 pub enum Unconfirmed<T> {
     /// After the last round, this answer still needs reads.
     ReadsMissing(T),
@@ -26,7 +26,7 @@ pub enum Unconfirmed<T> {
 
 /// Repeats rounds of reads until the answer needs no further reads, at most `rounds` times. The
 /// objects of one round can make another round necessary.
-pub async fn confirm<Q: Confirm>(
+pub async fn answer_with_reads<Q: LiveQuestion>(
     question: &mut Q,
     rounds: usize,
 ) -> Result<Q::Answer, Unconfirmed<Q::Answer>> {

@@ -1,10 +1,10 @@
-//! JSON that the API server stores and serde_json can't read.
+//! Reads JSON that the API server stores and serde_json can't read.
 
 use serde_json::Number;
 
 /// Reads JSON. If that fails, reads it again without the values that serde_json can't read, which
 /// every client can store in a field of any content.
-pub fn read_replaced<T>(
+pub fn read_lossy<T>(
     json: &str,
     read: impl Fn(&str) -> Result<T, serde_json::Error>,
 ) -> Result<T, serde_json::Error> {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<Value, serde_json::Error> {
-        read_replaced(json, |json| serde_json::from_str(json))
+        read_lossy(json, |json| serde_json::from_str(json))
     }
 
     #[test]
