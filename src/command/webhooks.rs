@@ -11,9 +11,7 @@ use super::document::{FailedRead, Object};
 use super::place::Installation;
 use crate::certs;
 use crate::cluster::election::{LeaderInfo, leader};
-use crate::cluster::registration::stored::{
-    StoredWebhook, configuration_kind, kind_name, parse_webhooks,
-};
+use crate::cluster::registration::stored::{configuration_kind, kind_name, parse_webhooks};
 use crate::cluster::uninstall::installed;
 use crate::decide::AdmissionPhase;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
@@ -77,7 +75,9 @@ impl Webhooks {
         let mut webhooks = Self::default();
         if let (_, Ok(Some(configuration))) = &validating {
             let hooks = parse_webhooks(configuration.data.get("webhooks")).unwrap_or_default();
-            webhooks.ignores_failures = hooks.iter().any(StoredWebhook::ignores_failures);
+            // Others ignore failures in each installation.
+            webhooks.ignores_failures =
+                hooks.iter().any(|hook| hook.judges_deletes() && hook.ignores_failures());
             for bundle in hooks.iter().filter_map(|hook| hook.bundle()) {
                 let certificates = certs::certificates(bundle).unwrap_or_default();
                 webhooks.ca_expiries.extend(certificates.iter().filter_map(certs::expiry));

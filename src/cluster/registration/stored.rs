@@ -108,6 +108,11 @@ impl StoredWebhook {
         self.client_config.service.as_ref().map(|service| service.namespace.clone())
     }
 
+    /// Whether the API server asks it about the DELETEs of all objects that policies protect.
+    pub fn judges_deletes(&self) -> bool {
+        self.name == "delete.belay.dev"
+    }
+
     /// Whether the API server accepts requests while no replica answers.
     pub fn ignores_failures(&self) -> bool {
         self.failure_policy.as_deref() == Some("Ignore")
