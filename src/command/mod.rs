@@ -61,8 +61,8 @@ use crate::webhook::ServeError;
     after_help = "Run \"kubectl belay <command> --help\" for examples and options of a command."
 )]
 struct Arguments {
-    /// Only after a change of the name of belay's finalizer: its former name, as in the chart value
-    /// formerHolds (docs/guides/helm.md, "Upgrade")
+    /// The former name of belay's finalizer, if you changed it, as in the chart value formerHolds
+    /// (docs/guides/helm.md, "Upgrade")
     #[arg(
         id = FORMER_HOLD,
         long = FORMER_HOLD,

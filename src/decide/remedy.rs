@@ -4,7 +4,9 @@ use super::content::MAX_OBJECTS;
 use super::situation::is_default_object;
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedDelete, Verdict};
 use crate::graph::Propagation;
-use crate::objects::{ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
+use crate::objects::{
+    HoldAge, ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name,
+};
 
 /// The limit of blockers that a message describes.
 pub(super) const MAX_DESCRIBED: usize = 3;
@@ -58,6 +60,10 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         .map(|propagation| format!("--cascade={}", propagation.as_str().to_lowercase()));
     let use_cascade = |cascade: String| to_delete(format!("use {cascade}"));
     let without_goal = |action: String| Some(Remedy { goal: None, action });
+    let not_while = |objects: String| match verdict.change {
+        Some(_) => without_goal(format!("don't make this change while {objects}")),
+        None => without_goal(format!("don't delete {} while {objects}", it())),
+    };
     let all_objects = || {
         let causes: Vec<&Cause> = blocker.causes.iter().collect();
         objects_to_delete(verdict, blocker, &causes, blocker.more)
@@ -65,8 +71,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     match (blocker.reason, blocker.causes.first()?) {
         _ if let Some(seconds) = verdict.retry_seconds => {
             to_delete(format!(
-                "retry in {seconds} s: belay then accepts the DELETE, and keeps the object \
-                 Terminating until nothing uses it"
+                "retry in {seconds} s (the hold is new, and belay relies on it after {} s): belay \
+                 then accepts the DELETE, and keeps the object Terminating until nothing uses it",
+                HoldAge::SETTLED_SECONDS
             ))
         }
         // The control plane adds the use to each Pod, so users can't end it.
@@ -75,8 +82,10 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             without_goal(format!("keep {kept}: kube-controller-manager re-creates it"))
         }
         // Deleting volumes or claims would lose data.
-        (Reason::InUse | Reason::StillNeeded, _) if let Some(volumes) = needing_volumes(blocker) => {
-            without_goal(format!("keep {} while {volumes}", target.quoted()))
+        (Reason::InUse | Reason::StillNeeded, _)
+            if let Some(users) = users_with_volumes(verdict, blocker) =>
+        {
+            not_while(users)
         }
         // The other cascade deletes the user first.
         (Reason::InUse, _)
@@ -127,7 +136,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
                 let one = causes.len() + blocker.more == 1;
                 let objects = join(names(verdict, blocker, &causes, blocker.more))?;
                 let exist = if one { "exists" } else { "exist" };
-                without_goal(format!("keep {} while {objects} {exist}", target.quoted()))
+                not_while(format!("{objects} {exist}"))
             }
             None => None,
         },
@@ -187,10 +196,11 @@ pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause], more: usize)
     let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
     let blocker = Blocker { causes: causes.to_vec(), more, ..blocker };
     // It is already deleted, so the advice to keep it comes too late.
-    if let Some(volumes) = needing_volumes(&blocker) {
-        return Some(format!("wait: belay does not release {} while {volumes}", target.quoted()));
+    let verdict = Verdict::allow(target.clone());
+    if let Some(users) = users_with_volumes(&verdict, &blocker) {
+        return Some(format!("wait: belay does not release {} while {users}", target.quoted()));
     }
-    remedy(&Verdict::allow(target.clone()), &blocker).map(|remedy| remedy.action)
+    remedy(&verdict, &blocker).map(|remedy| remedy.action)
 }
 
 /// The steps of the deletion of several targets: that of each deciding blocker.
@@ -246,17 +256,17 @@ fn is_terminating_content(cause: &Cause) -> bool {
     matches!(cause, Cause::Content { why: ContentReason::Terminating, .. })
 }
 
-/// The volumes and claims that keep the object of a blocker, after "while"; `None` if there are
-/// none.
-fn needing_volumes(blocker: &Blocker) -> Option<String> {
-    let volumes = blocker.causes.iter().filter_map(|cause| match cause {
-        Cause::User { owner: object, .. } | Cause::Exists(object) => {
-            object.object.is_volume().then(|| object.to_string())
-        }
-        _ => None,
-    });
-    let volumes: Vec<String> = volumes.collect();
-    if blocker.more > 0 && !volumes.is_empty() {
+/// The objects that need the object of a blocker, after "while"; `None` if none of them is a volume
+/// or a claim.
+fn users_with_volumes(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+    let is_volume = |cause: &Cause| match cause {
+        Cause::User { owner: object, .. } | Cause::Exists(object) => object.object.is_volume(),
+        _ => false,
+    };
+    if !blocker.causes.iter().any(is_volume) {
+        return None;
+    }
+    if blocker.more > 0 {
         // Messages don't show the number of causes in other namespaces.
         let is_hidden = |cause: &Cause| matches!(cause, Cause::Elsewhere { .. });
         let count = match blocker.causes.iter().any(is_hidden) {
@@ -271,8 +281,11 @@ fn needing_volumes(blocker: &Blocker) -> Option<String> {
         };
         return Some(format!("these {count}objects exist{list}"));
     }
-    let verb = if volumes.len() == 1 { "exists" } else { "exist" };
-    Some(format!("{} {verb}", join(volumes)?))
+    let causes: Vec<&Cause> = blocker.causes.iter().collect();
+    let users = names(verdict, blocker, &causes, 0);
+    let is_one = users.iter().all(|user| users.first() == Some(user));
+    let verb = if is_one { "exists" } else { "exist" };
+    Some(format!("{} {verb}", join(users)?))
 }
 
 /// The first step for an object with users. Users are usually still needed, so the message advises

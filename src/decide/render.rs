@@ -82,7 +82,14 @@ pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts<'_>>) ->
 fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let DenialFacts { reasons, undescribed, remedy, commands } = facts;
     let mut text = String::new();
-    for (reason, blocker) in reasons {
+    for (index, (reason, blocker)) in reasons.iter().enumerate() {
+        // Other reasons start with the name of an object, or with belay.
+        let starts = ["deleting ", "only ", "the ", "this ", "you "];
+        let is_sentence = starts.iter().any(|start| reason.starts_with(start));
+        let reason = match index > 0 && is_sentence {
+            true => capitalize(reason),
+            false => reason.clone(),
+        };
         let _ = write!(text, "{reason}; {}. ", policy_names(blocker));
     }
     match undescribed {
@@ -282,12 +289,12 @@ fn list(blocker: &Blocker) -> String {
         Cause::Content { object, why: ContentReason::Protected(by) }
             if blocker.policies == [by.clone()] =>
         {
-            format!("{object}, which is protected")
+            format!("{object} (protected)")
         }
         Cause::Content { object, why: ContentReason::Held(by) }
             if blocker.policies == [by.clone()] =>
         {
-            format!("{object}, which has the finalizer {HOLD}")
+            format!("{object} (finalizer {HOLD})")
         }
         cause => describe_cause(cause),
     };
@@ -316,14 +323,14 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
         }
         Cause::Content { object, why: ContentReason::Anything } => object.to_string(),
         Cause::Content { object, why: ContentReason::Terminating } => {
-            format!("{object}, which is already Terminating")
+            format!("{object} (already Terminating)")
         }
-        Cause::Content { object, why: ContentReason::Bound } => format!("{object}, which is bound"),
+        Cause::Content { object, why: ContentReason::Bound } => format!("{object} (bound)"),
         Cause::Content { object, why: ContentReason::Protected(by) } => {
-            format!("{object}, which is protected by {by}")
+            format!("{object} (protected by {by})")
         }
         Cause::Content { object, why: ContentReason::Held(by) } => {
-            format!("{object}, which has the finalizer {HOLD} ({by})")
+            format!("{object} (finalizer {HOLD}, {by})")
         }
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()

@@ -77,7 +77,7 @@ pub enum HoldAge {
 impl HoldAge {
     /// A write that was in progress when belay added the hold may not have seen the hold. The
     /// API server ends a write after 34 seconds, so no such write is left after this time.
-    const SETTLED_SECONDS: i64 = 45;
+    pub const SETTLED_SECONDS: i64 = 45;
 
     /// The age of a hold after an update of its object. `now` is the age in the new version.
     ///

@@ -50,8 +50,9 @@ impl Told<'_> {
         let said = belay(self.plane, &line.split(' ').collect::<Vec<_>>());
         // Whether a hold is new depends on the time that the test takes.
         let lines = said.stdout.split_inclusive('\n');
-        let stdout =
-            lines.filter(|line| !line.contains("holds: effective in ")).collect::<String>();
+        let stdout = lines
+            .filter(|line| !line.contains("holds: belay relies on a hold "))
+            .collect::<String>();
         let (printed, code) = (stdout + &said.stderr, said.code);
         self.all.push_str(&format!("$ kubectl belay {line}\n{printed}exit {code}\n\n"));
         printed

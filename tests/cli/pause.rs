@@ -159,9 +159,9 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     let waits: Vec<_> = impact.lines().filter(|line| line.starts_with("waits for ")).collect();
     assert!(impact.contains("   ALLOWED, and held   policy ") && waits.len() > 1, "{impact}");
     assert!(impact.contains("configmap \"kept\", which is protected"), "{impact}");
-    assert!(!impact.contains("which is bound"), "{impact}");
+    assert!(!impact.contains("(bound)"), "{impact}");
     let why = belay(&plane, &["why", &namespace]).stdout;
-    let (_, bound) = why.split_once("which is bound").unwrap_or_else(|| panic!("{why}"));
+    let (_, bound) = why.split_once("(bound)").unwrap_or_else(|| panic!("{why}"));
     assert_eq!(bound.lines().nth(1), Some("  belay only records this"), "{why}");
     // An approval releases the hold also during a Pause.
     let approved = ["configmap/approved", "-n", &ns];

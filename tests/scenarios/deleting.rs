@@ -88,8 +88,8 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
         denied,
         format!(
             "Error from server (NotEmpty): admission webhook \"delete.belay.dev\" denied the \
-             request: namespace \"{ns}\" is not empty: it contains PersistentVolumeClaim {ns}/data, \
-             which is bound; policy {ns}. To delete it, first delete PersistentVolumeClaim \
+             request: namespace \"{ns}\" is not empty: it contains PersistentVolumeClaim {ns}/data \
+             (bound); policy {ns}. To delete it, first delete PersistentVolumeClaim \
              {ns}/data. To override: kubectl belay approve namespaces/{ns} --reason \"…\". \
              Details: kubectl belay why namespaces/{ns}\n"
         )

@@ -40,7 +40,7 @@ pub fn finalizing(plane: &ControlPlane) {
             refused,
             format!(
                 "Error from server (NotEmpty): admission webhook \"finalize.belay.dev\" denied \
-                 the request: namespace \"{ns}\" contains ConfigMap {ns}/ledger, which is protected; \
+                 the request: namespace \"{ns}\" contains ConfigMap {ns}/ledger (protected); \
                  policy {ns}. To override: kubectl belay approve namespaces/{ns} \
                  --scope content --reason \"…\". Details: kubectl belay why namespaces/{ns}\n"
             )

@@ -150,7 +150,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     assert_eq!(jane.field(&namespace, ".status.phase"), "Terminating");
     let denied = jane.delete(&[&namespace]).failure().unwrap();
     assert!(denied.contains("(NotEmpty)"), "{denied}");
-    let later = format!("contains ConfigMap {ns}/later, which is protected");
+    let later = format!("contains ConfigMap {ns}/later (protected)");
     assert!(denied.contains(&later), "{denied}");
 
     // The last user was deleted, so the object may be. But the Namespace has to exist until

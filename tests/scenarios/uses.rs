@@ -106,7 +106,7 @@ fn s22_a_storage_class_is_kept_while_a_volume_names_it() {
         &[(
             volume,
             "PersistentVolume s22-volume (spec.storageClassName)",
-            "Keep storageclass.storage.k8s.io \"s22-fast\" while PersistentVolume s22-volume exists",
+            "Don't delete it while PersistentVolume s22-volume exists",
         )],
         &ns,
     );

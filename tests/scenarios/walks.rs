@@ -29,8 +29,8 @@ fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_i
     let why = zoe.belay(&["why", "configmap/plain", "-n", ns]);
     assert_eq!(why.code, 1, "{why:?}");
     // A user who added it with kubectl is not named as its controller.
-    let says =
-        "- example.com/uncontrolled: its own controller, which belay does not know, removes it\n";
+    let says = "- example.com/uncontrolled: only its own controller should remove it; belay does \
+                not know this controller\n";
     assert!(why.stdout.contains(says), "{why:?}");
     // Without all reads, its controller may run, so no command removes it.
     let next = "find the controller of example.com/uncontrolled (search its documentation)";

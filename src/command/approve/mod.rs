@@ -97,8 +97,9 @@ enum ScopeArgument {
     /// The object. Kubernetes also deletes its content and dependents, but belay still denies the
     /// DELETE if a policy denies the deletion of one of these
     Object,
-    /// The object and everything that is deleted with it, also objects whose deletion policies
-    /// deny
+    /// The object and everything that is deleted with it, even if a policy denies the deletion of
+    /// one of these. Needed also for --cascade=orphan if a policy protects a dependent from losing
+    /// its owner
     Content,
 }
 

@@ -42,7 +42,7 @@ pub struct DenialsArguments {
     #[command(flatten)]
     near: ListScopeArguments,
 
-    /// Show requests that were allowed and that action Deny would deny
+    /// Show the allowed requests that action Deny would have denied
     #[arg(long)]
     would: bool,
 

@@ -114,12 +114,14 @@ impl Report for Denials {
     fn text(&self, view: View) -> String {
         let mut text = String::new();
         if self.items.is_empty() {
-            let ago = match self.age_seconds {
-                Some(age) => format!(" up to {age} s ago"),
+            let missing = match self.age_seconds {
+                Some(age) => format!("; those of the last {age} s may be missing"),
                 None => String::new(),
             };
             text.push_str(&match (self.would, self.not_read.is_empty()) {
-                (true, true) => format!("no allowed request{ago} would have been denied\n"),
+                (true, true) => {
+                    format!("belay would have denied none of the allowed requests{missing}\n")
+                }
                 (false, true) => "no denials\n".to_owned(),
                 (true, false) => "no such requests found, but some reads failed\n".to_owned(),
                 (false, false) => "no denials found, but some reads failed\n".to_owned(),
@@ -191,8 +193,9 @@ impl Denial {
         };
         let times = self.count.filter(|count| *count > 1);
         // The message ends with a command to copy.
-        let times =
-            times.map_or(String::new(), |count| format!("{count} times by all users, last: "));
+        let times = times.map_or(String::new(), |count| {
+            format!("{count} requests (of all users together), the last one: ")
+        });
         let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),

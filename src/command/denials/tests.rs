@@ -163,7 +163,7 @@ fn the_table_has_the_sums_of_each_policy() {
     assert_eq!(
         said.render(Format::Table, PIPE).unwrap(),
         "AGE   VERDICT   OBJECT              USER    MESSAGE\n\
-         2m    denied    configmaps shop/a   alice   2 times by all users, last: configmaps shop/a is protected\n\
+         2m    denied    configmaps shop/a   alice   2 requests (of all users together), the last one: configmaps shop/a is protected\n\
          policy kept, whole cluster, last 24h: 12 denied, 3 would be denied, 0 kept Terminating\n\
          not read: events: forbidden\n"
     );
@@ -187,7 +187,10 @@ fn the_table_has_the_sums_of_each_policy() {
     assert_eq!(nothing(false, false).exit_code(), 0);
     let text = |would, unled| nothing(would, unled).text(PIPE);
     assert_eq!(text(false, false), "no denials\n");
-    assert_eq!(text(true, false), "no allowed request up to 12 s ago would have been denied\n");
+    assert_eq!(
+        text(true, false),
+        "belay would have denied none of the allowed requests; those of the last 12 s may be missing\n"
+    );
     let stale = text(true, true);
     assert!(
         stale.contains("\nbelay has no leader, so no policy reports newer requests"),

@@ -112,8 +112,10 @@ impl BlockingFinalizer {
                 format!("{writer} added it, and probably removes it"),
             ),
             (None, None) => {
-                let removed_by = "its own controller, which belay does not know";
-                (removed_by.to_owned(), removed_by.to_owned() + ", removes it")
+                let removed_by = "its own controller, which belay does not know".to_owned();
+                let removal =
+                    "only its own controller should remove it; belay does not know this controller";
+                (removed_by, removal.to_owned())
             }
         };
         Self { name: name.to_owned(), ours: is_hold(name), removed_by, removal, by_hand: None }

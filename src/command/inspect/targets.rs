@@ -47,7 +47,7 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// With a TYPE and no name: select ALL objects of the type. Otherwise: only print long
+    /// With a TYPE and no name: select ALL objects of the type. In other cases: print long
     /// lists completely
     #[arg(long)]
     pub all: bool,

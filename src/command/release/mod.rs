@@ -48,7 +48,7 @@ struct ReleaseOptions {
     timeout: Duration,
 
     /// Only if belay does not release the object after the required approvals: remove the hold
-    /// yourself, even if the object is in use. Kubernetes then deletes it for good. You need the
+    /// with your own permissions, even if the object is in use. Kubernetes then deletes it for good. You need the
     /// permission to patch the object. Give its exact name
     #[arg(long, value_name = "NAME", require_equals = true)]
     force: Option<String>,

@@ -10,6 +10,7 @@ use super::leader::Outage;
 use crate::command::duration::format_age;
 use crate::command::report::View;
 use crate::command::screen::{Field, Table, Tone};
+use crate::objects::HoldAge;
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, OnDelete, Protect,
 };
@@ -241,8 +242,9 @@ impl PolicyStatus {
         }
         if self.effective_in > 0 {
             let line = format!(
-                "holds: effective in {}; until then belay denies the deletion of objects in use \
-                 with newer holds",
+                "holds: belay relies on a hold {} s after adding it (the newest: in {}); until \
+                 then it denies the deletion of the object if it is in use",
+                HoldAge::SETTLED_SECONDS,
                 format_age(self.effective_in)
             );
             table.below(&screen.paragraph(2, &line));

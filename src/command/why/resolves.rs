@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use crate::cluster::World;
 use crate::decide::{Blocker, Cause, Decision, ObjectName, Verdict};
+use crate::objects::{FOREGROUND, ORPHAN};
 
 /// A sentence for each known automatic change.
 pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
@@ -32,23 +33,32 @@ pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
 fn cause_end(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
     let object = blocker.object.quoted();
     match cause {
-        Cause::User { owner, .. } if is_terminating(world, owner) => {
-            Some(format!("{owner} is Terminating: once it is deleted, it no longer needs {object}"))
-        }
+        Cause::User { owner, .. } if is_deleted_automatically(world, owner) => Some(format!(
+            "no action needed for {owner}: it is being deleted, and then no longer needs {object}"
+        )),
         // A finished Job uses nothing, and neither do its Pods.
         Cause::User { owner, .. } if owner.object.is_of(("batch", "jobs")) => {
             Some(format!("once {owner} has ended, it no longer needs {object}"))
         }
         Cause::Content { object: name, .. } | Cause::Exists(name) | Cause::Dependent(name) => {
-            let text = "is Terminating: once it is deleted, it does not block the delete";
-            is_terminating(world, name).then(|| format!("{name} {text}"))
+            let text = "it is being deleted, and then no longer blocks the delete";
+            is_deleted_automatically(world, name)
+                .then(|| format!("no action needed for {name}: {text}"))
         }
         _ => None,
     }
 }
 
-fn is_terminating(world: &World, ObjectName { object, .. }: &ObjectName) -> bool {
-    world.graph.object_by_ref(object).is_some_and(|node| node.is_terminating())
+/// The finalizers that a controller of Kubernetes removes even if the user does nothing.
+const REMOVED_AUTOMATICALLY: &[&str] = &[FOREGROUND, ORPHAN, "batch.kubernetes.io/job-tracking"];
+
+/// Whether an object is Terminating, and none of its finalizers may need an action of a user. Not
+/// if belay holds it, or if a finalizer protects it while it is in use.
+fn is_deleted_automatically(world: &World, ObjectName { object, .. }: &ObjectName) -> bool {
+    world.graph.object_by_ref(object).is_some_and(|node| {
+        let mut finalizers = node.finalizers().iter();
+        node.is_terminating() && finalizers.all(|name| REMOVED_AUTOMATICALLY.contains(&name))
+    })
 }
 
 /// When an approval expires.
@@ -70,7 +80,7 @@ mod tests {
     use super::*;
     use crate::decide::Reason;
     use crate::graph::{Edges, ObjectPhase};
-    use crate::objects::{Kinds, Object, ObjectRef, Uid};
+    use crate::objects::{HOLD, Kinds, Object, ObjectRef, Uid};
     use crate::policy::{Approval, Approvals, Pause, PolicySource};
 
     fn target() -> ObjectRef {
@@ -117,8 +127,17 @@ mod tests {
         );
         assert_eq!(
             automatic_changes(&goes, &refused(vec![user("Pod"), user("Pod")])),
-            ["Pod shop/web is Terminating: once it is deleted, it no longer needs secrets \"key\""]
+            ["no action needed for Pod shop/web: it is being deleted, and then no longer needs \
+              secrets \"key\""]
         );
+        for finalizer in [HOLD, "kubernetes.io/pvc-protection", "db.example.net/drop"] {
+            let kept = format!(
+                r#"{{"metadata": {{"name": "web", "namespace": "shop", "uid": "u",
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["{finalizer}"]}}}}"#
+            );
+            let kept = world("", "Pod", &kept);
+            assert_eq!(automatic_changes(&kept, &refused(vec![user("Pod")])), [""; 0]);
+        }
         assert_eq!(
             automatic_changes(&world("batch", "Job", living), &refused(vec![user("Job")])),
             ["once Job shop/web has ended, it no longer needs secrets \"key\""]

@@ -198,8 +198,11 @@ pub(super) fn missing_texts(verdict: &Verdict) -> Vec<String> {
             "Object" => text.split([' ', '/']).skip(1).filter(|part| *part != "-n").collect(),
             "Cause" => {
                 let parts = text.trim_end_matches(')').split(" (");
-                parts.flat_map(|part| part.split(" by ")).chain([field.as_str()]).collect()
+                let parts =
+                    parts.flat_map(|part| part.split(" by ")).flat_map(|part| part.split(", "));
+                parts.chain([field.as_str()]).collect()
             }
+            _ if text.starts_with("deleting ") => vec![text.split_at(1).1],
             _ => vec![&text],
         };
         // The message has the name of a dependent in quotes.

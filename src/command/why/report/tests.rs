@@ -122,7 +122,7 @@ fn the_commands_to_delete_it_are_printed_once() {
          \x20 to override: kubectl belay approve x (needs 1 approval, from a person with a right)\n\
          - b; policy p (InUse)\n\
          next step: delete it first\n\
-         automatically: once Job shop/a has ended\n\
+         once Job shop/a has ended\n\
          who can approve: alice, group sre (includes you)\n\
          no policy selects this object itself\n\
          managed by: Helm release web [2J\n\

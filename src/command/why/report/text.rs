@@ -119,7 +119,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     text.extend(report.approval.as_ref().map(|approval| approval.text(heading)));
     for change in &report.automatic {
-        let _ = writeln!(text, "automatically: {}", without_controls(change));
+        let _ = writeln!(text, "{}", without_controls(change));
     }
     text.extend(report.approvers.as_ref().map(|approvers| approvers.text(all)));
     if !report.approvals.is_empty() {
