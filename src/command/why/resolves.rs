@@ -15,7 +15,7 @@ pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
         let causes = blocker.causes.iter();
         changes.extend(causes.filter_map(|cause| cause_end(world, blocker, cause)));
     }
-    let approvals = verdict.overrides.approvals.iter();
+    let approvals = verdict.overrides.approvals.iter().filter(|_| verdict.decision.passes());
     changes.extend(approvals.filter_map(|name| approval_end(world, name)));
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
         changes.extend(pause_end(world));
@@ -165,6 +165,10 @@ mod tests {
         let says =
             "approval a expires at 1970-01-01T00:00:00Z; then the delete needs a new approval";
         assert_eq!(automatic_changes(&world, &allowed), [says]);
+        // The approval of an object in a Namespace whose delete is denied.
+        let mut denied = refused(vec![user("Pod")]);
+        denied.overrides.approvals = allowed.overrides.approvals;
+        assert_eq!(automatic_changes(&world, &denied), [""; 0]);
     }
 
     #[test]

@@ -321,7 +321,11 @@ impl WhyReport {
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
             you_may: approvers.as_ref().and_then(|approvers| approvers.you),
             automatic: automatic_changes(&world, verdict),
-            approvals: verdict.overrides.approvals.clone(),
+            // A denied request may pass for some of its content.
+            approvals: match verdict.decision.passes() {
+                true => verdict.overrides.approvals.clone(),
+                false => Vec::new(),
+            },
             uncounted: match held {
                 true => uncounted_of_hold(target, &world),
                 false => verdict.ineffective_approvals.iter().map(ToString::to_string).collect(),
