@@ -394,7 +394,7 @@ fn status_keeps_its_columns_at_every_width() {
         }
         let start = |word: &str| {
             let is_start = |line: &&str| line.split(' ').next() == Some(word);
-            lines.iter().position(|line| is_start(&line)).unwrap_or_else(|| panic!("{shown}"))
+            lines.iter().position(is_start).unwrap_or_else(|| panic!("{shown}"))
         };
         let (heading, row) = (start("POLICY"), start(&ns));
         for (name, values) in
