@@ -453,7 +453,9 @@ fn every_rule_has_a_row_in_each_of_its_places() {
             (format!("{} .{field}", row.kind), row.message.to_owned())
         })
         .collect();
-    for (kind, message) in super::approvals::UNCHANGEABLE {
+    // A ValidatingAdmissionPolicy checks approvals, because belay changes its own records.
+    let in_crds = super::approvals::UNCHANGEABLE.into_iter().filter(|(kind, _)| *kind == "Pause");
+    for (kind, message) in in_crds {
         covered.insert((format!("{kind} .spec"), message.to_owned()));
     }
     let mut found = BTreeMap::new();
