@@ -87,8 +87,8 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
         let starts = ["deleting ", "only ", "the ", "this ", "you "];
         let is_sentence = starts.iter().any(|start| reason.starts_with(start));
         let reason = match index > 0 && is_sentence {
-            true => capitalize(reason),
-            false => reason.clone(),
+            true => Cow::Owned(capitalize(reason)),
+            false => Cow::Borrowed(reason.as_str()),
         };
         let _ = write!(text, "{reason}; {}. ", policy_names(blocker));
     }

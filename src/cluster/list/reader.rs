@@ -277,9 +277,8 @@ impl<'a> ListReader<'a> {
             ..self.params.clone()
         };
         Ok(match self.detail {
-            _ if self.is_unencodable => self.requests.list_metadata(&params),
-            Detail::Metadata => self.requests.list_metadata(&params),
-            Detail::Whole => self.requests.list(&params),
+            Detail::Whole if !self.is_unencodable => self.requests.list(&params),
+            _ => self.requests.list_metadata(&params),
         }?)
     }
 }
