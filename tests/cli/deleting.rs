@@ -207,6 +207,23 @@ fn claims_in_a_cycle(plane: &ControlPlane, ns: &str) {
     }
 }
 
+/// A new namespace with two claims that use each other. belay denies the DELETE of each.
+fn protected_cycle(prefix: &str) -> String {
+    let plane = &world().plane;
+    let ns = plane.namespace(prefix).unwrap();
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    claims_in_a_cycle(plane, &ns);
+    for name in ["one", "two"] {
+        eventually("the denial", LIMIT, || {
+            plane.api().delete(&["pvc", name, "--dry-run=server"], &ns)?.failure()
+        })
+        .unwrap();
+    }
+    ns
+}
+
 #[test]
 fn objects_that_use_each_other_are_reported_and_deleted() {
     let plane = without_belay();
@@ -232,17 +249,7 @@ fn objects_that_use_each_other_are_reported_and_deleted() {
 #[test]
 fn of_objects_that_use_each_other_one_needs_an_approval() {
     let plane = &world().plane;
-    let ns = plane.namespace("delete-cycle").unwrap();
-    let target = policy::target("", "persistentvolumeclaims", &ns);
-    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
-    policy::apply(plane, &ns, spec);
-    claims_in_a_cycle(plane, &ns);
-    for name in ["one", "two"] {
-        eventually("the denial", LIMIT, || {
-            plane.api().delete(&["pvc", name, "--dry-run=server"], &ns)?.failure()
-        })
-        .unwrap();
-    }
+    let ns = protected_cycle("delete-cycle");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.json");
     let planned = plan(plane, &path, &["pvc/one", "pvc/two", "-n", &ns]);
@@ -268,13 +275,8 @@ fn of_objects_that_use_each_other_one_needs_an_approval() {
 #[test]
 fn a_refusal_after_a_deletion_is_asked_again() {
     let plane = &world().plane;
-    let ns = plane.namespace("delete-refused-once").unwrap();
-    let target = policy::target("", "persistentvolumeclaims", &ns);
-    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
-    policy::apply(plane, &ns, spec);
-    claims_in_a_cycle(plane, &ns);
+    let ns = protected_cycle("delete-refused-once");
     let dry_run = ["pvc", "two", "--dry-run=server"];
-    eventually("the denial", LIMIT, || plane.api().delete(&dry_run, &ns)?.failure()).unwrap();
     let approve = ["approve", "pvc/one", "-n", &ns, "--reason", "both go"];
     assert_eq!(belay(plane, &approve).code, 0);
 
