@@ -26,7 +26,7 @@ const OVERHEAD: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub struct LiveObjects {
     objects: Arc<[Box<RawValue>]>,
-    /// Objects of a list that can't be read.
+    /// The objects of a list that can't be parsed.
     unreadable: Arc<[Unreadable]>,
     /// The reserved memory for the objects, and for the graph that is built from them.
     reserved: Vec<Arc<Vec<ReservedMemory>>>,
@@ -40,7 +40,7 @@ pub struct LiveObjects {
 #[derive(Debug)]
 struct ObjectPruner {
     kind: KindId,
-    /// It reads the fields to keep.
+    /// Its relations read the fields to keep.
     catalogue: Arc<Catalogue>,
     /// The keys of the annotations to keep.
     annotations: BTreeSet<String>,
@@ -52,7 +52,7 @@ impl LiveObjects {
         Self { objects: objects.into(), ..Self::default() }
     }
 
-    /// The JSON of each.
+    /// The JSON of each object.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = &str> {
         self.objects.iter().map(|object| object.get())
     }
@@ -94,7 +94,8 @@ pub struct KindToRead {
     detail: Detail,
     /// Which fields of its objects to keep.
     pruner: Arc<ObjectPruner>,
-    /// Whether its objects can be listed. The API server stores no objects of other kinds.
+    /// Whether its objects can be listed. The API server stores no objects of kinds that can't be
+    /// listed.
     can_list: bool,
 }
 
@@ -152,7 +153,7 @@ pub struct ApiReads<'a> {
 
 impl ApiReads<'_> {
     /// Carries out a read. The text of an error completes the sentence "objects of kind Pod may
-    /// need it: …".
+    /// use it: …".
     pub async fn carry_out(
         &self,
         kind: Option<&KindToRead>,
@@ -170,7 +171,7 @@ impl ApiReads<'_> {
         };
         match outcome {
             Ok(found) => Ok(found),
-            // A 404 means that there are no objects only if no API server serves the kind.
+            // A 404 proves that there are no objects only if no API server serves the kind.
             Err(ReadFailure { error: ApiError::NotFound, .. }) => {
                 let (group, resource) = read.kind();
                 check_unserved(self.client, group, resource).await.map(|()| LiveObjects::default())
@@ -253,7 +254,7 @@ impl ApiReads<'_> {
 }
 
 /// Whether an object can have this name. Users can write any text as a name into a reference.
-/// With such a name, the path of the request would not be that of one object.
+/// An invalid name would change the path of the request.
 fn is_valid_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
 }

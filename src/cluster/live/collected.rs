@@ -70,7 +70,7 @@ pub struct TargetBody {
 }
 
 impl TargetBody {
-    /// The object of the answer to a write or a GET; `None` without metadata.
+    /// Reads the target from the answer to a write or a GET; `None` without metadata.
     pub fn new(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let json = without_hold(object).to_string();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_object_of_the_question_is_without_its_hold() {
+    fn only_the_target_is_without_its_hold() {
         let mut world = World::default();
         world.graph.keep_annotations([]);
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();

@@ -34,7 +34,7 @@ const MARGIN: Duration = Duration::from_millis(100);
 
 /// The errors of a read that can't reserve memory.
 const TOO_LARGE: &str = "they are larger than a live read may be (32 MiB)";
-const FULL: &str = "live reads use all the memory that they may; belay reads it again later";
+const FULL: &str = "no memory is free for this live read; belay reads it again later";
 
 /// The memory of all live reads. Cheap to clone.
 #[derive(Debug, Clone)]

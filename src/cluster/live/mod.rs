@@ -142,9 +142,9 @@ struct ReadWaiter {
 }
 
 impl Reader {
-    /// Starts the task on the current runtime, which is that of the cluster side. The task ends
-    /// with that runtime, or when the last sender is dropped. It also answers while belay
-    /// drains.
+    /// Starts the task on the current runtime, which must be the runtime of the cluster side. The
+    /// task ends with this runtime, or when the last sender is dropped. It also answers while
+    /// belay drains.
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
         let (commands, receiver) = mpsc::channel(LIMITS.waiting.total);
@@ -303,8 +303,8 @@ async fn serve(
 ) {
     let mut queue: ReadQueue<ReadWaiter> = ReadQueue::new(LIMITS);
     let mut running = JoinSet::new();
-    let mut names = HashMap::new();
-    let [write_slots, record_slots] =
+    let mut reads_by_task = HashMap::new();
+    let [write_slots, read_slots] =
         [(); 2].map(|()| FairSemaphore::<ReadGroup>::new(LIMITS.running));
     let mut records = JoinSet::new();
     let mut received = Vec::new();
@@ -312,7 +312,7 @@ async fn serve(
         while let Some((read, group, waiters)) = queue.begin(|waiter| !waiter.answer.is_closed()) {
             // The read may take until the latest deadline of its waiters.
             let deadline = waiters.iter().map(|waiter| waiter.deadline).max();
-            let (client, world, name) = (client.clone(), world.clone(), read.clone());
+            let (client, world, started_read) = (client.clone(), world.clone(), read.clone());
             let (memory, group) = (memory.clone(), group.clone());
             let task = running.spawn(async move {
                 let kind = KindToRead::find(&world.read(), &read);
@@ -323,7 +323,7 @@ async fn serve(
                 let limit = deadline.duration_since(time::Instant::now());
                 within_limit(limit, reading).await
             });
-            names.insert(task.id(), name);
+            reads_by_task.insert(task.id(), started_read);
         }
         tokio::select! {
             // All received commands are queued before the next read starts.
@@ -335,7 +335,7 @@ async fn serve(
                     Ok((task, answer)) => (task, answer),
                     Err(error) => (error.id(), Err(ApiError::Other("the read broke off".to_owned()))),
                 };
-                if let Some(read) = names.remove(&task) {
+                if let Some(read) = reads_by_task.remove(&task) {
                     for waiter in queue.end(&read) {
                         let _ = waiter.answer.send(answer.clone());
                     }
@@ -359,7 +359,7 @@ async fn serve(
                     });
                 }
                 ReaderCommand::ReadRecord(group, name, waiter) => {
-                    let (client, slots) = (client.clone(), record_slots.clone());
+                    let (client, slots) = (client.clone(), read_slots.clone());
                     records.spawn(async move {
                         let read = exemption::read(&client, &name);
                         waiter.carry_out(slots, group, read).await;

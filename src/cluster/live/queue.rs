@@ -104,8 +104,8 @@ impl<W> ReadQueue<W> {
         }
     }
 
-    /// Adds a waiter. If too many wait already, it returns the rejected waiter: this one, or one
-    /// of a group with more waiters.
+    /// Adds a waiter. If too many wait already, it returns the rejected waiter: this
+    /// waiter, or a waiter of a group with more waiters.
     pub fn ask(&mut self, group: &ReadGroup, read: LiveRead, waiter: W) -> Option<W> {
         let waiting = self.waiting.get(group).copied().unwrap_or_default();
         if waiting >= group.max_waiting(self.limits.waiting.per_group) {
@@ -202,7 +202,7 @@ impl<W> ReadQueue<W> {
     }
 }
 
-/// Counts one waiter of a group less.
+/// Subtracts one waiter of a group.
 fn count_down(waiting: &mut HashMap<ReadGroup, usize>, total: &mut usize, group: &ReadGroup) {
     *total = total.saturating_sub(1);
     if let Some(count) = waiting.get_mut(group) {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_with_many_reads_delays_another_one_by_one_read() {
+    fn a_busy_namespace_delays_another_namespace_by_one_read() {
         let mut queue = queue((4, 3), (100, 100));
         for n in 0..90 {
             queue.ask(&group_of("busy"), read(&format!("busy-{n}")), n);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_a_busy_namespace_waits_for_begins_when_another_one_has_its_turn() {
+    fn a_shared_read_begins_in_the_turn_of_any_of_its_groups() {
         let mut queue = queue((2, 1), (100, 100));
         for n in 0..9 {
             queue.ask(&group_of("busy"), read(&format!("busy-{n}")), n);

@@ -86,7 +86,7 @@ fn page(names: &[&str], next: &str) -> Response {
     (200, json!({"metadata": {"continue": next}, "items": items}).to_string())
 }
 
-fn of(namespace: &str) -> ReadGroup {
+fn group_of(namespace: &str) -> ReadGroup {
     ReadGroup::Namespace(namespace.to_owned())
 }
 
@@ -109,13 +109,13 @@ fn world() -> World {
     world
 }
 
-async fn asked_of(
+async fn found_names(
     script: &Script,
     world: &World,
     read: &LiveRead,
 ) -> Result<Vec<String>, ApiError> {
     let known = KindToRead::find(world, read);
-    let (memory, group) = (ReadMemory::new(LIVE_READS), of("a"));
+    let (memory, group) = (ReadMemory::new(LIVE_READS), group_of("a"));
     let deadline = time::Instant::now() + Duration::from_secs(30);
     let client = &script.client();
     let api_reads = ApiReads { client, memory: &memory, group: &group, deadline };
@@ -140,21 +140,21 @@ async fn a_list_with_expired_pages_starts_again_but_not_forever() {
         (AGAIN, page(&["a"], "2")),
         (SECOND, page(&["b"], "")),
     ]);
-    let names = asked_of(&script, &world(), &read).await;
+    let names = found_names(&script, &world(), &read).await;
     assert_eq!(names.unwrap(), ["a", "b"], "nothing of the first list");
     assert_eq!(script.asked(), [PODS, SECOND, AGAIN, SECOND]);
 
     let expired = || failed(410);
     let script = Script::of([(PODS, expired()), (PODS, expired()), (PODS, expired())]);
-    let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
+    let words = found_names(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "the list changed while it was read");
 }
 
 #[tokio::test]
-async fn of_a_list_whose_first_object_is_enough_one_is_asked_for() {
+async fn only_first_requests_one_object() {
     let path = "/api/v1/namespaces/a/pods?limit=1";
     let script = Script::of([(path, page(&["a"], "2"))]);
-    let names = asked_of(&script, &world(), &list("", "pods", true)).await;
+    let names = found_names(&script, &world(), &list("", "pods", true)).await;
     assert_eq!(names.unwrap(), ["a"]);
     assert_eq!(script.asked(), [path]);
 }
@@ -166,29 +166,29 @@ async fn a_kind_without_list_has_no_stored_objects() {
     world.served.insert(kind, ServedVerbs { list: false, watch: false });
     let script = Script::of([]);
     let read = list("", "pods", false);
-    assert_eq!(asked_of(&script, &world, &read).await.unwrap(), Vec::<String>::new());
+    assert_eq!(found_names(&script, &world, &read).await.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn an_object_is_absent_when_the_api_server_says_so_of_that_object() {
+async fn only_a_404_about_the_object_itself_proves_its_absence() {
     let path = "/api/v1/namespaces/a/pods/p%3Fq";
     let read = pod("p?q");
     let script = Script::of([(path, absent("pods", "p?q"))]);
-    assert_eq!(asked_of(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
+    assert_eq!(found_names(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), [path]);
     for other in [failed(404), absent("namespaces", "p?q"), absent("pods", "q")] {
         let script = Script::of([(path, other)]);
-        let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
+        let words = found_names(&script, &world(), &read).await.unwrap_err().to_string();
         assert_eq!(words, "the API server does not serve them");
     }
     let script = Script::of([(path, failed(403))]);
-    let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
+    let words = found_names(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "no");
     // An invalid name causes no request.
     let script = Script::of([]);
     for name in ["p/../../secrets/s", "..", ".", "", "p%2Fq"] {
-        let found = asked_of(&script, &world(), &pod(name)).await.unwrap();
+        let found = found_names(&script, &world(), &pod(name)).await.unwrap();
         assert_eq!(found, Vec::<String>::new());
     }
     assert_eq!(script.asked(), Vec::<String>::new());
@@ -215,7 +215,7 @@ fn resources(name: &str) -> Response {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
+async fn a_kind_has_no_objects_after_a_404_only_if_its_group_does_not_serve_it() {
     let not_found = || failed(404);
     let broken = || failed(503);
     let read = list("example.com", "widgets", false);
@@ -224,12 +224,12 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
         Script::of([(CRD, no_crd()), (GROUP, group()), (V1, resources("gadgets"))]),
     ] {
         script.answers.lock().insert(WIDGETS.to_owned(), VecDeque::from([not_found()]));
-        assert_eq!(asked_of(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
+        assert_eq!(found_names(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
         assert_eq!(script.asked()[..2], [WIDGETS, CRD]);
     }
     // For an unknown kind, belay sends no list request.
     let script = Script::of([(CRD, no_crd()), (GROUP, not_found())]);
-    let known = asked_of(&script, &World::default(), &read).await;
+    let known = found_names(&script, &World::default(), &read).await;
     assert_eq!(known.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), [CRD, GROUP]);
 
@@ -257,15 +257,16 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
             Script::of([(CRD, not_found())]),
         ),
     ] {
-        let failed = asked_of(&script, &World::default(), &read).await.unwrap_err();
+        let failed = found_names(&script, &World::default(), &read).await.unwrap_err();
         assert_eq!(failed.to_string(), words);
     }
     // Built-in kinds have no CRD, so a missing CRD proves nothing.
     let script = Script::of([(PODS, not_found())]);
     let words =
-        asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
+        found_names(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
     assert_eq!(words, "the API server does not serve them");
-    let words = asked_of(&script, &world(), &list("x", "", false)).await.unwrap_err().to_string();
+    let words =
+        found_names(&script, &world(), &list("x", "", false)).await.unwrap_err().to_string();
     assert_eq!(words, "belay does not know this kind");
 }
 
@@ -285,12 +286,12 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_has_begun_is_not_joined_and_later_ones_are_one() {
+async fn later_callers_join_no_running_read_and_share_the_next() {
     let script = Script::new(0);
     let reader = reader(&script);
     let ask = || {
         let (reader, deadline) = (reader.clone(), after(1000));
-        tokio::spawn(async move { reader.read_all(&of("a"), vec![pod("p")], deadline).await })
+        tokio::spawn(async move { reader.read_all(&group_of("a"), vec![pod("p")], deadline).await })
     };
     let early = [ask(), ask()];
     settle().await;
@@ -320,7 +321,7 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
     let reader = reader(&script);
     let start = time::Instant::now();
     let reads = (0..LIMITS.running.per_group + 8).map(|n| pod(&n.to_string())).collect();
-    let answers = reader.read_all(&of("a"), reads, after(300)).await;
+    let answers = reader.read_all(&group_of("a"), reads, after(300)).await;
     assert_eq!(start.elapsed().as_millis(), 300);
     for (_, answer) in &answers {
         let limit = Duration::from_millis(300);
@@ -330,7 +331,7 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
     settle().await;
     assert_eq!(script.asked().len(), LIMITS.running.per_group);
     script.permits.add_permits(1);
-    let answers = reader.read_all(&of("a"), vec![pod("next")], after(300)).await;
+    let answers = reader.read_all(&group_of("a"), vec![pod("next")], after(300)).await;
     assert!(answers[0].1.is_ok());
     assert_eq!(script.asked().len(), LIMITS.running.per_group + 1);
     let text = reader.metrics.encode();
@@ -345,17 +346,17 @@ async fn h12_a_namespace_with_many_reads_keeps_no_other_one_waiting() {
     for portion in (0..2 * LIMITS.waiting.per_group).collect::<Vec<_>>().chunks(200) {
         let reads = portion.iter().map(|n| pod(&n.to_string())).collect();
         let (reader, deadline) = (reader.clone(), after(1000));
-        tokio::spawn(async move { reader.read_all(&of("busy"), reads, deadline).await });
+        tokio::spawn(async move { reader.read_all(&group_of("busy"), reads, deadline).await });
         settle().await;
     }
     assert_eq!(script.asked().len(), LIMITS.running.per_group);
     let start = time::Instant::now();
-    let answers = reader.read_all(&of("busy"), vec![pod("more")], after(1000)).await;
+    let answers = reader.read_all(&group_of("busy"), vec![pod("more")], after(1000)).await;
     assert_eq!(answers[0].1.as_ref().unwrap_err(), &too_many());
     // The reads of another namespace start at once.
     let quiet = tokio::spawn({
         let (reader, deadline) = (reader.clone(), after(1000));
-        async move { reader.read_all(&of("quiet"), vec![pod("quiet")], deadline).await }
+        async move { reader.read_all(&group_of("quiet"), vec![pod("quiet")], deadline).await }
     });
     settle().await;
     assert!(script.asked().last().unwrap().ends_with("/pods/quiet"));
@@ -365,7 +366,7 @@ async fn h12_a_namespace_with_many_reads_keeps_no_other_one_waiting() {
 }
 
 #[tokio::test]
-async fn objects_that_take_more_memory_than_a_read_may_hold_are_refused_in_words() {
+async fn objects_too_large_for_a_read_give_a_clear_error() {
     // 80 objects of half a MiB of labels are more than 32 MiB.
     let label = "x".repeat(512 << 10);
     let object = |n: usize| json!({"metadata": {"name": format!("{n}"), "labels": {"l": label}}});
@@ -373,12 +374,12 @@ async fn objects_that_take_more_memory_than_a_read_may_hold_are_refused_in_words
     let text = json!({"metadata": {}, "items": objects}).to_string();
     let script = Script::of([(PODS, (200, text))]);
     let words =
-        asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
+        found_names(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
     assert_eq!(words, "they are larger than a live read may be (32 MiB)");
 }
 
 #[tokio::test]
-async fn of_a_large_object_little_is_kept() {
+async fn only_the_fields_that_verdicts_read_are_kept() {
     let arguments = "<".repeat(1 << 20);
     let object = json!({"metadata": {"name": "p", "managedFields": [{"fieldsV1": {"f:x": arguments}}]},
         "spec": {"volumes": [{"secret": {"secretName": "s"}}], "containers": [{"args": [arguments]}]}});
@@ -386,7 +387,7 @@ async fn of_a_large_object_little_is_kept() {
     let mut world = world();
     world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
     let reader = Reader::new(Context::of_test(script.client(), world, &[]));
-    let answers = reader.read_all(&of("a"), vec![list("", "pods", false)], after(1000)).await;
+    let answers = reader.read_all(&group_of("a"), vec![list("", "pods", false)], after(1000)).await;
     let found = answers[0].1.as_ref().unwrap();
     assert!(found.bytes() < 1000, "{}", found.bytes());
     assert!(found.objects().all(|json| json.contains("secretName")));
@@ -400,7 +401,7 @@ async fn threads_with_runtimes_of_their_own_get_answers() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let reads = (0..100).map(|n| pod(&n.to_string())).collect();
         let deadline = Instant::now() + Duration::from_secs(30);
-        runtime.block_on(reader.read(&of("a"), reads, deadline))
+        runtime.block_on(reader.read(&group_of("a"), reads, deadline))
     });
     let answers = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
     assert_eq!(answers.len(), 100);
@@ -419,13 +420,13 @@ async fn a_write_returns_the_result_of_the_api_server() {
     let created = (201, serde_json::to_string(&approval("good")).unwrap());
     let reader = reader(&Script::of([(path, created), (path, failed(507))]));
     let deadline = Instant::now() + Duration::from_secs(30);
-    assert_eq!(reader.write_record(&of("a"), approval("good"), deadline).await, Ok(()));
+    assert_eq!(reader.write_record(&group_of("a"), approval("good"), deadline).await, Ok(()));
     let full = ApiError::Status { code: 507, message: "no".to_owned() };
-    assert_eq!(reader.write_record(&of("a"), approval("bad"), deadline).await, Err(full));
+    assert_eq!(reader.write_record(&group_of("a"), approval("bad"), deadline).await, Err(full));
 }
 
-/// Writes of namespace a get no answer. They have timed out at their deadline, and those of other
-/// namespaces do not wait for them.
+/// Writes of namespace a get no answer, and time out at their deadline. Writes of other namespaces
+/// do not wait for them.
 #[tokio::test]
 async fn h170_writes_of_a_namespace_delay_no_writes_of_others() {
     let client = concurrent_client(|request| async move {
@@ -437,7 +438,7 @@ async fn h170_writes_of_a_namespace_delay_no_writes_of_others() {
     let context = Context::of_test(client, World::default(), &[]);
     let reader = Reader::new(context);
     let (late, deadline) = (after(300), after(30_000));
-    let (busy, quiet) = (of("a"), of("b"));
+    let (busy, quiet) = (group_of("a"), group_of("b"));
     let hanging = (0..100).map(|_| reader.write_record(&busy, approval("hangs"), late));
     let hanging = futures_util::future::join_all(hanging);
     let other = async {
@@ -494,11 +495,11 @@ fn applies_found_objects_and_records_each_read() {
 }
 
 #[test]
-fn kinds_that_come_meanwhile_are_numbered_again() {
+fn reads_are_numbered_again_after_new_kinds() {
     let mut world = world();
     let mut collected = CollectedReads::new(&world);
     collected.add(vec![(list("example.com", "widgets", true), found(&[widget("one")]))]);
-    assert!(collected.fits(&world), "what only the reads mention comes behind");
+    assert!(collected.fits(&world), "kinds that only the reads mention get higher numbers");
     // The world and the reads give the same number to different kinds.
     let gadget = world.graph.kinds.learn(Kinds::custom("g.io", "v1", "Gadget", "gadgets", true));
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Maker");
