@@ -62,7 +62,8 @@ impl PolicyCondition {
     }
 }
 
-/// Whether the API server sends the requests that the policy needs, without the kinds to watch.
+/// The condition Ready, as far as it depends on the requests that the API server sends.
+/// `with_watching` adds the state of the watches.
 pub(super) fn ready(
     policy: &StoredPolicy,
     registered: &Registered,
@@ -113,7 +114,8 @@ pub(super) fn ready(
 }
 
 text_enum! {
-    /// Why the objects of a kind are incomplete. The first ones make the policy not Ready.
+    /// Why the objects of a kind are incomplete, most serious first. `Forbidden` and `Failed` make
+    /// the policy not Ready.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum IncompleteReason {
         Forbidden = "Forbidden",
@@ -187,7 +189,7 @@ pub(super) fn not_watching() -> PolicyCondition {
     PolicyCondition::new("Watching", ("Unknown", "Invalid"), message)
 }
 
-/// The texts about the first kinds, and how many more there are, after `before_more`.
+/// Joins the texts about the first kinds. If there are more, `before_more` and their number follow.
 fn first_kinds(
     texts: impl ExactSizeIterator<Item = String>,
     separator: &str,
@@ -258,7 +260,7 @@ pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
         unsafe_kinds.iter().map(|resource| none(resource, NoHoldReason::Kind.message()));
     let stopped = stopped.iter().map(|BackfillStop { resource, missing, limit }| NotHeld {
         resource: resource.clone(),
-        why: format!("more existing objects lack it than the limit of {limit}"),
+        why: format!("more existing objects lack the hold than the limit of {limit}"),
         objects: i64::try_from(*missing).ok(),
     });
     all_kinds.into_iter().chain(unsafe_kinds).chain(forbidden).chain(stopped).collect()

@@ -159,7 +159,7 @@ mod tests {
             ),
         ];
         assert_eq!(all, expected.into());
-        // Numbers of objects that are another kind's by now do not count.
+        // An id that now belongs to an object of another kind does not count.
         add_objects(&world, secrets, &objects, NOW, &mut all);
         assert_eq!(all["all"].protected, 4);
     }

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use self::counts::PolicyCounts;
-pub use self::policies::{KindsRead, StoredPolicies, StoredPolicy};
+pub use self::policies::{KindsOfPolicy, StoredPolicies, StoredPolicy};
 use self::watched::Watched;
 use self::writer::{StatusWriter, Urgency};
 use super::Context;
@@ -62,13 +62,17 @@ struct CountedPolicies {
 
 /// Writes the status of all policies while this replica is the leader, until belay shuts
 /// down.
-pub async fn run(context: Context, stored: watch::Receiver<Arc<StoredPolicies>>, needs: KindsRead) {
+pub async fn run(
+    context: Context,
+    stored: watch::Receiver<Arc<StoredPolicies>>,
+    kinds_read_by: KindsOfPolicy,
+) {
     let lead = async || {
         let numbers = StatusNumbers::default();
         tokio::join!(
             read_journals(&context, &numbers),
             count_objects(&context, &numbers),
-            write_statuses(&context, stored.clone(), needs, &numbers),
+            write_statuses(&context, stored.clone(), kinds_read_by, &numbers),
         );
     };
     context.signals.until_end(context.signals.while_leading(lead, std::future::pending)).await;
@@ -125,7 +129,7 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
             holding.mark_unchanged();
             last_holds = Instant::now();
         }
-        // The watches deliver new holds a moment after they are written.
+        // belay counts again soon after it wrote holds, because watches deliver them later.
         let interval = match last_holds.elapsed() < timing.counts {
             true => timing.gather,
             false => timing.counts,
@@ -159,7 +163,7 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
 async fn write_statuses(
     context: &Context,
     mut stored: watch::Receiver<Arc<StoredPolicies>>,
-    needs: KindsRead,
+    kinds_read_by: KindsOfPolicy,
     numbers: &StatusNumbers,
 ) {
     let signals = &context.signals;
@@ -173,7 +177,7 @@ async fn write_statuses(
     let mut watched = Watched::default();
     loop {
         let policies = stored.borrow_and_update().clone();
-        watched.refresh(context, needs).await;
+        watched.refresh(context, kinds_read_by).await;
         let statuses = statuses(context, &policies, &watched, numbers, &mut writer);
         let mut due: Vec<(Urgency, &String, DeletionPolicyStatus)> = statuses
             .into_iter()
@@ -206,7 +210,7 @@ async fn write_statuses(
         if more {
             continue;
         }
-        // Only the sender of the policies may be dropped before the context.
+        // The sender of the policies may be dropped earlier. The context keeps the other senders.
         let feed = async {
             if stored.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -232,7 +236,7 @@ fn statuses<'w>(
     numbers: &StatusNumbers,
     writer: &mut StatusWriter,
 ) -> Vec<(&'w String, DeletionPolicyStatus)> {
-    writer.read(&stored.policies);
+    writer.record_read(&stored.policies);
     let now = Timestamp::now();
     let registered = context.signals.registered.borrow().clone();
     let holding = context.signals.holding.borrow().clone();
@@ -246,7 +250,7 @@ fn statuses<'w>(
         let kinds = watching.remove(name.as_str()).filter(|_| valid);
         let is_counted = match (&kinds, &*counted) {
             (Some(kinds), Some(counted)) => {
-                counted.changed >= policy.loaded_at && kinds.is_read(&counted.complete)
+                counted.changed >= policy.loaded_at && kinds.is_counted_by(&counted.complete)
             }
             (Some(_), None) => false,
             (None, _) => true,

@@ -28,4 +28,4 @@ pub struct StoredPolicy {
 }
 
 /// Returns the kinds that verdicts of a policy read.
-pub type KindsRead = fn(&World, &Policy) -> BTreeSet<KindId>;
+pub type KindsOfPolicy = fn(&World, &Policy) -> BTreeSet<KindId>;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::conditions::{PolicyCondition, watching};
-use super::policies::KindsRead;
+use super::policies::KindsOfPolicy;
 use crate::cluster::Context;
 use crate::graph::Incomplete;
 use crate::objects::KindId;
@@ -39,14 +39,14 @@ pub(super) struct WatchedPolicy<'w> {
 
 impl WatchedPolicy<'_> {
     /// Whether a count with these complete kinds includes all objects that can be read.
-    pub(super) fn is_read(&self, counted: &BTreeSet<KindId>) -> bool {
+    pub(super) fn is_counted_by(&self, counted: &BTreeSet<KindId>) -> bool {
         !self.unread && self.complete.is_subset(counted)
     }
 }
 
 impl Watched {
     /// Computes the kinds again after a change.
-    pub(super) async fn refresh(&mut self, context: &Context, needs: KindsRead) {
+    pub(super) async fn refresh(&mut self, context: &Context, kinds_read_by: KindsOfPolicy) {
         // This is read first, so that a change meanwhile causes another update.
         let changed = Some(*context.signals.changed.borrow());
         if self.changed == changed {
@@ -61,7 +61,7 @@ impl Watched {
                 step.map(|policy| {
                     if let PolicySource::Policy(name) = &policy.source {
                         let unserved = unserved.remove(name).unwrap_or_default();
-                        let kinds = PolicyKinds { needs: needs(&world, policy), unserved };
+                        let kinds = PolicyKinds { needs: kinds_read_by(&world, policy), unserved };
                         policies.insert(name.clone(), kinds);
                     }
                 })

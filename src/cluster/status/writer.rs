@@ -18,12 +18,11 @@ pub(super) struct StatusWriter {
 
 #[derive(Debug)]
 struct PolicyStatus {
-    /// What the policy had when it was read last.
+    /// The status when the policy was read last.
     seen: DeletionPolicyStatus,
-    /// What it has, as far as is known: our own writes count before they are
-    /// read back.
+    /// The newest known status. belay's own write replaces it before belay reads the write back.
     known: DeletionPolicyStatus,
-    /// When it was written last.
+    /// When belay wrote the status last.
     written: Option<Duration>,
 }
 
@@ -33,7 +32,7 @@ impl StatusWriter {
     }
 
     /// Stores the policies that were read, and removes deleted ones.
-    pub(super) fn read(&mut self, policies: &BTreeMap<String, StoredPolicy>) {
+    pub(super) fn record_read(&mut self, policies: &BTreeMap<String, StoredPolicy>) {
         self.statuses.retain(|name, _| policies.contains_key(name));
         for (name, policy) in policies {
             let seen = &policy.status;
@@ -57,8 +56,7 @@ impl StatusWriter {
         self.statuses.get(name).map(|status| &status.known)
     }
 
-    /// Whether to write a status now, and in which order. Changed conditions are written at once
-    /// and first.
+    /// Whether to write a status now, and in which order.
     pub(super) fn urgency(
         &self,
         name: &str,
@@ -90,7 +88,7 @@ impl StatusWriter {
         }
     }
 
-    /// Called if the policy no longer exists.
+    /// Forgets a policy that no longer exists.
     pub(super) fn remove(&mut self, name: &str) {
         self.statuses.remove(name);
     }
@@ -99,9 +97,10 @@ impl StatusWriter {
 /// How urgent a write is. The most urgent one comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Urgency {
-    /// A condition has changed.
+    /// `conditions`, `observedGeneration`, `notHeld` or `unknownKinds` have changed.
     AtOnce,
-    /// Only numbers have changed. The status with the oldest last write comes first.
+    /// Only other fields have changed, such as counts. The status with the oldest last write comes
+    /// first.
     Since(Option<Duration>),
 }
 
@@ -139,7 +138,7 @@ mod tests {
         let (second, empty) = (Duration::from_secs(1), DeletionPolicyStatus::default());
         let mut writer = StatusWriter::new(Duration::from_secs(5));
         assert_eq!(writer.urgency("a", &empty, second), None);
-        writer.read(&policies(&empty));
+        writer.record_read(&policies(&empty));
         assert_eq!(writer.urgency("a", &empty, second), None);
         let denied = |denied| DeletionPolicyStatus {
             last_24h: LastDay { denied, ..LastDay::default() },
@@ -162,16 +161,16 @@ mod tests {
         let now = Duration::from_secs(100);
         let status = |held_objects| DeletionPolicyStatus { held_objects, ..Default::default() };
         let mut writer = StatusWriter::new(Duration::from_secs(5));
-        writer.read(&policies(&status(0)));
+        writer.record_read(&policies(&status(0)));
         writer.record_write("a", status(1), now);
         // The write has not been read back yet.
-        writer.read(&policies(&status(0)));
+        writer.record_read(&policies(&status(0)));
         assert_eq!(writer.known("a"), Some(&status(1)));
-        writer.read(&policies(&status(1)));
+        writer.record_read(&policies(&status(1)));
         assert_eq!(writer.urgency("a", &status(1), now * 2), None);
-        writer.read(&policies(&status(9)));
+        writer.record_read(&policies(&status(9)));
         assert!(writer.urgency("a", &status(1), now * 2).is_some());
-        writer.read(&BTreeMap::new());
+        writer.record_read(&BTreeMap::new());
         assert_eq!(writer.known("a"), None);
     }
 

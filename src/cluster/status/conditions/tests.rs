@@ -57,7 +57,7 @@ fn ready_depends_on_the_requests_that_the_api_server_sends() {
 }
 
 #[test]
-fn watching_names_incomplete_kinds_with_reasons_and_lasting_ones_first() {
+fn watching_names_incomplete_kinds_with_the_most_serious_reason_first() {
     let mut graph = Graph::default();
     let kind = |graph: &Graph, kind| graph.kinds.find("", kind).unwrap();
     let (pods, claims) = (kind(&graph, "Pod"), kind(&graph, "PersistentVolumeClaim"));
@@ -145,7 +145,7 @@ fn holding_reports_progress_and_kinds_without_holds() {
 }
 
 #[test]
-fn a_paused_backfill_says_how_to_continue() {
+fn a_stopped_backfill_says_how_to_continue() {
     let stopped = |resource: &str, missing| BackfillStop {
         resource: resource.to_owned(),
         missing,
@@ -153,25 +153,25 @@ fn a_paused_backfill_says_how_to_continue() {
     };
     let stopped = vec![stopped("configmaps", 12_000), stopped("secrets", 7000)];
     let pods = vec!["pods".to_owned()];
-    let still = HoldProgress {
+    let progress = HoldProgress {
         done: 3,
         total: 19_003,
         unsafe_kinds: pods,
         stopped,
         ..HoldProgress::default()
     };
-    let texts = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
-    let late = "more existing objects lack it than the limit of 5000".to_owned();
+    let texts = not_held(&progress).into_iter().map(|one| (one.resource, one.objects, one.why));
+    let why = "more existing objects lack the hold than the limit of 5000".to_owned();
     assert_eq!(
         texts.collect::<Vec<_>>(),
         [
             ("pods".to_owned(), None, "belay adds no hold to this kind".to_owned()),
-            ("configmaps".to_owned(), Some(12_000), late.clone()),
-            ("secrets".to_owned(), Some(7000), late),
+            ("configmaps".to_owned(), Some(12_000), why.clone()),
+            ("secrets".to_owned(), Some(7000), why),
         ]
     );
-    let still = HoldProgress { unsafe_kinds: Vec::new(), ..still };
-    let finding = holding("all-settings", &still);
+    let progress = HoldProgress { unsafe_kinds: Vec::new(), ..progress };
+    let finding = holding("all-settings", &progress);
     assert_eq!((finding.status, finding.reason), ("False", "TooManyObjects"));
     assert_eq!(
         finding.message,
