@@ -131,7 +131,7 @@ impl Cluster {
         parts.start("paths", paths, handle);
         parts.start("election", election::run(context.clone()), handle);
         parts.start("journal", journal::run(context.clone(), entries), handle);
-        let status = status::run(context.clone(), read, feed::plan::needs);
+        let status = status::run(context.clone(), read, feed::plan::needed_kinds);
         parts.start("status", status, handle);
         let rights = until_the_end(&context, rights::run(context.clone()));
         parts.start("rights", rights, handle);

@@ -227,7 +227,7 @@ impl Feed {
                         break;
                     }
                     () = &mut next_refresh => break,
-                    // The lag of a watch grows without an event.
+                    // The lag of a watch grows without an event, so belay reports it regularly.
                     () = tokio::time::sleep(timing.report) => {
                         self.report();
                         if self.is_discovery_due() {
@@ -299,12 +299,12 @@ impl Feed {
             self.context.signals.change();
         }
         self.context.metrics.fed(&FeedState { unknown: self.unserved_count, ..state.fed });
-        // belay stays ready after the first time. Verdicts that need a kind that is not read
-        // yet fail closed.
+        // The condition stays true after the first time. Verdicts that need an unread kind fail
+        // closed.
         if state.waiting.is_empty() && self.context.world.read().loaded {
             self.conditions.synced.set(true);
         } else {
-            // Without a token, /readyz shows this to any client, so it has no names.
+            // /readyz shows this text even to clients without a token, so it contains no names.
             let kinds = counted(state.waiting.len(), "kind");
             self.conditions.synced.explain(&format!("reading {kinds}"));
         }

@@ -56,8 +56,8 @@ impl Health {
 pub struct ObjectSink {
     pub world: SharedWorld,
     pub kind: KindId,
-    /// Whether the watch covers all objects of the kind, not only those with a label. Only then
-    /// is an object that the graph lacks absent from the cluster.
+    /// Whether the watch covers all objects of the kind, not only those with a label. If it
+    /// covers all, an object that the graph lacks does not exist.
     pub covers_all: bool,
     pub health: Arc<Health>,
     /// Notified about new owner kinds and waiting objects.
@@ -108,7 +108,7 @@ impl ObjectSink {
         let catalogue = self.world.read().catalogue.clone();
         let mut parsed = catalogue.parse(self.kind, json)?;
         let waiting_state = waiting::waiting_state(&parsed.object, json)?;
-        // The API server sends such an object only in a list.
+        // The API server sends a too deep object only in a list.
         let is_too_deep = self.listing.is_some() && is_too_deep(json, 0);
         let mut world = self.world.write();
         if !Arc::ptr_eq(&catalogue, &world.catalogue) {
@@ -119,7 +119,8 @@ impl ObjectSink {
         let listing = self.listing.as_mut();
         let too_many =
             parsed.has_too_many_references().then(|| Unreadable::of_many_references(json));
-        let new = too_many.filter(|_| !world::is_unreadable(graph, self.kind, &parsed.object));
+        let newly_unreadable =
+            too_many.filter(|_| !world::is_unreadable(graph, self.kind, &parsed.object));
         let node = world::store_parsed(graph, catalogue, self.kind, &parsed, listing);
         if let Some(node) = node {
             graph.date_hold(node, jiff::Timestamp::now().as_second());
@@ -136,9 +137,10 @@ impl ObjectSink {
         }
         let must_check = waiting::record_stored(&mut world, node, waiting_state)
             | waiting::record_user_change(&mut world, &used);
-        let new = new.map(|unreadable| (resource(&world, self.kind), unreadable));
+        let newly_unreadable =
+            newly_unreadable.map(|unreadable| (resource(&world, self.kind), unreadable));
         drop(world);
-        if let Some((resource, unreadable)) = new {
+        if let Some((resource, unreadable)) = newly_unreadable {
             report(&resource, &unreadable);
         }
         self.notify(has_new_owner_kind, must_check);

@@ -32,9 +32,9 @@ impl WatchScope {
 pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> {
     let mut wanted: BTreeSet<KindId> = kinds_of_every_verdict(world).collect();
     for policy in policies(world) {
-        wanted.extend(needs(world, policy));
+        wanted.extend(needed_kinds(world, policy));
     }
-    let labelled = labelled(world, &settings.labelled);
+    let labelled = labelled_kinds(world, &settings.labelled);
     wanted.extend(&world.kinds_with_holds);
     wanted.extend(world.owner_kinds_of(wanted.iter().chain(&labelled).copied()));
     let watchable = |kind: &KindId| world.served.get(kind).is_some_and(|served| served.watch);
@@ -44,16 +44,16 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> 
 }
 
 /// The kinds whose labelled objects are watched.
-pub fn labelled(world: &World, by_label: &[(String, String)]) -> BTreeSet<KindId> {
+pub fn labelled_kinds(world: &World, by_label: &[(String, String)]) -> BTreeSet<KindId> {
     let kinds = &world.graph.kinds;
     let labelled = by_label.iter();
     labelled.filter_map(|(group, resource)| kinds.find_resource(group, resource)).collect()
 }
 
 /// The kinds that policies name or whose labelled objects are watched.
-pub fn protected(world: &World, by_label: &[(String, String)]) -> BTreeSet<KindId> {
-    let named = policies(world).flat_map(|policy| targets(world, policy));
-    named.chain(labelled(world, by_label)).collect()
+pub fn protected_kinds(world: &World, by_label: &[(String, String)]) -> BTreeSet<KindId> {
+    let named = policies(world).flat_map(|policy| target_kinds(world, policy));
+    named.chain(labelled_kinds(world, by_label)).collect()
 }
 
 /// Whether belay knows all kinds that own protected objects: it has read the protected kinds and
@@ -64,7 +64,7 @@ pub fn knows_owners(world: &World, by_label: &[(String, String)]) -> bool {
         let has_failed = || matches!(world.graph.why_incomplete(kind), Incomplete::Failed(_));
         !is_watchable || world.watched.contains(&kind) || has_failed()
     };
-    protected(world, by_label).into_iter().all(|kind| {
+    protected_kinds(world, by_label).into_iter().all(|kind| {
         let owners = world.owner_kinds_of([kind]);
         let is_known = |owner: &KindId| {
             world.protected_owner_kinds.contains(&(kind, *owner)) && is_read(*owner)
@@ -87,13 +87,13 @@ fn kinds_of_every_verdict(world: &World) -> impl Iterator<Item = KindId> {
 }
 
 /// The kinds that a policy names in its targets.
-pub fn targets(world: &World, policy: &Policy) -> BTreeSet<KindId> {
-    policy.kinds().flat_map(|(group, resource)| named(world, group, resource)).collect()
+pub fn target_kinds(world: &World, policy: &Policy) -> BTreeSet<KindId> {
+    policy.kinds().flat_map(|(group, resource)| named_kinds(world, group, resource)).collect()
 }
 
 /// The kinds whose objects the verdicts of a policy read.
-pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
-    let targets = targets(world, policy);
+pub fn needed_kinds(world: &World, policy: &Policy) -> BTreeSet<KindId> {
+    let targets = target_kinds(world, policy);
     let modes = &policy.modes;
     let mut needs = targets.clone();
     if modes.while_used.is_some() {
@@ -103,10 +103,10 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
     }
     if modes.while_not_empty.is_some() {
         // A bound PersistentVolumeClaim counts as content under every policy.
-        needs.extend(named(world, "", "persistentvolumeclaims"));
+        needs.extend(named_kinds(world, "", "persistentvolumeclaims"));
     }
     for (group, resource) in modes.while_exists.iter().flat_map(|exists| &exists.kinds) {
-        needs.extend(named(world, group, resource));
+        needs.extend(named_kinds(world, group, resource));
     }
     if modes.from_orphaning {
         needs.extend(targets.iter().flat_map(|kind| dependent_kinds(world, *kind)));
@@ -116,8 +116,8 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
 }
 
 /// The kinds that a pair of group and resource names. Either may be `*`, which selects only
-/// kinds of [`is_listed`].
-pub fn named(world: &World, group: &str, resource: &str) -> Vec<KindId> {
+/// kinds that [`is_listed`] accepts.
+pub fn named_kinds(world: &World, group: &str, resource: &str) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     if group != "*" && resource != "*" {
         return kinds.find_resource(group, resource).into_iter().collect();

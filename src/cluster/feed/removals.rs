@@ -38,7 +38,7 @@ pub struct Removals {
 }
 
 struct State {
-    /// What the watches receive. Only whole objects are kept.
+    /// How much of each object the watches receive. They keep states only if it is whole.
     detail: Detail,
     watches: Mutex<HashMap<KindAndNamespace, WatchState>>,
     changed: Notify,
@@ -76,7 +76,8 @@ impl WatchState {
         }
     }
 
-    /// Stores the result of reading the first `count` objects.
+    /// Stores the result of reading the first `count` objects. Objects that were added meanwhile
+    /// count as existing.
     fn store_poll(&mut self, count: usize, mut existing: HashSet<Uid>) {
         existing.extend(self.awaited.iter().skip(count).map(|object| object.uid));
         self.existing = Some(existing);
@@ -97,12 +98,13 @@ pub struct AwaitedObject {
 }
 
 impl Removals {
-    /// No watches yet.
+    /// Creates a value that has no watches yet.
     pub fn new(client: kube::Client) -> Self {
         Self::with_detail(client, Detail::Metadata)
     }
 
-    /// No watches yet. They keep each new state of the objects, also the last one.
+    /// Creates a value that has no watches yet. Its watches keep each new state of the objects,
+    /// including the state at their deletion.
     pub fn with_states(client: kube::Client) -> Self {
         Self::with_detail(client, Detail::Whole)
     }
@@ -186,7 +188,8 @@ impl Drop for Removals {
     }
 }
 
-/// Watches the objects of a kind in a namespace, or reads them again and again if the user may not watch it.
+/// Watches the objects of a kind in a namespace, or reads them again and again if the user may not
+/// watch them.
 async fn watch_or_poll(
     client: kube::Client,
     watch_client: WatchClient,

@@ -170,14 +170,14 @@ impl Feed {
         let reread = set.annotation_keys().any(|key| !before.contains(key));
         let unserved = unserved_kinds(&relations, &self.context.settings.labelled, &graph.kinds);
         self.unserved_count = set.unknown_kinds(&graph.kinds).len() + unserved.len();
-        let before = std::mem::replace(&mut world.catalogue, catalogue);
+        let old_catalogue = std::mem::replace(&mut world.catalogue, catalogue);
         world.policies = set;
         // Kinds whose relations changed, or whose annotations were not kept, must be read
         // again.
         let World { catalogue, graph, policies, .. } = &*world;
         let is_stale = |kind: KindId| {
             let info = graph.kinds.info(kind);
-            !catalogue.reads_like(&before, kind)
+            !catalogue.reads_like(&old_catalogue, kind)
                 || (reread && policies.names_kind(&info.group, &info.resource))
         };
         self.watches.outdate(is_stale);
@@ -213,7 +213,7 @@ fn unserved_kinds(
     unserved.map(|(by, group, resource)| (by, full_name(group, resource))).collect()
 }
 
-/// Why the first of belay's own kinds that was not read yet is missing.
+/// Why belay has not read its own kinds yet: the reason of the first unread kind.
 fn first_missing(own_objects: &OwnObjects) -> Option<String> {
     own_objects.reads().iter().find_map(|kind| match (kind.resource, kind.error) {
         (name, Some(ApiError::NotFound)) => Some(format!(

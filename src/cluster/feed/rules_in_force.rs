@@ -200,7 +200,7 @@ impl RulesInForce {
     }
 }
 
-/// Removes what is no longer stored. Returns whether there was any.
+/// Removes the rules that are no longer stored. Returns whether it removed any.
 fn remove_deleted<R, T>(in_force: &mut BTreeMap<String, R>, stored: &OwnKindState<T>) -> bool {
     let before = in_force.len();
     in_force.retain(|name, _| stored.all.contains_key(name));

@@ -176,7 +176,8 @@ impl Snapshot {
     }
 
     /// Whether the API server serves belay's kinds, or may do so. This comes from discovery, which
-    /// every user may read. A request for objects of a missing kind would be answered with 403.
+    /// every user may read. A request for objects shows nothing: without permission, the API server
+    /// answers it with 403 even if the kind is missing.
     pub fn is_installed(&self) -> bool {
         let world = self.context.world.read();
         let mut served = world.served.keys().map(|kind| world.graph.kinds.info(*kind));
@@ -439,7 +440,7 @@ impl Snapshot {
     }
 }
 
-/// Adds the JSON of an object to those of a list.
+/// Appends the JSON of an object.
 fn add_json(all: &mut Vec<Box<RawValue>>, json: &str) -> Result<(), ApiError> {
     let malformed =
         |_| ApiError::Unreadable("one of them does not have the expected form".to_owned());

@@ -79,7 +79,7 @@ fn watches_targets_their_users_and_the_kinds_of_known_owners() {
 }
 
 #[test]
-fn secrets_are_watched_when_a_policy_asks_and_their_data_never() {
+fn secrets_are_watched_for_a_policy_but_never_their_data() {
     let spec = CONFIG_MAPS.replace("configmaps", "secrets");
     let world = world(&[policy("p", &spec)]);
     assert!(kinds(&planned(&world, &[])).contains("secrets"));
@@ -216,7 +216,7 @@ fn keeps_policies_while_their_crd_is_deleted_and_recreated() {
     assert_eq!(
         (names(&rules), rules.is_frozen()),
         (vec!["b"], false),
-        "what did not come back is gone"
+        "policies that were not re-created are removed"
     );
 }
 
@@ -225,8 +225,8 @@ fn removes_nothing_while_it_is_unknown_whether_the_kind_exists() {
     let now = Instant::now();
     let mut rules = RulesInForce::new(timing().thaw);
     rules.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now);
-    let taken = rules.update(&own_objects(&[]), OwnCrds::Unknown, now);
-    assert_eq!((names(&rules), taken.retry_after.is_some()), (vec!["a"], true));
+    let change = rules.update(&own_objects(&[]), OwnCrds::Unknown, now);
+    assert_eq!((names(&rules), change.retry_after.is_some()), (vec!["a"], true));
 }
 
 #[test]
@@ -251,8 +251,8 @@ fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
     let used = waiting::find_used_waiting_objects(world, kind, &parsed);
     let World { graph, catalogue, .. } = &mut *world;
     let node = store(graph, catalogue, kind, &json, None).unwrap();
-    let sighting = waiting::waiting_state(&parsed, &json).unwrap();
-    waiting::record_stored(world, node, sighting) | waiting::record_user_change(world, &used)
+    let waiting_state = waiting::waiting_state(&parsed, &json).unwrap();
+    waiting::record_stored(world, node, waiting_state) | waiting::record_user_change(world, &used)
 }
 
 #[test]
@@ -404,7 +404,7 @@ async fn kinds_of_owners_are_forgotten_with_the_last_reference_and_some_are_neve
     assert!(is_planned("secrets"), "while there is a reference");
     sink.remove(&object("odd", &made_up)).unwrap();
     passes(60).await;
-    assert!(is_planned("secrets"), "for a while, in which it may come again");
+    assert!(is_planned("secrets"), "for a while, because the reference may come back");
     passes(61).await;
     assert!(!is_planned("secrets") && is_planned("nodes"));
     // A change of the object ends the reference, like a deletion.

@@ -147,9 +147,9 @@ pub fn record_list_end(world: &mut World, kind: KindId) -> bool {
 pub type WaitingState = (TargetState, Option<String>);
 
 /// Reads the state of a waiting object from its JSON; `None` if the object does not wait. Few
-/// objects wait, so parsing their JSON a second time costs little. Without its state, belay
-/// would never release a waiting object. So the object then counts as unreadable, and belay logs
-/// that.
+/// objects wait, so parsing their JSON a second time costs little. belay can never release an
+/// object without this state. So an object whose state can't be read counts as unreadable, and
+/// belay logs it.
 pub fn waiting_state(object: &Object<'_>, json: &str) -> Result<Option<WaitingState>, Unreadable> {
     if !object.is_terminating() || !object.is_held() {
         return Ok(None);

@@ -220,8 +220,8 @@ impl WatchProgress {
         self.last_error = Some(error);
     }
 
-    /// Waits for a step of the reconnection. If the grace time ends meanwhile, it reports the
-    /// progress to the sink, because the step may hang.
+    /// Waits for a step of the reconnection. If the grace time ends meanwhile, it reports a
+    /// failure to the sink, because the step may hang.
     async fn wait_for<T>(&mut self, sink: &mut impl WatchSink, step: impl Future<Output = T>) -> T {
         let due = self.outdated_since.filter(|_| self.current_since.is_some() && !self.is_reported);
         let Some(due) = due.map(|since| since + self.timing.grace) else { return step.await };
@@ -233,7 +233,7 @@ impl WatchProgress {
             return done;
         }
         let seconds = self.timing.grace.as_secs();
-        let slow = || ApiError::Other(format!("it did not begin again within {seconds} s"));
+        let slow = || ApiError::Other(format!("the watch did not begin again within {seconds} s"));
         let error = self.last_error.take().unwrap_or_else(slow);
         self.handle_error(error, sink);
         step.await
@@ -391,7 +391,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
             let timing::Feed { quiet, silence, .. } = self.progress.timing;
             let limit = if catching_up { quiet } else { silence };
             let reading = timeout(limit, lines.read_until(b'\n', &mut line));
-            // Outside of a list, received events show that the watch is connected.
+            // Outside of a list, received events show that the watch works, so it has not failed.
             let read = match self.listing {
                 true => self.progress.wait_for(self.sink, reading).await,
                 false => reading.await,

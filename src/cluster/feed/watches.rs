@@ -83,18 +83,18 @@ impl Watches {
         for kind in unwanted {
             self.stop(kind).await;
         }
-        for (kind, target, want) in wanted {
+        for (kind, target, scope) in wanted {
             let same = self.running.get(&kind).is_some_and(|watched| watched.target == target);
             if !same || self.outdated.contains(&kind) {
-                self.start(kind, target, want).await;
+                self.start(kind, target, scope).await;
             }
         }
         self.outdated.clear();
     }
 
     /// Finds tasks that ended, which only happens after a panic. Marks their kinds as incomplete
-    /// and outdated, so that [`Self::apply_plan`] restarts the watches. Returns whether this found
-    /// a new one.
+    /// and outdated, so that [`Self::apply_plan`] restarts the watches. Returns whether a task
+    /// has newly panicked.
     pub fn mark_panicked(&mut self) -> bool {
         let ended = self.running.iter().filter(|(_, watched)| watched.task.is_finished());
         let new = |kind: &KindId| self.outdated.insert(*kind);
@@ -114,18 +114,18 @@ impl Watches {
         let settings = &self.context.settings;
         let (wanted, owners) = {
             let world = self.context.world.read();
-            let target = |(kind, want): (KindId, WatchScope)| {
+            let target = |(kind, scope): (KindId, WatchScope)| {
                 let info = world.graph.kinds.info(kind).clone();
                 let target = WatchTarget {
                     info,
                     detail: world.detail(kind),
-                    labels: want.labels(),
+                    labels: scope.labels(),
                     namespace: String::new(),
                 };
-                (kind, target, want)
+                (kind, target, scope)
             };
             let wanted = plan(&world, settings).into_iter().map(target).collect();
-            let protected = plan::protected(&world, &settings.labelled);
+            let protected = plan::protected_kinds(&world, &settings.labelled);
             let owners_of = |kind: KindId| {
                 world.owner_kinds_of([kind]).into_iter().map(move |owner| (kind, owner))
             };

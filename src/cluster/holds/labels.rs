@@ -11,7 +11,7 @@ use super::pages::{HeldObject, HeldPages};
 use super::survey::take_turns;
 use super::write::HoldWriteResult;
 use super::{Holds, MAX_TASKS_PER_ROUND};
-use crate::cluster::feed::plan::labelled;
+use crate::cluster::feed::plan::labelled_kinds;
 use crate::cluster::world::{ObjectKey, WaitingObject, World};
 use crate::hold::TargetState;
 use crate::objects::{ApiError, KindId, KindInfo};
@@ -52,7 +52,7 @@ impl Holds {
             let (relisted_at, interval) = (&mut self.relisted_at, self.timing.relist_interval);
             relisted_at
                 .retain(|kind, time| time.elapsed() < interval && !world.graph.is_complete(*kind));
-            let kinds = labelled(&world, &self.context.settings.labelled)
+            let kinds = labelled_kinds(&world, &self.context.settings.labelled)
                 .into_iter()
                 .filter(|kind| !world.graph.is_complete(*kind) && !relisted_at.contains_key(kind));
             kinds.map(|kind| (kind, world.graph.kinds.info(kind).clone())).collect()

@@ -34,7 +34,7 @@ pub(super) use self::survey::take_turns;
 use self::survey::{HeldKinds, HoldTask, SLICE, Survey};
 pub(super) use self::write::{HoldPlanner, HoldWriteResult, write_hold};
 use super::context::{Context, send_changed};
-use super::feed::plan::{labelled, policies};
+use super::feed::plan::{labelled_kinds, policies};
 use super::holding::HoldProgress;
 use super::pace::Backoff;
 use super::release::TargetClient;
@@ -282,7 +282,7 @@ impl Holds {
         for kind in find_held_kinds(&world).with_hold {
             self.pending.insert(name(kind), ALL.to_owned());
         }
-        for kind in labelled(&world, &self.context.settings.labelled) {
+        for kind in labelled_kinds(&world, &self.context.settings.labelled) {
             self.pending.entry(name(kind)).or_insert_with(|| LABELLED.to_owned());
         }
     }
@@ -299,7 +299,7 @@ impl Holds {
             }
             // For a kind of the setting, the feed already watches the labelled objects, and the
             // relist reads the others.
-            let labelled = labelled(&world, &self.context.settings.labelled);
+            let labelled = labelled_kinds(&world, &self.context.settings.labelled);
             let needs_watch = |kind: &KindId, info: &KindInfo| match names.get(&info.full_name()) {
                 Some(why) => why != LABELLED || !labelled.contains(kind),
                 None => false,
@@ -338,7 +338,7 @@ impl Holds {
                     && !wanted.contains(kind)
                     && !graph.objects_of_kind(*kind).any(is_held)
             };
-            let labelled = labelled(&world, &self.context.settings.labelled);
+            let labelled = labelled_kinds(&world, &self.context.settings.labelled);
             let mut remaining = self.recorded.clone();
             for kind in world.kinds_with_holds.iter().filter(|kind| is_unused(kind)) {
                 let name = world.graph.kinds.info(*kind).full_name();
@@ -362,7 +362,7 @@ impl Holds {
     fn survey(&self, wanted: &BTreeSet<KindId>) -> Survey {
         let nodes: Vec<NodeId> = {
             let world = self.context.world.read();
-            let labelled = labelled(&world, &self.context.settings.labelled);
+            let labelled = labelled_kinds(&world, &self.context.settings.labelled);
             let kinds: BTreeSet<KindId> =
                 world.kinds_with_holds.iter().chain(wanted).copied().chain(labelled).collect();
             kinds.into_iter().flat_map(|kind| world.graph.objects_of_kind(kind)).collect()

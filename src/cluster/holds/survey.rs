@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::cluster::feed::plan::{self, named};
+use crate::cluster::feed::plan::{self, named_kinds};
 use crate::cluster::world::World;
 use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
@@ -127,7 +127,7 @@ pub fn find_held_kinds(world: &World) -> HeldKinds {
     let HeldKinds { mut with_hold, mut unsafe_kinds, mut forbidden } = HeldKinds::default();
     for policy in plan::policies(world).filter(|policy| policy.places_hold()) {
         for (group, resource) in policy.kinds() {
-            for kind in named(world, group, resource) {
+            for kind in named_kinds(world, group, resource) {
                 let info = world.graph.kinds.info(kind);
                 let is_hold_unsafe =
                     crate::decide::is_hold_unsafe_on_kind(&info.group, &info.resource);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::cluster::context::Settings;
-use crate::cluster::feed::plan::{labelled, policies, targets};
+use crate::cluster::feed::plan::{labelled_kinds, policies, target_kinds};
 use crate::cluster::world::World;
 use crate::decide::is_hold_unsafe_on_kind;
 use crate::objects::{KindId, KindInfo};
@@ -27,12 +27,12 @@ pub fn listed_kinds(
 ) -> Vec<ListedKind> {
     let kinds = &world.graph.kinds;
     let named: BTreeSet<KindId> = policies(world)
-        .flat_map(|policy| targets(world, policy))
+        .flat_map(|policy| target_kinds(world, policy))
         .filter(|kind| {
             let info = kinds.info(*kind);
             !is_hold_unsafe_on_kind(&info.group, &info.resource)
         })
-        .chain(labelled(world, &settings.labelled))
+        .chain(labelled_kinds(world, &settings.labelled))
         .collect();
     let listed = kinds.iter().filter(|(kind, info)| {
         info.resource != "events" && world.served.get(kind).is_some_and(|served| served.list)

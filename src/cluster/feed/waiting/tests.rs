@@ -13,11 +13,12 @@ use crate::cluster::world::{SharedWorld, WaitingObject, World};
 use crate::graph::{StepBudget, StepCounter};
 use crate::relations::Catalogue;
 
-struct Fed {
+/// A world that the feed's sinks update.
+struct FedWorld {
     world: SharedWorld,
 }
 
-impl Fed {
+impl FedWorld {
     fn new() -> Self {
         let mut world = World::default();
         world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
@@ -56,7 +57,7 @@ const POD: (&str, &str) = ("", "Pod");
 
 #[test]
 fn only_changes_that_decide_whether_a_user_counts_start_a_check() {
-    let fed = Fed::new();
+    let fed = FedWorld::new();
     let mut pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
         "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}});
     fed.store(POD, &pod);
@@ -91,7 +92,7 @@ fn only_changes_that_decide_whether_a_user_counts_start_a_check() {
 /// The object lost its label while it was Terminating, so no list of labelled objects contains it.
 #[test]
 fn list_keeps_unwatched_waiting_object() {
-    let fed = Fed::new();
+    let fed = FedWorld::new();
     let mut sink = fed.sink(MAP);
     sink.covers_all = false;
     sink.change(&held("watched").to_string()).unwrap();
@@ -114,8 +115,8 @@ fn list_keeps_unwatched_waiting_object() {
 }
 
 #[test]
-fn only_a_leader_records_held_objects_that_left() {
-    let fed = Fed::new();
+fn only_a_leader_records_held_objects_that_left_the_watch() {
+    let fed = FedWorld::new();
     let mut sink = fed.sink(MAP);
     sink.covers_all = false;
     let plain = json!({"metadata": {"name": "plain", "namespace": "a", "uid": "plain"}});
@@ -134,7 +135,7 @@ fn only_a_leader_records_held_objects_that_left() {
 /// A StatefulSet needs its PersistentVolumeClaims by a name pattern.
 #[test]
 fn deletion_of_a_user_by_pattern_starts_a_check() {
-    let fed = Fed::new();
+    let fed = FedWorld::new();
     let set = ("apps", "StatefulSet");
     let db = json!({"metadata": {"name": "db", "namespace": "a", "uid": "db"}, "spec": {
         "replicas": 0, "template": {"spec": {"containers": []}},
@@ -154,7 +155,7 @@ fn deletion_of_a_user_by_pattern_starts_a_check() {
 /// Users with edit rights choose how many objects wait, and how many references point to them.
 #[test]
 fn an_event_has_a_bounded_number_of_steps_however_many_objects_wait() {
-    let fed = Fed::new();
+    let fed = FedWorld::new();
     let (set, claim) = (("apps", "StatefulSet"), ("", "PersistentVolumeClaim"));
     let templates: Vec<_> =
         (0..100).map(|n| json!({"metadata": {"name": format!("data{n}")}})).collect();

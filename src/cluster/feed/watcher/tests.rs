@@ -41,7 +41,8 @@ impl Script {
 struct RecordingSink(Arc<Mutex<Vec<String>>>);
 
 impl RecordingSink {
-    /// An object with the name `bad` can't be parsed.
+    /// Records a call. An object without a name, or with a name that starts with `bad`, can't be
+    /// parsed.
     fn note(&self, what: &str, json: &str) -> Result<(), Unreadable> {
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
         let name = value["metadata"]["name"].as_str().unwrap_or_default();
@@ -349,7 +350,10 @@ async fn a_lost_watch_is_reported_in_time_though_the_next_attempt_hangs() {
     let started = Instant::now();
     let reports = reports(&script, 5).await;
     assert_eq!(reports[..4], ["begin", "end", "current", "disconnected"]);
-    assert!(reports[4].starts_with("broken: it did not begin again within 5 s"), "{reports:?}");
+    assert!(
+        reports[4].starts_with("broken: the watch did not begin again within 5 s"),
+        "{reports:?}"
+    );
     let lasted = started.elapsed();
     let grace = Timing::default().feed.grace;
     assert!(grace <= lasted && lasted < grace + Duration::from_secs(1), "{lasted:?}");

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 pub use self::report::PlanReport;
 use self::tally::PlanCounts;
 use crate::cluster::World;
-use crate::cluster::feed::plan::{policies, targets};
+use crate::cluster::feed::plan::{policies, target_kinds};
 use crate::command::CommandError;
 use crate::command::document::FailedRead;
 use crate::command::files::{self, read_nonempty, stdin_once};
@@ -87,7 +87,7 @@ async fn plan_for_cluster(
     let snapshot = session.plan_rules(user_policies, &relations).await?;
     let (namespaces, kinds): (Option<KindId>, BTreeSet<KindId>) = {
         let world = snapshot.context.world.read();
-        let kinds = policies(&world).flat_map(|policy| targets(&world, policy)).collect();
+        let kinds = policies(&world).flat_map(|policy| target_kinds(&world, policy)).collect();
         (world.graph.kinds.find("", "Namespace"), kinds)
     };
     let mut not_read = BTreeMap::new();
