@@ -41,7 +41,7 @@ pub struct ClusterDecider {
     world: SharedWorld,
     cluster: Arc<dyn LiveApi>,
     journal: Journal,
-    /// The live reads of the many verdicts that need none. Even an empty graph contains all
+    /// Empty live reads, for the many verdicts that need none. Even an empty graph contains all
     /// built-in kinds, so it is created once and shared.
     no_reads: Arc<LiveReads>,
     /// The turns of decisions with many steps.
@@ -160,14 +160,15 @@ impl PendingReview<'_> {
                 decide_unknown(self.review, "the served kinds change all the time".into())
             }
         };
-        // A record that may be forged is also barred during a Pause, or the request fails.
+        // This comes before the records: even during a Pause, belay bars a record that may be
+        // forged, or denies the request.
         let is_paused = !verdict.decision.passes() && self.decider.is_paused();
         let verdict = if is_paused { decide_paused(verdict) } else { verdict };
         self.write_record(self.confirm_records(verdict).await).await
     }
 
-    /// Reads the records by which a request passes. The watch may not yet have shown that one has
-    /// become a bar, although the garbage collector already deletes (H175).
+    /// Reads the records that let a request pass. The garbage collector may delete objects before
+    /// the watch shows that a bar has replaced a record (H175).
     async fn confirm_records(&self, verdict: Verdict) -> Verdict {
         // Most verdicts need no record.
         if verdict.overrides.records.is_empty() || !verdict.decision.passes() {

@@ -121,18 +121,18 @@ fn nothing(_: LiveRead) -> Option<Result<Vec<Value>, ApiError>> {
     Some(Ok(Vec::new()))
 }
 
-struct Asked {
+struct Outcome {
     verdict: Verdict,
     script: Arc<Script>,
     until: Instant,
 }
 
-impl Asked {
+impl Outcome {
     fn rounds(&self) -> usize {
         self.script.read.lock().len()
     }
 
-    fn said(&self) -> String {
+    fn message(&self) -> String {
         message(&self.verdict).unwrap_or_default()
     }
 }
@@ -168,7 +168,7 @@ impl Question {
     async fn ask(
         self,
         answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
-    ) -> Asked {
+    ) -> Outcome {
         let Self { world, phase, user, resource, dry_run, object, record, stored_record } = self;
         let script = Arc::new(Script { record, stored_record, ..Script::new(answers) });
         let decider = {
@@ -185,7 +185,7 @@ impl Question {
         };
         let until = Instant::now() + Duration::from_secs(4);
         let verdict = decider.decide(&review, until).await;
-        Asked { verdict, script, until }
+        Outcome { verdict, script, until }
     }
 }
 
@@ -203,62 +203,66 @@ async fn an_object_with_too_many_references_may_use_what_is_deleted() {
             _ => pods(read),
         }
     };
-    let asked = Question::default().ask(answer(4_000)).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
+    let outcome = Question::default().ask(answer(4_000)).await;
+    assert_eq!(outcome.verdict.decision, Decision::Allow, "{}", outcome.message());
     for count in [4_001, 70_000] {
-        let asked = Question::default().ask(answer(count)).await;
-        let reason = (asked.verdict.decision, asked.verdict.reason);
+        let outcome = Question::default().ask(answer(count)).await;
+        let reason = (outcome.verdict.decision, outcome.verdict.reason);
         assert_eq!(reason, (Decision::Deny, Some(Reason::Unknown)));
         let says = "Pod a/p has more than 4000 references, so it may use the object";
-        assert!(asked.said().contains(says), "{}", asked.said());
+        assert!(outcome.message().contains(says), "{}", outcome.message());
     }
 }
 
 #[tokio::test]
 async fn an_allow_that_needs_no_read_sends_none() {
-    let asked = Question { resource: "limitranges", ..Question::default() }.ask(nothing).await;
-    assert_eq!((asked.verdict.decision, asked.rounds()), (Decision::Allow, 0));
+    let outcome = Question { resource: "limitranges", ..Question::default() }.ask(nothing).await;
+    assert_eq!((outcome.verdict.decision, outcome.rounds()), (Decision::Allow, 0));
 }
 
 #[tokio::test]
 async fn an_allow_is_confirmed_and_the_read_objects_count() {
-    let asked = Question::default().ask(nothing).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
-    assert_eq!(asked.rounds(), 1);
-    let (reads, until) = asked.script.read.lock()[0].clone();
+    let outcome = Question::default().ask(nothing).await;
+    assert_eq!(outcome.verdict.decision, Decision::Allow, "{}", outcome.message());
+    assert_eq!(outcome.rounds(), 1);
+    let (reads, until) = outcome.script.read.lock()[0].clone();
     assert!(reads.contains(&LiveRead::List {
         group: String::new(),
         resource: "pods".to_owned(),
         namespace: "a".to_owned(),
         only_first: false,
     }));
-    assert_eq!(asked.until - until, MARGIN, "there is time left to answer");
+    assert_eq!(outcome.until - until, MARGIN, "there is time left to answer");
 
-    let asked = Question::default().ask(pods).await;
-    assert_eq!(asked.verdict.reason, Some(Reason::InUse));
-    assert!(asked.said().contains("is in use by Pod a/p"), "{}", asked.said());
+    let outcome = Question::default().ask(pods).await;
+    assert_eq!(outcome.verdict.reason, Some(Reason::InUse));
+    assert!(outcome.message().contains("is in use by Pod a/p"), "{}", outcome.message());
 }
 
 #[tokio::test]
 async fn a_failed_read_is_reported() {
-    let asked = Question::default()
+    let outcome = Question::default()
         .ask(|_| Some(Err(ApiError::Other("the moon is full".to_owned()))))
         .await;
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
-    assert!(asked.said().contains("may use it: the moon is full; policy used"), "{}", asked.said());
-    assert_eq!(asked.rounds(), 1);
+    assert_eq!(outcome.verdict.reason, Some(Reason::Unknown));
+    assert!(
+        outcome.message().contains("may use it: the moon is full; policy used"),
+        "{}",
+        outcome.message()
+    );
+    assert_eq!(outcome.rounds(), 1);
 }
 
 #[tokio::test]
 async fn no_request_reads_without_end() {
-    let asked = Question::default().ask(|_| None).await;
-    assert_eq!(asked.rounds(), MAX_READ_ROUNDS);
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
-    assert!(asked.verdict.needed_reads.is_empty());
+    let outcome = Question::default().ask(|_| None).await;
+    assert_eq!(outcome.rounds(), MAX_READ_ROUNDS);
+    assert_eq!(outcome.verdict.reason, Some(Reason::Unknown));
+    assert!(outcome.verdict.needed_reads.is_empty());
     assert!(
-        asked.said().contains("there was no time left for the live read of"),
+        outcome.message().contains("there was no time left for the live read of"),
         "{}",
-        asked.said()
+        outcome.message()
     );
 }
 
@@ -269,20 +273,20 @@ async fn h103_in_a_pause_nothing_is_refused_that_cannot_be_judged() {
     for question in questions {
         let pause = Pause { expires: jiff::Timestamp::now().as_second() + 60, ..Pause::default() };
         question.world.write().policies.pauses = vec![pause];
-        let asked = question.ask(|_| None).await;
-        assert!(asked.verdict.decision.passes(), "{}", asked.said());
-        assert!(asked.verdict.blockers.iter().all(|blocker| blocker.decision.passes()));
-        assert_eq!(asked.said(), "");
+        let outcome = question.ask(|_| None).await;
+        assert!(outcome.verdict.decision.passes(), "{}", outcome.message());
+        assert!(outcome.verdict.blockers.iter().all(|blocker| blocker.decision.passes()));
+        assert_eq!(outcome.message(), "");
     }
 }
 
-/// The test also takes the lock, because a waiting review must not hold it.
+/// The test takes the lock during a live read, because a waiting review must not hold it.
 #[tokio::test]
-async fn a_kind_that_comes_while_a_question_waits_is_no_other_kind() {
+async fn a_new_kind_during_live_reads_is_not_confused_with_another() {
     let question = Question::default();
     let world = Arc::clone(&question.world);
     let asks = AtomicUsize::new(0);
-    let asked = question.ask(move |read| {
+    let outcome = question.ask(move |read| {
         let is_pods = matches!(&read, LiveRead::List { resource, .. } if resource == "pods");
         if is_pods && asks.fetch_add(1, Ordering::Relaxed) == 0 {
             return None;
@@ -293,21 +297,21 @@ async fn a_kind_that_comes_while_a_question_waits_is_no_other_kind() {
         }
         pods(read)
     });
-    let asked = asked.await;
-    assert_eq!(asked.verdict.reason, Some(Reason::InUse), "{}", asked.said());
-    assert_eq!(asked.rounds(), 2, "what was found is not read again");
+    let outcome = outcome.await;
+    assert_eq!(outcome.verdict.reason, Some(Reason::InUse), "{}", outcome.message());
+    assert_eq!(outcome.rounds(), 2, "what was found is not read again");
 
     // A review is denied if the kinds change in every round.
     let question = Question::default();
     let world = Arc::clone(&question.world);
-    let asked = question.ask(move |read| {
+    let outcome = question.ask(move |read| {
         let name = world.read().graph.kinds.iter().count().to_string();
         world.write().graph.kinds.learn(Kinds::custom("g.io", "v1", &name, &name, true));
         pods(read);
         None
     });
-    let asked = asked.await;
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
+    let outcome = outcome.await;
+    assert_eq!(outcome.verdict.reason, Some(Reason::Unknown), "{}", outcome.message());
 }
 
 #[tokio::test]
@@ -317,11 +321,11 @@ async fn nothing_is_decided_before_the_policies_are_read() {
     {
         let question = Question { phase, ..Question::default() };
         question.world.write().loaded = false;
-        let asked = question.ask(nothing).await;
-        assert_eq!(asked.verdict.decision, decision);
-        let said = asked.said();
-        let told = said.contains("belay has not read its policies yet");
-        assert_eq!(told, decision == Decision::Deny, "{said}");
+        let outcome = question.ask(nothing).await;
+        assert_eq!(outcome.verdict.decision, decision);
+        let message = outcome.message();
+        let is_reason = message.contains("belay has not read its policies yet");
+        assert_eq!(is_reason, decision == Decision::Deny, "{message}");
     }
 }
 
@@ -340,20 +344,20 @@ async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it(
         LiveRead::Object { .. } => Some(Ok(Vec::new())),
         LiveRead::List { .. } => pods(read),
     };
-    let asked = unknown().ask(absent).await;
-    assert_eq!((asked.verdict.decision, asked.rounds()), (Decision::Allow, 1));
-    assert_eq!(asked.script.read.lock()[0].0.len(), 1);
+    let outcome = unknown().ask(absent).await;
+    assert_eq!((outcome.verdict.decision, outcome.rounds()), (Decision::Allow, 1));
+    assert_eq!(outcome.script.read.lock()[0].0.len(), 1);
     // The graph does not contain this object yet.
-    let asked = unknown().ask(pods).await;
-    assert!(asked.said().contains("is in use by Pod a/p"), "{}", asked.said());
+    let outcome = unknown().ask(pods).await;
+    assert!(outcome.message().contains("is in use by Pod a/p"), "{}", outcome.message());
     let failed = |read: LiveRead| match read {
         LiveRead::Object { .. } => Some(Err(ApiError::Other("the moon is full".to_owned()))),
         LiveRead::List { .. } => pods(read),
     };
-    let asked = unknown().ask(failed).await;
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
-    assert!(asked.said().contains("belay can't read the object: the moon is full"));
-    assert!(!asked.said().contains("a/p"), "{}", asked.said());
+    let outcome = unknown().ask(failed).await;
+    assert_eq!(outcome.verdict.reason, Some(Reason::Unknown));
+    assert!(outcome.message().contains("belay can't read the object: the moon is full"));
+    assert!(!outcome.message().contains("a/p"), "{}", outcome.message());
 }
 
 /// belay can't remove a hold that it can't see.
@@ -371,14 +375,14 @@ async fn adds_no_hold_to_an_unwatched_kind() {
         let script = Script::new(nothing);
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
-        let looked = decide_now(
+        let verdict = decide_now(
             &decider.world,
             &decider.no_reads,
             &review,
             None,
             &StepBudget::new(REVIEW_STEPS),
         );
-        looked.unwrap().hold
+        verdict.unwrap().hold
     };
     let world = world();
     assert_eq!(created(&world), None);
@@ -478,8 +482,8 @@ async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not(
     // A review that gets no turn in time is denied as Unknown.
     let turn = decider.turns.acquire(ReadGroup::Namespace("b".to_owned())).await;
     let verdict = decider.decide(&large, Instant::now() + 2 * MARGIN).await;
-    let said = message(&verdict).unwrap_or_default();
-    assert!(said.contains("the request takes much work, and no time was left"), "{said}");
+    let denial = message(&verdict).unwrap_or_default();
+    assert!(denial.contains("the request takes much work, and no time was left"), "{denial}");
     drop(turn);
     // It also uses no turn of later reviews.
     let verdict = decider.decide(&large, until).await;

@@ -43,8 +43,8 @@ pub async fn read_list<T: Default>(
     read_to_end(ListReader::new(client, query, Buffers::new(1)), add).await
 }
 
-/// How often, and with which pause, a reader checks whether a kind is served that it can't list.
-/// Discovery lags behind the deletion of a CRD.
+/// How often, and with which pause, a reader checks whether the API server still serves a kind that
+/// it can't list. Discovery lags behind the deletion of a CRD.
 const UNSERVED_CHECKS: usize = 4;
 const UNSERVED_PAUSE: Duration = Duration::from_millis(500);
 

@@ -30,6 +30,7 @@ pub struct PageStream {
     body: Body,
     scanner: ListScanner,
     buffers: Buffers,
+    /// The permit for the current object, if it is large.
     large: Option<OwnedSemaphorePermit>,
     /// The object with replaced bytes, if it is not valid UTF-8.
     replaced: Option<String>,

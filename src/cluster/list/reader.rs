@@ -57,9 +57,9 @@ enum Step {
 
 /// Reads a list, consistent with everything stored before.
 ///
-/// At an object that the API server can't encode as JSON, it ends its answer (H176). The reader then
-/// requests the objects before it, and of this one only the metadata. It returns an object of this
-/// name that can't be read.
+/// The API server ends its answer at an object that it can't encode as JSON (H176). The reader then
+/// requests the objects before this object, and only the metadata of this object. It returns an
+/// object with the same name that can't be parsed.
 pub struct ListReader<'a> {
     client: &'a kube::Client,
     requests: kube::core::Request,
@@ -73,11 +73,11 @@ pub struct ListReader<'a> {
     page: Option<PageStream>,
     /// How many objects of the page were read.
     objects: usize,
-    /// How many objects at the start of the page the caller has from an answer that broke off.
+    /// How many objects at the start of the page were already returned, before an answer broke off.
     returned: usize,
     /// Whether the API server can't encode the next object, so that the next page has its metadata.
     is_unencodable: bool,
-    /// The object that is returned in its place.
+    /// The object that is returned in place of an object that can't be encoded.
     unreadable: Option<String>,
     /// The continue token of the current page, or of the next one.
     continue_token: String,
@@ -139,7 +139,7 @@ impl<'a> ListReader<'a> {
                 Ok(Step::Object) if self.objects <= self.returned => {}
                 Ok(step) => break step,
                 Err(failure) if self.reduce_page(&failure.error) => {
-                    // Without a token, the next answer may have other objects.
+                    // Without a continue token, the next answer may have other objects.
                     if self.objects > 0 && self.continue_token.is_empty() {
                         return Ok(Next::Again);
                     }
@@ -283,7 +283,7 @@ impl<'a> ListReader<'a> {
     }
 }
 
-/// The error of the API server in place of an object, after which its answer ends.
+/// Parses the error that the API server sends in place of an object before it ends its answer.
 fn parse_status(json: &str) -> Option<Status> {
     json.starts_with(r#"{"kind":"Status","apiVersion":"v1","#)
         .then(|| serde_json::from_str(json).unwrap_or_default())
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_as_long_as_their_objects_are_small() {
+    async fn small_objects_make_pages_longer() {
         let (objects, asked) =
             read(vec![page(20, 10, "2"), page(500, 10, "3"), page(3, 10, "")]).await;
         assert_eq!(objects, Ok(523));
@@ -518,7 +518,7 @@ mod tests {
         let unreadable: Vec<_> = found.iter().filter(is_unreadable).collect();
         assert_eq!(unreadable, [r#"{"metadata":{"labels":false,"name":"bad","namespace":"a"}}"#]);
 
-        // Without a token, the objects before the broken one are read again.
+        // Without a continue token, the objects before the broken one are read again.
         let first = vec![broken_page(3), page(3, 1, "2"), failed(500), page(1, 1, "")];
         assert_eq!(read(first).await.0, Err(ApiError::of_status(500, "no")));
         let (code, status) = failure(500, ENCODING, ("", ""));

@@ -135,7 +135,7 @@ impl ListScanner {
                 }
                 continue;
             }
-            // The first byte of a value is not used here.
+            // The first byte of a value is left to `ValueState`.
             if self.step(*byte).ok_or(ListError::NotAList(self.scanned + index as u64))? {
                 index += 1;
             }
@@ -185,7 +185,7 @@ impl ListScanner {
                 } else if byte == b'\\' {
                     self.is_key_escaped = true;
                 }
-                // One byte more than the longest key, so that a longer key equals none.
+                // One byte more than the longest key, so that a longer key matches none.
                 if self.key.len() <= MAX_KEY {
                     self.key.push(byte);
                 }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_list_is_not_an_empty_one() {
+    fn an_answer_that_is_no_list_does_not_count_as_empty() {
         let count = |text: &str| list(text, &[3]).map(|(found, _)| found.len());
         assert_eq!(count(r#"{"metadata": {"resourceVersion": "7"}, "items": null}"#), Ok(0));
         assert_eq!(count(r#"{"items": []}"#), Ok(0));

@@ -56,11 +56,11 @@ impl ValueState {
 }
 
 /// The maximum nesting of an object that the API server can send as an event or in a review. The
-/// JSON encoder of Go rejects deeper ones.
+/// JSON encoder of Go rejects deeper objects.
 const MAX_NESTING: usize = 10_000;
 
-/// Whether a JSON value below this number of levels is one that the API server can't send as a part of
-/// an event or a review (H137).
+/// Whether a JSON value is nested too deeply for the API server to send it in an event or a review
+/// (H137). `levels` is the number of levels around the value.
 pub fn is_too_deep(json: &str, levels: usize) -> bool {
     let limit = MAX_NESTING.saturating_sub(levels);
     let mut value = ValueState::default();

@@ -10,9 +10,9 @@ use crate::policy::PolicySource;
 #[tokio::test]
 async fn an_exemption_is_written_down_before_it_counts() {
     let carol = || Question { user: "carol", ..Question::default() };
-    let asked = carol().ask(pods).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
-    let recorded = asked.script.recorded.lock().clone();
+    let outcome = carol().ask(pods).await;
+    assert_eq!(outcome.verdict.decision, Decision::Allow, "{}", outcome.message());
+    let recorded = outcome.script.recorded.lock().clone();
     let [approval] = &recorded[..] else { panic!("{recorded:?}") };
     assert_eq!(
         (approval.spec.approver.as_str(), &*approval.spec.exempts),
@@ -21,24 +21,28 @@ async fn an_exemption_is_written_down_before_it_counts() {
     assert_eq!(approval.spec.target_ref.uid, "11111111-1111-4111-8111-111111111111");
 
     let failing = Question { record: Err(ApiError::Other("no room".to_owned())), ..carol() };
-    let asked = failing.ask(pods).await;
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
+    let outcome = failing.ask(pods).await;
+    assert_eq!(outcome.verdict.reason, Some(Reason::Unknown));
     let words = "the exemption of carol by policy used could not be recorded: no room";
-    assert!(asked.said().contains(words), "{}", asked.said());
+    assert!(outcome.message().contains(words), "{}", outcome.message());
 
     let dry = Question { dry_run: true, ..carol() };
-    let asked = dry.ask(pods).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow);
-    assert!(asked.script.recorded.lock().is_empty());
+    let outcome = dry.ask(pods).await;
+    assert_eq!(outcome.verdict.decision, Decision::Allow);
+    assert!(outcome.script.recorded.lock().is_empty());
 
     let unnamed = carol();
     unnamed.world.write().policies.identities.own = None;
-    let asked = unnamed.ask(pods).await;
-    assert!(asked.said().contains("does not know the name of its own account"), "{}", asked.said());
-    assert!(asked.script.recorded.lock().is_empty());
+    let outcome = unnamed.ask(pods).await;
+    assert!(
+        outcome.message().contains("does not know the name of its own account"),
+        "{}",
+        outcome.message()
+    );
+    assert!(outcome.script.recorded.lock().is_empty());
 }
 
-/// The record of an exemption from these policies of the object with this name and uid.
+/// The exemption record of the object with this name and uid. `exempts` names the policies.
 fn record_of(name: &str, uid: &str, approver: &str, exempts: &[&str]) -> Approval {
     let target = ObjectRef::new(("", "configmaps"), "a", name);
     let exemption = Exemption {
@@ -57,37 +61,37 @@ fn record_of(name: &str, uid: &str, approver: &str, exempts: &[&str]) -> Approva
 /// a record behind.
 #[tokio::test]
 async fn h169_a_delete_by_another_bars_a_record_and_nothing_is_recorded_of_what_is_not_there() {
-    let recorded = |approver: &str, exempts: &[&str]| {
+    let with_record = |approver: &str, exempts: &[&str]| {
         let uid = "11111111-1111-4111-8111-111111111111";
         let approval = record_of("data", uid, approver, exempts);
         let question = Question::default();
         question.world.write().policies.approvals = Approvals::new([approval]);
         question
     };
-    // It has no users, so alice may delete it.
+    // The object has no users, so alice may delete it.
     let unused = |read: LiveRead| match read {
         LiveRead::Object(_) => pods(read),
         _ => nothing(read),
     };
-    let asked = recorded("belay", &["used"]).ask(unused).await;
-    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
-    let bars = asked.script.recorded.lock().clone();
+    let outcome = with_record("belay", &["used"]).ask(unused).await;
+    assert_eq!(outcome.verdict.decision, Decision::Allow, "{}", outcome.message());
+    let bars = outcome.script.recorded.lock().clone();
     let [bar] = &bars[..] else { panic!("{bars:?}") };
     assert!(bar.has_record_name() && bar.spec.exempts.is_empty(), "{bar:?}");
     assert!(bar.spec.reason.starts_with("alice deletes this object"), "{bar:?}");
-    let is_silent = async |question: Question, answers: Scripted, decision| {
-        let asked = question.ask(answers).await;
-        assert_eq!(asked.verdict.decision, decision, "{}", asked.said());
-        assert!(asked.script.recorded.lock().is_empty());
-        asked.said()
+    let records_nothing = async |question: Question, answers: Scripted, decision| {
+        let outcome = question.ask(answers).await;
+        assert_eq!(outcome.verdict.decision, decision, "{}", outcome.message());
+        assert!(outcome.script.recorded.lock().is_empty());
+        outcome.message()
     };
-    let dry = Question { dry_run: true, ..recorded("belay", &["used"]) };
-    is_silent(dry, unused, Decision::Allow).await;
-    is_silent(recorded("bob", &["used"]), unused, Decision::Allow).await;
+    let dry = Question { dry_run: true, ..with_record("belay", &["used"]) };
+    records_nothing(dry, unused, Decision::Allow).await;
+    records_nothing(with_record("bob", &["used"]), unused, Decision::Allow).await;
     // A denied DELETE does not change the record, and a known bar is enough.
-    is_silent(recorded("belay", &["used"]), pods, Decision::Deny).await;
-    is_silent(recorded("belay", &[]), unused, Decision::Allow).await;
-    // Another subject has begun the deletion, which needs the record.
+    records_nothing(with_record("belay", &["used"]), pods, Decision::Deny).await;
+    records_nothing(with_record("belay", &[]), unused, Decision::Allow).await;
+    // The deletion by another subject has begun, and its cascade needs the record.
     let terminating = |read: LiveRead| match read {
         LiveRead::Object(_) => {
             let mut data = data();
@@ -96,33 +100,34 @@ async fn h169_a_delete_by_another_bars_a_record_and_nothing_is_recorded_of_what_
         }
         _ => nothing(read),
     };
-    is_silent(recorded("belay", &["used"]), terminating, Decision::Allow).await;
+    records_nothing(with_record("belay", &["used"]), terminating, Decision::Allow).await;
     let failing = Question {
         record: Err(ApiError::Other("no room".to_owned())),
-        ..recorded("belay", &["used"])
+        ..with_record("belay", &["used"])
     };
-    let asked = failing.ask(unused).await;
-    assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
-    // A bar would stop the cascade of a deletion that has begun.
+    let outcome = failing.ask(unused).await;
+    assert_eq!(outcome.verdict.reason, Some(Reason::Unknown), "{}", outcome.message());
+    // belay can't read whether a deletion has begun, and a bar would stop its cascade.
     let unreadable = |read: LiveRead| match read {
         LiveRead::Object(_) => Some(Err(ApiError::Other("too many reads".to_owned()))),
         _ => nothing(read),
     };
-    let said = is_silent(recorded("belay", &["used"]), unreadable, Decision::Deny).await;
+    let message =
+        records_nothing(with_record("belay", &["used"]), unreadable, Decision::Deny).await;
     let why = "could not be barred: belay can't read the object: too many reads";
-    assert!(said.contains(why), "{said}");
+    assert!(message.contains(why), "{message}");
 
     // carol is exempt. An equal record is enough, and a bar refuses her request.
     let carol = |question| Question { user: "carol", ..question };
-    is_silent(carol(recorded("belay", &["used"])), pods, Decision::Allow).await;
-    let said = is_silent(carol(recorded("belay", &[])), pods, Decision::Deny).await;
-    assert!(said.contains("another subject deletes this object at the same time"), "{said}");
+    records_nothing(carol(with_record("belay", &["used"])), pods, Decision::Allow).await;
+    let message = records_nothing(carol(with_record("belay", &[])), pods, Decision::Deny).await;
+    assert!(message.contains("another subject deletes this object at the same time"), "{message}");
     // The object of the review does not exist.
     let absent = |read: LiveRead| {
         let object = matches!(read, LiveRead::Object { .. });
         if object { Some(Ok(Vec::new())) } else { pods(read) }
     };
-    is_silent(carol(Question::default()), absent, Decision::Allow).await;
+    records_nothing(carol(Question::default()), absent, Decision::Allow).await;
 }
 
 /// The garbage collector asks before the watch has shown the bar.
@@ -154,18 +159,18 @@ async fn h175_a_record_permits_a_delete_only_if_a_live_read_finds_it_unchanged()
             LiveRead::Object(object) if object.name == "data" => Some(Ok(vec![owned.clone()])),
             _ => pods(read),
         };
-        let asked = question.ask(answers).await;
-        (asked.verdict.decision, asked.said())
+        let outcome = question.ask(answers).await;
+        (outcome.verdict.decision, outcome.message())
     };
-    let (decision, said) = ask(Ok(Some(record(&["used"])))).await;
-    assert_eq!(decision, Decision::Allow, "{said}");
+    let (decision, message) = ask(Ok(Some(record(&["used"])))).await;
+    assert_eq!(decision, Decision::Allow, "{message}");
     for (stored, why) in [
         (Ok(None), "has just changed"),
         (Ok(Some(record(&[]))), "has just changed"),
         (Err(ApiError::Other("no room".to_owned())), "no room"),
     ] {
-        let (decision, said) = ask(stored).await;
-        assert!(decision == Decision::Deny && said.contains(why), "{said}");
+        let (decision, message) = ask(stored).await;
+        assert!(decision == Decision::Deny && message.contains(why), "{message}");
     }
 }
 
@@ -197,10 +202,10 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
         noted
     };
     let delete = || json!({"operation": "DELETE", "oldObject": data()});
-    let late = |_| Some(Err(ApiError::NotFound));
-    assert!(!ask(false, AdmissionPhase::Validate, delete(), late).await, "the read is late");
+    let failing = |_| Some(Err(ApiError::NotFound));
+    assert!(!ask(false, AdmissionPhase::Validate, delete(), failing).await, "the read fails");
     assert!(ask(false, AdmissionPhase::Validate, delete(), pods).await, "a live read has it");
-    assert!(ask(true, AdmissionPhase::Validate, delete(), late).await, "the graph has it");
+    assert!(ask(true, AdmissionPhase::Validate, delete(), failing).await, "the graph has it");
 
     let finalizers = vec!["a/b"; crate::graph::MAX_LIST_ENTRIES + 1];
     let object = json!({"metadata": {"name": "data", "namespace": "a", "finalizers": finalizers}});
