@@ -18,7 +18,7 @@ use crate::cluster::world::World;
 use crate::objects::KindId;
 use crate::policy::{BACKFILL, PolicySource};
 
-/// At most the limit divided by this number of newer objects count for each namespace.
+/// For each namespace, newer objects count only up to the limit divided by this number.
 const NAMESPACE_DIVISOR: usize = 10;
 
 /// The objects of a kind that lack the hold of a policy.
@@ -52,9 +52,9 @@ impl<'a> MissingHolds<'a> {
 /// The policies and kinds for which belay adds no holds to existing objects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Backfill {
-    /// By policy and kind: too many holds are missing.
+    /// The policies and kinds with too many missing holds.
     stopped: BTreeMap<(String, KindId), BackfillStop>,
-    /// The number of missing holds is still unknown.
+    /// The policies and kinds whose number of missing holds is still unknown.
     unread: BTreeSet<(String, KindId)>,
 }
 
@@ -129,7 +129,7 @@ impl Backfill {
     }
 
     /// The number of stopped backfills.
-    pub fn count(&self) -> usize {
+    pub fn stopped_count(&self) -> usize {
         self.stopped.len()
     }
 
@@ -205,7 +205,7 @@ mod tests {
         Backfill::new(world, &survey, default_limit)
     }
 
-    fn named(name: &str) -> PolicySource {
+    fn policy_source(name: &str) -> PolicySource {
         PolicySource::Policy(name.to_owned())
     }
 
@@ -214,10 +214,10 @@ mod tests {
         let world = world(vec![policy("p", "configmaps, secrets")]);
         let (maps, secrets) = (kind(&world, "configmaps"), kind(&world, "secrets"));
         let found = backfill(&world, 2);
-        assert!(!found.allows(maps, &[named("p")]));
-        assert!(found.allows(secrets, &[named("p")]));
+        assert!(!found.allows(maps, &[policy_source("p")]));
+        assert!(found.allows(secrets, &[policy_source("p")]));
         let stopped = BackfillStop { resource: "configmaps".into(), missing: 3, limit: 2 };
-        assert_eq!((found.count(), found.stopped("p")), (1, vec![stopped]));
+        assert_eq!((found.stopped_count(), found.stopped("p")), (1, vec![stopped]));
         assert!(found.stopped("q").is_empty());
         // The limit itself is allowed, and 0 means no limit.
         assert_eq!(backfill(&world, 3), Backfill::default());
@@ -231,9 +231,12 @@ mod tests {
         let world = world(vec![policy("p", "configmaps"), wide]);
         let maps = kind(&world, "configmaps");
         let found = backfill(&world, 2);
-        assert!(found.allows(maps, &[named("p"), named("wide")]), "one of them is enough");
-        assert!(!found.allows(maps, &[named("p")]));
-        assert!(found.allows(maps, &[named("p"), PolicySource::Label("Always")]));
+        assert!(
+            found.allows(maps, &[policy_source("p"), policy_source("wide")]),
+            "one of them is enough"
+        );
+        assert!(!found.allows(maps, &[policy_source("p")]));
+        assert!(found.allows(maps, &[policy_source("p"), PolicySource::Label("Always")]));
     }
 
     #[test]
@@ -255,19 +258,19 @@ mod tests {
         // The three objects of unknown age count, and one newer object of each namespace.
         add(&mut world, 50, "attacker", newer);
         assert_eq!(backfill(&world, 4), Backfill::default());
-        assert_eq!(backfill(&world, 3).count(), 1);
+        assert_eq!(backfill(&world, 3).stopped_count(), 1);
         // A policy that is too wide stops: objects in many namespaces count, and all older ones.
         add(&mut world, 1, "other", newer);
         add(&mut world, 1, "another", newer);
         let stopped = BackfillStop { resource: "configmaps".into(), missing: 55, limit: 4 };
         assert_eq!(backfill(&world, 4).stopped("p"), [stopped]);
         add(&mut world, 50, "old", older);
-        assert_eq!(backfill(&world, 50).count(), 1);
+        assert_eq!(backfill(&world, 50).stopped_count(), 1);
         assert_eq!(backfill(&world, 61), Backfill::default());
         // For a policy without a creation time, no object is newer.
         written.created = None;
         world.policies = PolicySet::new(vec![written], &world.catalogue);
-        assert_eq!(backfill(&world, 61).count(), 1);
+        assert_eq!(backfill(&world, 61).stopped_count(), 1);
     }
 
     #[test]
@@ -277,9 +280,13 @@ mod tests {
             let (unread, maps) = (kind(&world, resource), kind(&world, "configmaps"));
             world.graph.set_incomplete(unread, "they are being read");
             let found = backfill(&world, 5);
-            assert!(!found.allows(maps, &[named("p")]), "{resource}");
-            assert_eq!(found.count(), 0, "an incomplete count is not reported");
-            assert_eq!(backfill(&world, 2).count(), 1, "more is only read");
+            assert!(!found.allows(maps, &[policy_source("p")]), "{resource}");
+            assert_eq!(found.stopped_count(), 0, "an incomplete count is not reported");
+            assert_eq!(
+                backfill(&world, 2).stopped_count(),
+                1,
+                "unread objects can only raise the count"
+            );
             assert_eq!(backfill(&world, 0), Backfill::default());
             world.graph.set_complete(unread, true);
         }

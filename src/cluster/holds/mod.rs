@@ -58,7 +58,7 @@ const ROUND_PAUSE: Duration = Duration::from_secs(1);
 /// Adds and removes holds according to the policies while this replica is the leader.
 pub async fn run(context: Context) {
     let lead = async || {
-        // The first relist finds all of these objects again.
+        // The first relist finds all objects that left a watch again.
         context.world.write().left_watch.clear();
         Holds::new(context.clone()).run_rounds().await;
     };
@@ -94,7 +94,7 @@ struct Holds {
     /// of the policies.
     skipped_until: HashMap<Uid, (Instant, u64)>,
     refusals: Refusals,
-    /// Which backfills were paused at the start of the round.
+    /// Which backfills were stopped at the start of the round.
     backfill: Backfill,
     /// The pause between rounds while a kind is not read to its end.
     counting_pause: Backoff,
@@ -102,6 +102,7 @@ struct Holds {
     unfinished: bool,
     /// When all objects of a labelled kind were last read.
     relisted_at: HashMap<KindId, Instant>,
+    /// Empty live reads.
     no_reads: LiveReads,
 }
 
@@ -150,7 +151,7 @@ impl Holds {
                         %error,
                         "cannot check the holds; belay retries"
                     );
-                    // Another writer may have changed the object.
+                    // Another writer may have changed the record.
                     started = false;
                     tokio::time::sleep(backoff.next()).await;
                     changed.mark_changed();
@@ -248,7 +249,7 @@ impl Holds {
         let default_limit = self.context.settings.backfill;
         let backfill = Backfill::new(&self.context.world.read(), survey, default_limit);
         backfill.log_new(&self.backfill);
-        self.context.metrics.backfills_stopped(backfill.count());
+        self.context.metrics.backfills_stopped(backfill.stopped_count());
         self.backfill = backfill;
     }
 
@@ -272,7 +273,7 @@ impl Holds {
         world.loaded && world.policies_current
     }
 
-    /// Adds the kinds that may get holds to the pending ones.
+    /// Adds the kinds whose objects may get holds to `pending`.
     fn add_pending(&mut self) {
         if !self.are_policies_current() || !self.is_installed() {
             return;
@@ -297,8 +298,8 @@ impl Holds {
                     names.insert(name.clone(), why.clone());
                 }
             }
-            // For a kind of the setting, the feed already watches the labelled objects, and the
-            // relist reads the others.
+            // For a kind of `--labelled-kinds`, the feed already watches the labelled objects, and
+            // the relist reads the others.
             let labelled = labelled_kinds(&world, &self.context.settings.labelled);
             let needs_watch = |kind: &KindId, info: &KindInfo| match names.get(&info.full_name()) {
                 Some(why) => why != LABELLED || !labelled.contains(kind),

@@ -2,7 +2,7 @@
 //!
 //! After the last policy on a kind is deleted, belay would no longer read its objects. Their
 //! holds would remain, and a deleted object would stay Terminating forever. So belay records
-//! each kind before it forgets it, and keeps the record until no object of the kind has the
+//! each kind on which it may add holds, and keeps the record until no object of the kind has the
 //! hold.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -89,8 +89,8 @@ impl Survey {
     }
 
     /// Takes the objects to read live: those that lack the hold, if `may_add` permits the backfill,
-    /// and those with a surplus or former hold. They are separate, because tenants can add many
-    /// holds, and protection must not wait for the removal of those.
+    /// and those with a surplus or former hold. The two parts are separate, because tenants can
+    /// add many holds, and protection must not wait for the removal of these holds.
     pub fn take_tasks(
         &mut self,
         may_add: impl Fn(KindId, &[PolicySource]) -> bool,

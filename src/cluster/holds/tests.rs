@@ -25,7 +25,7 @@ struct TestLeader {
 }
 
 impl TestLeader {
-    /// ConfigMaps are labelled.
+    /// ConfigMaps are a labelled kind.
     fn new() -> Self {
         let (answers, asked) = (Answers::default(), Arc::<Mutex<Vec<(String, Value)>>>::default());
         let (script, heard) = (answers.clone(), asked.clone());
@@ -79,8 +79,8 @@ impl TestLeader {
         written.next_back().map(|(_, body)| body["data"].clone()).unwrap_or_default()
     }
 
-    /// There are policies for holds on Secrets, or none.
-    fn policies(&self, count: usize) {
+    /// Sets this number of policies that want holds on Secrets.
+    fn set_policies(&self, count: usize) {
         const SPEC: &str =
             "{targets: [{apiGroups: [''], resources: [secrets]}], protect: {whileUsed: {}}}";
         let spec: DeletionPolicySpec = serde_saphyr::from_str(SPEC).unwrap();
@@ -122,7 +122,7 @@ async fn a_relist_finds_held_objects_that_lost_their_label() {
 #[tokio::test]
 async fn without_webhook_configurations_no_hold_is_added_and_no_kind_is_recorded() {
     let mut leader = TestLeader::new();
-    leader.policies(1);
+    leader.set_policies(1);
     leader.holds.context.signals.registered.send_replace(Registered::default());
     leader.answer(&format!("GET {}", path("a")), 200, held("a", false));
     let left = leader.key("a");
@@ -141,7 +141,7 @@ async fn without_webhook_configurations_no_hold_is_added_and_no_kind_is_recorded
 async fn the_leader_renames_holds_with_a_former_name() {
     set_former_hold_for_tests();
     let mut leader = TestLeader::new();
-    leader.policies(1);
+    leader.set_policies(1);
     let secrets = leader.kind("secrets");
     let mut object = held("a", false);
     object["metadata"]["finalizers"] = json!([FORMER_HOLD_FOR_TESTS]);
@@ -186,7 +186,7 @@ async fn an_unreadable_object_delays_no_other_object() {
     for name in ["b", "z"] {
         assert!(leader.was_asked(&format!("PATCH {}", path(name))), "{name}");
     }
-    // belay retries one object soon, and the other in the next round.
+    // belay retries object a after a pause, and object y in the next round.
     assert!(leader.holds.skipped_until.contains_key(&Uid::new("a")));
     assert_eq!(leader.world().read().left_watch, BTreeSet::from([leader.key("y")]));
 }
@@ -215,9 +215,9 @@ async fn kinds_that_leave_the_setting_are_watched_completely() {
 #[tokio::test]
 async fn a_kind_whose_held_objects_were_read_after_the_survey_stays_in_the_record() {
     let mut leader = TestLeader::new();
-    leader.policies(1);
+    leader.set_policies(1);
     leader.holds.run_round().await.unwrap();
-    leader.policies(0);
+    leader.set_policies(0);
     let secrets = leader.kind("secrets");
     {
         let mut world = leader.world().write();
@@ -236,18 +236,18 @@ async fn a_kind_is_recorded_after_its_policy_was_deleted_before_the_first_write(
     let mut leader = TestLeader::new();
     let error = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no"});
     leader.answer(&format!("POST {RECORD}"), 500, error);
-    leader.policies(1);
+    leader.set_policies(1);
     leader.holds.run_round().await.unwrap_err();
-    leader.policies(0);
+    leader.set_policies(0);
     leader.answer(&format!("POST {RECORD}"), 200, Value::Null);
     leader.holds.run_round().await.unwrap();
     assert_eq!(leader.written(), json!({"configmaps": "labelled", "secrets": ""}));
 }
 
 #[tokio::test]
-async fn kinds_are_written_down_while_belay_is_paused() {
+async fn kinds_are_recorded_during_a_pause() {
     let mut leader = TestLeader::new();
-    leader.policies(1);
+    leader.set_policies(1);
     let pause = Pause { expires: i64::MAX, ..Pause::default() };
     leader.world().write().policies.pauses = vec![pause];
     leader.holds.run_round().await.unwrap();
@@ -276,7 +276,7 @@ async fn a_former_leader_reports_no_holds() {
 #[tokio::test]
 async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     let mut leader = TestLeader::new();
-    leader.policies(1);
+    leader.set_policies(1);
     let secrets = leader.kind("secrets");
     let path = |name: &str| format!("/api/v1/namespaces/n/secrets/{name}");
     for name in ["a", "b", "c"] {
@@ -287,24 +287,24 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
         let World { graph, catalogue, .. } = &mut *world;
         crate::cluster::world::store(graph, catalogue, secrets, &object.to_string(), None).unwrap();
     }
-    let limited = |leader: &mut TestLeader, limit| {
+    let set_limit = |leader: &mut TestLeader, limit| {
         let mut settings = Settings::clone(&leader.holds.context.settings);
         settings.backfill = limit;
         leader.holds.context.settings = Arc::new(settings);
     };
     let counting = leader.holds.timing.first_recheck;
     // Until all objects are read, their number is unknown.
-    limited(&mut leader, 3);
+    set_limit(&mut leader, 3);
     leader.holds.run_round().await.unwrap();
     assert!(!leader.was_asked(&format!("GET {}", path("a"))));
     assert!(leader.holds.next_round_pause() <= counting);
     assert!(leader.holds.next_round_pause() > counting, "ever longer");
-    let places = leader.kind("namespaces");
-    for kind in [secrets, places] {
+    let namespaces = leader.kind("namespaces");
+    for kind in [secrets, namespaces] {
         leader.world().write().graph.set_complete(kind, true);
     }
 
-    limited(&mut leader, 2);
+    set_limit(&mut leader, 2);
     leader.holds.run_round().await.unwrap();
     assert!(!leader.was_asked(&format!("GET {}", path("a"))));
     let holding = leader.holds.context.signals.holding.borrow().clone();
@@ -318,7 +318,7 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     assert!(leader.was_asked(&format!("GET {}", path("b"))));
     assert!(!leader.was_asked(&format!("PATCH {}", path("b"))));
 
-    limited(&mut leader, 3);
+    set_limit(&mut leader, 3);
     leader.holds.run_round().await.unwrap();
     for name in ["a", "b", "c"] {
         assert!(leader.was_asked(&format!("PATCH {}", path(name))), "{name}");
@@ -333,9 +333,10 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
 #[tokio::test(start_paused = true)]
 async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
     let mut leader = TestLeader::new();
-    leader.policies(1);
-    let [maps, secrets, places] = ["configmaps", "secrets", "namespaces"].map(|r| leader.kind(r));
-    let take = |kind, namespace: &str, name: &str, finalizers: Value| {
+    leader.set_policies(1);
+    let [maps, secrets, namespaces] =
+        ["configmaps", "secrets", "namespaces"].map(|r| leader.kind(r));
+    let store = |kind, namespace: &str, name: &str, finalizers: Value| {
         let metadata = json!({"name": name, "namespace": namespace, "resourceVersion": "1",
             "uid": format!("{namespace}-{name}"), "finalizers": finalizers});
         let mut world = leader.world().write();
@@ -344,14 +345,14 @@ async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
         crate::cluster::world::store(graph, catalogue, kind, &object, None).unwrap();
     };
     for n in 0..1_000 {
-        take(maps, "dev", &n.to_string(), json!(["belay.dev/hold"]));
+        store(maps, "dev", &n.to_string(), json!(["belay.dev/hold"]));
     }
-    take(maps, "prod", "surplus", json!(["belay.dev/hold"]));
+    store(maps, "prod", "surplus", json!(["belay.dev/hold"]));
     for n in 0..300 {
-        take(secrets, "dev", &n.to_string(), json!([]));
+        store(secrets, "dev", &n.to_string(), json!([]));
     }
-    take(secrets, "prod", "missing", json!([]));
-    for kind in [secrets, places] {
+    store(secrets, "prod", "missing", json!([]));
+    for kind in [secrets, namespaces] {
         leader.world().write().graph.set_complete(kind, true);
     }
     leader.holds.run_round().await.unwrap();

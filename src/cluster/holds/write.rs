@@ -26,7 +26,7 @@ pub trait HoldPlanner {
     async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, Self::Keep>;
 }
 
-/// The result of [`write_hold`].
+/// The result of [`write_hold`] for an object.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HoldWriteResult<K> {
     /// Its hold is as it should be, or the object does not exist.
@@ -46,11 +46,11 @@ pub enum HoldWriteResult<K> {
 /// Reads an object live and writes its hold as planned.
 pub async fn write_hold<P: HoldPlanner>(
     context: &Context,
-    place: &ObjectKey,
+    key: &ObjectKey,
     planner: &P,
 ) -> HoldWriteResult<P::Keep> {
     let client = &context.client;
-    let target = TargetClient::at(&context.world.read(), place);
+    let target = TargetClient::at(&context.world.read(), key);
     let target = TargetClient { detail: Detail::Metadata, ..target };
     let (mut refused, mut written, mut lost) = (None, None, 0);
     for _ in 0..=MAX_REPEATS {
@@ -73,7 +73,8 @@ pub async fn write_hold<P: HoldPlanner>(
         let (Some(patch), Some(change)) = (patch, plan.action()) else {
             return written.map_or(HoldWriteResult::Unchanged, HoldWriteResult::Written);
         };
-        // If no other client has changed it, the API server refuses the change for another reason.
+        // If no other client has changed the object, the API server refuses the change for another
+        // reason.
         if let Some((_, error)) = refused.take_if(|(version, _)| *version == state.resource_version)
         {
             return HoldWriteResult::Failed(error);
@@ -87,7 +88,7 @@ pub async fn write_hold<P: HoldPlanner>(
             (RequestResult::Conflict, Err(error)) => {
                 refused = Some((state.resource_version, error))
             }
-            // It may have been carried out, which the next read shows.
+            // The patch may have been carried out. The next read shows that.
             (RequestResult::Unknown, _) if lost < MAX_LOST => {
                 (lost, written) = (lost + 1, Some(change))
             }

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_of_the_last_day_and_age_hour_by_hour() {
+    fn sums_cover_the_last_day_and_expire_hour_by_hour() {
         let mut activity = Activity::default();
         let start = 1000 * DAY;
         for hour in 0..30 {

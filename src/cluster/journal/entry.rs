@@ -8,7 +8,7 @@ use crate::decide::{
 use crate::objects::{ObjectRef, one_line_name};
 use crate::policy::PolicySource;
 
-/// Events accept at limit 1024 bytes.
+/// The message of an Event may have at most 1024 bytes.
 const MAX_MESSAGE_BYTES: usize = 1000;
 
 /// One outcome of one request. A verdict has several outcomes when its policies act
@@ -63,7 +63,7 @@ impl Entry {
         policies.dedup();
         let is_held = blockers.iter().any(|blocker| verdict.keeps_by_hold(blocker));
         let part = Verdict::from_blockers(verdict.target.clone(), blockers);
-        // The advice of the message is about the deciding blockers. The Event names no approvers.
+        // Only the deciding outcome gets the advice of the verdict. The Event names no approvers.
         let part = match outcome == verdict.decision {
             true => Verdict {
                 blockers: part.blockers,
@@ -117,7 +117,7 @@ fn message_text(verdict: &Verdict) -> String {
     text.unwrap_or_default()
 }
 
-/// Cuts a text to at limit this many bytes.
+/// Cuts a text to at most this many bytes.
 pub(super) fn shortened(mut text: String, limit: usize) -> String {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit.saturating_sub('…'.len_utf8())));
@@ -209,7 +209,7 @@ pub(super) mod tests {
         assert_eq!(warned.decision, Decision::Warn);
         assert!(warned.message.contains("in use by Pod shop/web"), "{}", warned.message);
 
-        // As in the answer: the hold is too new.
+        // The message has the advice of the answer. Here the hold is too new.
         let young = Verdict::from_blockers(
             target.clone(),
             vec![blocker(Decision::Deny, Reason::InUse, "held", &target)],

@@ -77,11 +77,11 @@ pub(super) enum Outcome {
     /// The create request found an Event of this name: the answer to an earlier request
     /// was lost. The Event has the count of that time.
     AlreadyExists,
-    /// The API server deletes Events after about an hour.
+    /// The Event no longer exists. The API server deletes Events after about an hour.
     NotFound,
-    /// The API server rejected the write. A Terminating namespace accepts no new objects.
+    /// The API server rejected the write, for example because the Namespace is Terminating.
     Refused,
-    /// No answer, or one that may be another one later.
+    /// No answer, or an error that a later write may not get.
     Failed,
 }
 
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     const ZERO: Duration = Duration::ZERO;
-    const EVERY: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(10);
 
     fn involved(uid: &str) -> InvolvedObject {
         InvolvedObject { uid: uid.to_owned(), ..InvolvedObject::default() }
@@ -259,25 +259,25 @@ mod tests {
 
     #[test]
     fn a_loop_is_one_event_whose_count_is_written_every_ten_seconds() {
-        let mut event_queue = EventQueue::new(EVERY);
+        let mut event_queue = EventQueue::new(INTERVAL);
         assert_eq!(event_queue.next(ZERO), Next::Nothing);
         record(&mut event_queue, 7200, "a", Decision::Deny);
-        let made = write(&mut event_queue, ZERO, Outcome::Stored);
-        assert_eq!((made.count, made.stored, made.denied), (1, false, true));
+        let created = write(&mut event_queue, ZERO, Outcome::Stored);
+        assert_eq!((created.count, created.stored, created.denied), (1, false, true));
         assert_eq!(event_queue.next(ZERO), Next::Nothing);
         for n in 0..999 {
             record(&mut event_queue, 7200 + n / 100, "a", Decision::Deny);
         }
-        assert_eq!(event_queue.next(Duration::from_secs(9)), Next::Wait(EVERY));
-        let changed = write(&mut event_queue, EVERY, Outcome::Stored);
+        assert_eq!(event_queue.next(Duration::from_secs(9)), Next::Wait(INTERVAL));
+        let changed = write(&mut event_queue, INTERVAL, Outcome::Stored);
         assert_eq!((changed.count, changed.stored), (1000, true));
         assert_eq!((changed.first.as_second(), changed.last.as_second()), (7200, 7209));
-        assert_eq!(event_queue.next(EVERY * 10), Next::Nothing);
+        assert_eq!(event_queue.next(INTERVAL * 10), Next::Nothing);
     }
 
     #[test]
     fn another_object_reason_policy_or_hour_is_another_event() {
-        let mut event_queue = EventQueue::new(EVERY);
+        let mut event_queue = EventQueue::new(INTERVAL);
         record(&mut event_queue, 7200, "a", Decision::Deny);
         record(&mut event_queue, 7200, "b", Decision::Deny);
         record(&mut event_queue, 7200, "a", Decision::Hold);
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_storm_is_twenty_writes_a_second() {
-        let mut event_queue = EventQueue::new(EVERY);
+        let mut event_queue = EventQueue::new(INTERVAL);
         for n in 0..100 {
             record(&mut event_queue, 7200, &format!("n{n}"), Decision::Deny);
         }
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn h67_a_storm_delays_no_event_of_another_namespace() {
         for proved in [true, false] {
-            let mut event_queue = EventQueue::new(EVERY);
+            let mut event_queue = EventQueue::new(INTERVAL);
             let storm = |count: usize, first: usize, event_queue: &mut EventQueue| {
                 for n in first..first + count {
                     let uid = format!("storm-{n}");
@@ -346,58 +346,58 @@ mod tests {
 
     #[test]
     fn recreates_deleted_events_and_retries_refused_ones_on_repetition() {
-        let mut event_queue = EventQueue::new(EVERY);
+        let mut event_queue = EventQueue::new(INTERVAL);
         record(&mut event_queue, 7200, "a", Decision::Deny);
         write(&mut event_queue, ZERO, Outcome::Stored);
         record(&mut event_queue, 7201, "a", Decision::Deny);
-        assert!(write(&mut event_queue, EVERY, Outcome::NotFound).stored);
-        let again = write(&mut event_queue, EVERY * 2, Outcome::Refused);
+        assert!(write(&mut event_queue, INTERVAL, Outcome::NotFound).stored);
+        let again = write(&mut event_queue, INTERVAL * 2, Outcome::Refused);
         assert_eq!((again.stored, again.count), (false, 2));
-        assert_eq!(event_queue.next(EVERY * 9), Next::Nothing);
+        assert_eq!(event_queue.next(INTERVAL * 9), Next::Nothing);
         record(&mut event_queue, 7202, "a", Decision::Deny);
-        assert!(!write(&mut event_queue, EVERY * 9, Outcome::Stored).stored);
+        assert!(!write(&mut event_queue, INTERVAL * 9, Outcome::Stored).stored);
     }
 
     #[test]
     fn patches_the_existing_event_after_a_failed_write() {
-        let mut event_queue = EventQueue::new(EVERY);
+        let mut event_queue = EventQueue::new(INTERVAL);
         record(&mut event_queue, 7200, "a", Decision::Deny);
         write(&mut event_queue, ZERO, Outcome::Stored);
         record(&mut event_queue, 7201, "a", Decision::Deny);
-        assert!(write(&mut event_queue, EVERY, Outcome::Refused).stored);
+        assert!(write(&mut event_queue, INTERVAL, Outcome::Refused).stored);
         record(&mut event_queue, 7202, "a", Decision::Deny);
-        assert!(write(&mut event_queue, EVERY * 2, Outcome::Stored).stored);
+        assert!(write(&mut event_queue, INTERVAL * 2, Outcome::Stored).stored);
 
         // The Event was created but the answer was lost. It is written again, with its count,
         // without another verdict.
         record(&mut event_queue, 7200, "b", Decision::Deny);
-        assert!(!write(&mut event_queue, EVERY * 3, Outcome::Failed).stored);
-        assert_eq!(event_queue.next(EVERY * 3), Next::Wait(EVERY * 4));
-        assert!(!write(&mut event_queue, EVERY * 4, Outcome::AlreadyExists).stored);
-        let changed = write(&mut event_queue, EVERY * 5, Outcome::Stored);
+        assert!(!write(&mut event_queue, INTERVAL * 3, Outcome::Failed).stored);
+        assert_eq!(event_queue.next(INTERVAL * 3), Next::Wait(INTERVAL * 4));
+        assert!(!write(&mut event_queue, INTERVAL * 4, Outcome::AlreadyExists).stored);
+        let changed = write(&mut event_queue, INTERVAL * 5, Outcome::Stored);
         assert_eq!((changed.stored, changed.count), (true, 1));
-        assert_eq!(event_queue.next(EVERY * 9), Next::Nothing);
+        assert_eq!(event_queue.next(INTERVAL * 9), Next::Nothing);
 
         // belay gives up after some failures, until the next verdict.
         for verdict in 1..=2 {
             record(&mut event_queue, 7202, "c", Decision::Deny);
             for n in 0..10 {
-                write(&mut event_queue, EVERY * (100 * verdict + n), Outcome::Failed);
+                write(&mut event_queue, INTERVAL * (100 * verdict + n), Outcome::Failed);
             }
-            assert_eq!(event_queue.next(EVERY * (100 * verdict + 50)), Next::Nothing);
+            assert_eq!(event_queue.next(INTERVAL * (100 * verdict + 50)), Next::Nothing);
         }
     }
 
     #[test]
     fn keeps_a_limited_number_and_removes_quiet_events_first() {
-        let mut event_queue = EventQueue::new(EVERY);
-        record(&mut event_queue, 7200, "said", Decision::Deny);
+        let mut event_queue = EventQueue::new(INTERVAL);
+        record(&mut event_queue, 7200, "quiet", Decision::Deny);
         write(&mut event_queue, ZERO, Outcome::Stored);
         for n in 0..i64::try_from(MAX_EVENTS).unwrap() {
             record(&mut event_queue, 7100 + n, &format!("n{n}"), Decision::Deny);
         }
         assert_eq!(event_queue.all.len(), MAX_EVENTS);
-        assert!(event_queue.all.keys().all(|key| key.uid != "said"));
+        assert!(event_queue.all.keys().all(|key| key.uid != "quiet"));
         record(&mut event_queue, 9999, "new", Decision::Deny);
         assert_eq!(event_queue.all.len(), MAX_EVENTS);
         assert!(event_queue.all.keys().any(|key| key.uid == "new"));
