@@ -142,8 +142,8 @@ pub fn watch_request(
 /// The stream of bytes of an answer.
 pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
 
-/// How much of an answer about a failure is read. The API server quotes an object that it
-/// can't patch twice, in up to 18 MB.
+/// How much of an answer about a failure is read. If the API server
+/// can't patch an object, it quotes the object twice, in up to 18 MB.
 const MAX_FAILURE: u64 = 64 << 10;
 
 /// Sends a request. The caller reads the answer while it arrives.
@@ -209,8 +209,8 @@ fn existing<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     }
 }
 
-/// Deletes the object with this name, and this uid if there is one. Returns whether the name existed. If
-/// another object has the name now, the error is a conflict.
+/// Deletes the object with this name, and this uid if there is one. Returns whether the name
+/// existed. If another object has the name now, the error is a conflict.
 pub async fn delete_exactly<K>(
     api: &Api<K>,
     name: &str,

@@ -114,15 +114,15 @@ fn is_denied_by_policy_of_belay(message: &str) -> bool {
 /// What the API server writes before the name of a ValidatingAdmissionPolicy.
 const POLICY: &str = "ValidatingAdmissionPolicy '";
 
-/// Whether a message begins with these words, a name without quotation marks, and the end of a name of belay.
+/// Whether a message begins with `before`, then a name without quotation marks, and `end`.
 fn names_belay(message: &str, before: &str, end: &str) -> bool {
     let rest = message.strip_prefix(before).and_then(|rest| rest.split_once(end));
     rest.is_some_and(|(name, _)| !name.contains(['"', '\'']))
 }
 
-/// Shortens a message to the words at its beginning and its end, because the API server wraps errors and the
-/// cause is at the end. The secret path is removed, as in [`chain`]. A denial by belay stays whole, because it
-/// says what to do, and belay limits its length.
+/// Shortens a message to the words at its beginning and its end, because the API server wraps
+/// errors and the cause is at the end. The secret path is removed, as in [`chain`]. A denial by
+/// belay stays whole, because it says what to do, and belay limits its length.
 pub fn shortened(text: &str) -> String {
     const HEAD: usize = 100;
     const TAIL: usize = 200;
@@ -148,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_long_message_the_cause_is_kept() {
+    fn a_long_message_keeps_its_cause() {
         // The message of Kubernetes 1.37 for a list whose conversion webhook does not exist.
-        let said = "storage is (re)initializing: failed to list <unspecified>: failed to read one \
+        let text = "storage is (re)initializing: failed to list <unspecified>: failed to read one \
              or more things.example.test from the storage: StorageError: corrupt object, Code: 7, \
              Key: /registry/example.test/things/a/one, ResourceVersion: 0, AdditionalErrorMsg: \
              object not decodable revision=343: conversion webhook for example.test/v1, Kind=Thing \
              failed: Post \"https://nobody.default.svc:443/?timeout=30s\": service \"nobody\" not found";
-        let words = ApiError::of_status(429, said).to_string();
+        let words = ApiError::of_status(429, text).to_string();
         let head = "the API server answers 429: storage is (re)initializing: failed to list \
                     <unspecified>: failed to read one or more … ";
         assert!(words.starts_with(head), "{words}");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_what_it_should_be_is_not_quoted() {
+    fn an_answer_of_unexpected_form_is_not_quoted() {
         let error = serde_json::from_str::<u8>("\"hunter2\"").unwrap_err();
         let error = ApiError::from(kube::Error::SerdeError(error));
         let words = "the API server's answer does not have the expected form, at line 1 column 9";
@@ -197,11 +197,12 @@ mod tests {
     #[test]
     fn no_message_contains_the_secret_path() {
         let secret = "5e".repeat(32);
-        let said = format!("Post \"https://belay.belay.svc:443/{secret}/mutate?timeout=5s\": EOF");
+        let message =
+            format!("Post \"https://belay.belay.svc:443/{secret}/mutate?timeout=5s\": EOF");
         for code in [403, 500] {
-            let words = ApiError::of_status(code, &said).to_string();
+            let words = ApiError::of_status(code, &message).to_string();
             assert!(words.contains("/mutate?timeout=5s") && !words.contains(&secret), "{words}");
         }
-        assert!(!chain(&std::io::Error::other(said)).contains(&secret));
+        assert!(!chain(&std::io::Error::other(message)).contains(&secret));
     }
 }

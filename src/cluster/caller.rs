@@ -173,8 +173,8 @@ impl Caller {
         Ok(())
     }
 
-    /// Reads a whole object; `None` if it does not exist. Without the values that can't be read,
-    /// because clients write them.
+    /// Reads a whole object; `None` if it does not exist. Values that can't be parsed are omitted,
+    /// because clients can write such values.
     pub async fn object(
         &self,
         info: &KindInfo,
@@ -184,8 +184,8 @@ impl Caller {
         Ok(self.manifest(info, namespace, name).await?.map(|(object, _)| object))
     }
 
-    /// Reads a whole object like [`Self::object`], and whether it has all values, perhaps without
-    /// its managedFields.
+    /// Like [`Self::object`]. Also returns whether the object has all its values, except perhaps
+    /// managedFields.
     pub async fn manifest(
         &self,
         info: &KindInfo,

@@ -9,7 +9,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Computes the difference to the API server's clock when an answer arrives.
+    /// Starts the clock with the time in an answer of the API server.
     pub fn from_server(time: Timestamp) -> Self {
         Self { server_time: Some((time, Instant::now())) }
     }

@@ -29,7 +29,7 @@ pub struct Settings {
     /// The kinds (group, plural name) whose labelled objects belay watches although no policy names
     /// the kinds, so that verdicts on a cascade include these objects.
     pub labelled: Vec<(String, String)>,
-    /// Whose matter the certificates are.
+    /// Where the certificates come from.
     pub certificates: Certificates,
     /// The maximum number of existing objects of one kind that get a hold for one policy,
     /// unless the policy sets it; 0: unlimited.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub timing: Timing,
 }
 
-/// Whose matter the certificates are.
+/// Where the certificates come from.
 #[derive(Debug, Clone)]
 pub enum Certificates {
     /// The leader creates and rotates the certificates in a Secret.
@@ -187,7 +187,7 @@ impl Signals {
     {
         let mut leading = self.leading.subscribe();
         loop {
-            // The sender is here: neither wait fails.
+            // `self` keeps the sender, so neither wait fails.
             tokio::select! {
                 biased;
                 () = follows() => {}
@@ -210,7 +210,7 @@ impl Signals {
 
     /// Waits until belay shuts down.
     pub async fn ended(&self) {
-        // The sender is here: there is nothing else that could end the wait.
+        // `self` keeps the sender, so the wait does not fail.
         let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::LocalBoxFuture;
 use jiff::Timestamp;
 
-use super::exemption::{approval_of, predict, unrecorded};
+use super::exemption::{approval_of, predict, unrecorded_message};
 use super::journal::Journal;
 use super::live::{
     CollectedReads, LiveApi, LiveQuestion, ReadGroup, Unconfirmed, answer_with_reads,
@@ -238,7 +238,7 @@ impl PendingReview<'_> {
         }
         match self.record(&verdict, exemption).await {
             Ok(()) => verdict,
-            Err(why) => decide_unknown(self.review, unrecorded(exemption, &why)),
+            Err(why) => decide_unknown(self.review, unrecorded_message(exemption, &why)),
         }
     }
 

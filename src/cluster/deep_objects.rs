@@ -1,8 +1,9 @@
 //! Repairs objects whose managedFields are nested too deeply for JSON (H137).
 //!
-//! The API server can't send such an object as an event, so it ends each watch of its kind, nor in
-//! a review, so no webhook can be asked about the object. It can send the object in a list. There
-//! the feed finds the object, and the leader resets its managedFields.
+//! The API server can't send such an object as an event, so it ends each watch of the kind. It
+//! can't send the object in a review either, so no webhook can be asked about the object. It can
+//! send the object in a list. There the feed finds the object, and the leader resets its
+//! managedFields.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -146,7 +147,7 @@ mod tests {
         let quiet = |path: &&String| path.contains("/quiet/");
         assert_eq!(replaced.lock().iter().filter(quiet).count(), 1);
         assert_eq!(context.world.read().too_deep.len(), 2 * ROUND);
-        // Others have their turn before the first ones are tried again.
+        // Other objects have their turn before the first objects are tried again.
         run_round(&context, &mut retries).await;
         run_round(&context, &mut retries).await;
         let tries: BTreeSet<String> = replaced.lock().iter().cloned().collect();

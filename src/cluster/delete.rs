@@ -31,7 +31,7 @@ impl Caller {
         uid: &str,
         propagation_policy: Option<PropagationPolicy>,
     ) -> Result<Option<DeleteResponse>, ApiError> {
-        if !self.dry_runs.of_kind(&self.client, info).await? {
+        if !self.dry_runs.is_supported(&self.client, info).await? {
             return Ok(None);
         }
         let same_object = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
@@ -91,7 +91,7 @@ mod tests {
         Kinds::custom("example.com", "v1", "Gizmo", "gizmos", true)
     }
 
-    /// The answer about an object of a kind, where its server documents these parameters, or has no
+    /// Sends a dry run of a DELETE. The server of the kind documents these parameters, or has no
     /// document of the kind.
     async fn ask(info: KindInfo, parameters: Option<Value>) -> Option<DeleteResponse> {
         let client = local_client(move |request| {
@@ -107,7 +107,7 @@ mod tests {
                     "parameters": parameters}}}}),
                 ));
             }
-            // Without one of these, the API server would delete the object.
+            // Without these fields, the API server could delete an object.
             assert_eq!(request.body()["dryRun"], json!(["All"]));
             assert_eq!(request.body()["preconditions"], json!({"uid": "u"}));
             Some(failure(403, "refused", ("gizmos", "one")))

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_means_what_it_means_to_kubectl() {
+    fn names_of_kinds_resolve_like_in_kubectl() {
         let names = Discovery::new(lists()).names();
         let found = |word: &str| {
             names.find(word).map(|k| format!("{}.{}/{}", k.resource, k.group, k.versions[0]))
@@ -203,7 +203,7 @@ mod tests {
             ("services.v2.serving.example.com", "services.serving.example.com/v2"),
             ("deploy", "deployments.apps/v1"),
             ("deployment.apps", "deployments.apps/v1"),
-            // A plural of any group comes before a short name of the core one.
+            // A plural of any group comes before a short name of the core group.
             ("pvc", "pvc.serving.example.com/v1"),
             ("pvc.v1", "persistentvolumeclaims./v1"),
         ] {

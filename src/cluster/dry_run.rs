@@ -17,7 +17,7 @@ const BUILT_IN: [&str; 5] = ["", "apps", "autoscaling", "batch", "policy"];
 pub struct DryRunSupport(Arc<Mutex<HashMap<String, Arc<OnceCell<bool>>>>>);
 
 impl DryRunSupport {
-    pub(super) async fn of_kind(
+    pub(super) async fn is_supported(
         &self,
         client: &kube::Client,
         info: &KindInfo,
@@ -46,5 +46,5 @@ async fn supports_dry_run(client: &kube::Client, info: &KindInfo) -> Result<bool
     let place = if info.namespaced { "/namespaces/{namespace}" } else { "" };
     let path = format!("{prefix}{place}/{}/{{name}}", info.resource);
     let parameters = document["paths"][&path]["delete"]["parameters"].as_array();
-    Ok(parameters.is_some_and(|all| all.iter().any(|one| one["name"] == "dryRun")))
+    Ok(parameters.is_some_and(|all| all.iter().any(|parameter| parameter["name"] == "dryRun")))
 }

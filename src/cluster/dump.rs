@@ -8,7 +8,7 @@ use super::feed::resource;
 use super::world::{SharedWorld, World};
 use crate::objects::KindId;
 
-/// Prints one line for each kind of which the graph has objects or is complete, and one line for
+/// Prints one line for each kind that is complete or has objects in the graph, and one line for
 /// each object. Tabs separate the columns:
 ///
 /// ```text
@@ -26,12 +26,12 @@ pub fn dump(world: &SharedWorld) -> String {
     kinds.sort();
     let mut text = String::new();
     for (name, kind) in kinds {
-        of_kind(&world.read(), &name, kind, &mut text);
+        dump_kind(&world.read(), &name, kind, &mut text);
     }
     text
 }
 
-fn of_kind(world: &World, name: &str, kind: KindId, text: &mut String) {
+fn dump_kind(world: &World, name: &str, kind: KindId, text: &mut String) {
     let graph = &world.graph;
     let complete = graph.is_complete(kind);
     let mut nodes: Vec<_> = graph.objects_of_kind(kind).filter_map(|id| graph.get(id)).collect();
@@ -66,7 +66,7 @@ mod tests {
     use crate::cluster::world::store;
 
     #[test]
-    fn objects_stand_under_their_kind_with_what_was_read_of_them() {
+    fn lists_objects_after_their_kind() {
         let shared = SharedWorld::default();
         {
             let mut world = shared.write();

@@ -61,7 +61,7 @@ pub fn approval_of(
 }
 
 /// The message about an approval that could not be written.
-pub fn unrecorded(exemption: &Exemption, error: &ApiError) -> String {
+pub fn unrecorded_message(exemption: &Exemption, error: &ApiError) -> String {
     let Exemption { user, policies, .. } = exemption;
     match exemption.is_bar() {
         true => format!("the recorded exemption of this object could not be barred: {error}"),
@@ -101,7 +101,7 @@ fn compare(
     if is_equal && seconds_left > 0 && SignedDuration::from_secs(seconds_left) >= wanted_time / 2 {
         return Some(Ok(()));
     }
-    // The other subject's request is stored while the bar exists, or never (H169).
+    // The API server stores the other subject's request before the bar expires, or never (H169).
     let is_barred = existing.exempts.is_empty() && !spec.exempts.is_empty() && seconds_left > 0;
     is_barred.then(|| {
         let why = "another subject deletes this object at the same time; try again in two minutes";
@@ -109,8 +109,8 @@ fn compare(
     })
 }
 
-/// The result of the write that the known approvals of the object allow to predict, so that belay
-/// sends nothing.
+/// Predicts the result of the write from the known approvals of the object, so that belay need not
+/// send it. `None`: belay has to write.
 pub fn predict(
     known: &[Approval],
     wanted: &DeletionApproval,
@@ -126,9 +126,9 @@ fn name_is_taken(name: &str) -> ApiError {
     ))
 }
 
-/// Creates the approval. An existing equal approval that stays valid for a while is kept, and any
-/// other one of belay with this name is changed, except for a bar. At no time does the object have
-/// none (H175).
+/// Creates the approval. Keeps an existing equal approval that stays valid for a while. Changes any
+/// other approval of belay with this name in place, so that the object always has one (H175). A
+/// record does not replace a bar.
 pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let info = kind_info::<DeletionApproval>();
@@ -157,9 +157,9 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
     Err(ApiError::Other(format!("DeletionApproval {name} changes all the time; try again")))
 }
 
-/// The patch that makes the existing approval the wanted one. It fails if another approval replaced
-/// the existing one. A record replaces only what belay has compared. A bar replaces everything, so
-/// that no flood of records keeps it from being written (H175).
+/// The patch that changes the existing approval to the wanted one. It fails if the approval was
+/// re-created. A record also fails if the approval has changed since belay compared it. A bar
+/// replaces any state, so that no flood of records keeps it from being written (H175).
 fn change(existing: &DeletionApproval, wanted: &DeletionApprovalSpec) -> Value {
     let is_bar = wanted.exempts.is_empty();
     let version = existing.metadata.resource_version.as_ref().filter(|_| !is_bar);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_who_was_exempt_of_what_and_until_when() {
+    fn a_record_names_user_policies_and_expiry() {
         let DeletionApprovalSpec { target_ref, approver, reason, expiration_time, scope, exempts } =
             approval(&exemption(), 0).spec;
         assert_eq!(target_ref.uid, exemption().uid);
@@ -299,15 +299,15 @@ mod tests {
         assert_eq!(barred(120), None);
         let kept = |seconds| compared(&bar(0), &bar(seconds), seconds);
         assert_eq!((kept(60), kept(61)), (Some(Ok(())), None));
-        // Of an approval that is known, nothing is sent.
+        // For a known approval, belay sends nothing.
         let known = [Approval::compile(&stored(&bar(0))).unwrap()];
         assert!(predict(&known, &record(0), at(0)).is_some_and(|result| result.is_err()));
         let other = approval(&Exemption { uid: "2".to_owned(), ..exemption() }, 0);
         assert_eq!(predict(&known, &other, at(0)), None);
     }
 
-    /// Writes an approval whose name an object has that is read as this answer. Returns the result
-    /// and the patches.
+    /// Writes an approval while an object with its name exists. A GET of this object returns the
+    /// given answer. Returns the result and the patches.
     async fn write_beside(
         wanted: &Exemption,
         (code, existing): (u16, String),
@@ -334,7 +334,7 @@ mod tests {
         (code, answer.to_string())
     }
 
-    /// What managedFields of an approval may contain that no typed read accepts.
+    /// Values of managedFields that no typed read accepts.
     fn unreadable_managed_fields() -> [Value; 2] {
         let deep = (0..130).fold(json!({}), |inner, _| json!({"f:a": inner}));
         [json!([{"fieldsV1": deep}]), json!([{"time": "9999-12-31T23:59:59-23:59"}])]
@@ -375,7 +375,7 @@ mod tests {
             let [record] = &patches[..] else { panic!("{result:?} {patches:?}") };
             assert_eq!(record["metadata"], json!({"uid": "one", "resourceVersion": "7"}));
             assert_eq!(record["spec"]["exempts"], json!(["web"]));
-            // No record that is written meanwhile keeps the bar from being written.
+            // Without a resourceVersion, a record that is written meanwhile does not stop the bar.
             let (result, patches) = beside(bar()).await;
             let [bar] = &patches[..] else { panic!("{result:?} {patches:?}") };
             assert_eq!(bar["metadata"], json!({"uid": "one"}));

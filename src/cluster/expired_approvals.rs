@@ -71,8 +71,8 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
     first.map_or(Ok(()), Err)
 }
 
-/// Whether an approval may still apply. An approval that covers content stays while any object in
-/// its namespaces is Terminating that was deleted before the approval expired.
+/// Whether an approval may still apply. An approval that covers content stays while its
+/// namespaces contain a Terminating object that was deleted before the approval expired.
 fn covers_terminating_object(world: &World, approval: &Approval) -> bool {
     let now = world.clock.now().as_second();
     approval.content
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_cannot_be_looked_at_keeps_no_other_and_none_is_taken_for_another() {
+    async fn an_unreadable_target_keeps_only_its_own_approval_and_deletes_name_the_uid() {
         let done = Arc::new(Mutex::new(Vec::new()));
         let heard = done.clone();
         let client = local_client(move |request| {
@@ -163,14 +163,14 @@ mod tests {
                 _ => {
                     let uid = request.body()["preconditions"]["uid"].as_str().unwrap_or_default();
                     heard.lock().push(uid.to_owned());
-                    // One was re-created, one was deleted.
+                    // Approval anew was re-created, and approval gone was deleted.
                     if path.ends_with("/anew") { 409 } else { 404 }
                 }
             };
             Some(failure(code, "no", ("", "")))
         });
         let mut world = World::default();
-        // Whatever their order is, something comes behind one of the two.
+        // In any order, another approval comes after one of the two unreadable ones.
         world.policies.approvals =
             Approvals::new(["anew", "unread-1", "gone", "unread-2"].map(approval));
         let world = Arc::new(RwLock::new(world));

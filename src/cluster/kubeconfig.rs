@@ -140,7 +140,7 @@ mod tests {
     async fn reports_an_invalid_kubeconfig_with_its_path_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for text in [
             None,
             Some("apiVersion: v1\nkind: Config\nusers: [{\n"),
@@ -154,14 +154,14 @@ mod tests {
             let wrong = find_cluster(Some(&path), &KubeConfigOptions::default()).await.map(drop);
             let wrong = wrong.unwrap_err().to_string();
             assert_eq!(wrong.lines().count(), 1, "{wrong}");
-            said.push(wrong.replace(&path.display().to_string(), "f"));
+            messages.push(wrong.replace(&path.display().to_string(), "f"));
         }
-        assert_eq!(said[0], "there is no kubeconfig at f");
-        for parsed in &said[1..3] {
+        assert_eq!(messages[0], "there is no kubeconfig at f");
+        for parsed in &messages[1..3] {
             assert!(parsed.starts_with("the kubeconfig f cannot be understood: "), "{parsed}");
             assert!(parsed.contains("line "), "{parsed}");
         }
-        assert_eq!(said[3], "the kubeconfig f names no current context");
-        assert_eq!(said[4], "the kubeconfig f has no context \"shop\"");
+        assert_eq!(messages[3], "the kubeconfig f names no current context");
+        assert_eq!(messages[4], "the kubeconfig f has no context \"shop\"");
     }
 }

@@ -28,7 +28,8 @@ impl PatchRights {
     /// Whether belay may patch objects of this kind. Until the rules are read, it may patch all
     /// kinds.
     pub fn allow(&self, group: &str, resource: &str) -> bool {
-        let has = |list: &[String], name: &str| list.iter().any(|one| one == name || one == "*");
+        let has =
+            |list: &[String], name: &str| list.iter().any(|entry| entry == name || entry == "*");
         self.0.as_ref().is_none_or(|rules| {
             rules.iter().any(|(groups, resources)| has(groups, group) && has(resources, resource))
         })
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rules_that_let_it_patch_any_object_count() {
+    fn only_rules_for_patches_of_any_object_count() {
         assert!(PatchRights::default().allow("apps", "deployments"));
         let rights = PatchRights::from_rules(vec![
             rule(&["get", "list"], &["*"], &["*"], &[]),

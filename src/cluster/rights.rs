@@ -73,8 +73,8 @@ mod tests {
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
 
-    /// The seconds after the start at which belay read its rights, in 100 seconds. It may patch
-    /// ConfigMaps from the second read on.
+    /// Runs for 100 seconds. Returns the seconds after the start at which belay read its rights.
+    /// belay may patch ConfigMaps from the second read on.
     async fn read_times(target: &str) -> Vec<u64> {
         let text = format!(
             "{{targets: [{{apiGroups: [''], resources: [{target}]}}], protect: {{whileUsed: {{}}}}}}"

@@ -53,16 +53,16 @@ impl Probe {
     pub async fn is_held(&self) -> Answer {
         let config_map = ConfigMap { metadata: self.metadata(), ..ConfigMap::default() };
         match once(self.config_maps.create(&post_params(true), &config_map)).await {
-            Ok(made) => match made.metadata.finalizers.unwrap_or_default() {
+            Ok(created) => match created.metadata.finalizers.unwrap_or_default() {
                 finalizers if finalizers.iter().any(|f| f == HOLD) => Answer::Right(String::new()),
                 _ => Answer::NotYet("it was created without the hold".to_owned()),
             },
-            Err(refusal) => refusal.otherwise(),
+            Err(refusal) => refusal.into_answer(),
         }
     }
 
     /// Creates the Event.
-    pub async fn make(&self) -> Answer {
+    pub async fn create_event(&self) -> Answer {
         let involved = InvolvedObject {
             api_version: "v1".to_owned(),
             kind: "ConfigMap".to_owned(),
@@ -87,7 +87,7 @@ impl Probe {
         match once(self.events.create(&post_params(false), &event)).await {
             // An existing object is the result of an attempt whose answer was lost.
             Ok(_) | Err(Refusal::Answered(409, _)) => Answer::Right(String::new()),
-            Err(refusal) => refusal.otherwise(),
+            Err(refusal) => refusal.into_answer(),
         }
     }
 
@@ -96,24 +96,28 @@ impl Probe {
         let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
         match once(self.events.delete(&self.name, &params)).await {
             Ok(_) => Answer::NotYet("it was allowed".to_owned()),
-            Err(Refusal::Answered(403, said)) if is_of_belay(&said) => {
+            Err(Refusal::Answered(403, message)) if is_denied_by_delete_webhook(&message) => {
                 // A denial before belay has read its policies proves nothing.
-                match said.contains("is protected; label") {
-                    true => Answer::Right(said),
-                    false => Answer::NotYet(format!("belay denied it for another reason: {said}")),
+                match message.contains("is protected; label") {
+                    true => Answer::Right(message),
+                    false => {
+                        Answer::NotYet(format!("belay denied it for another reason: {message}"))
+                    }
                 }
             }
-            Err(refusal) => match refusal.otherwise() {
-                Answer::Never(said) => Answer::Never(format!("belay did not deny it: {said}")),
+            Err(refusal) => match refusal.into_answer() {
+                Answer::Never(message) => {
+                    Answer::Never(format!("belay did not deny it: {message}"))
+                }
                 other => other,
             },
         }
     }
 
     /// Deletes the Event unless belay denies that. Returns whether it was deleted.
-    pub async fn take_away(&self) -> bool {
-        let gone = once(self.events.delete(&self.name, &DeleteParams::default())).await;
-        matches!(gone, Ok(_) | Err(Refusal::Answered(404, _)))
+    pub async fn delete_event(&self) -> bool {
+        let deleted = once(self.events.delete(&self.name, &DeleteParams::default())).await;
+        matches!(deleted, Ok(_) | Err(Refusal::Answered(404, _)))
     }
 
     fn metadata(&self) -> ObjectMeta {
@@ -126,9 +130,9 @@ impl Probe {
     }
 }
 
-/// Whether a message is a denial by belay: the API server names the webhook.
-fn is_of_belay(said: &str) -> bool {
-    said.contains("delete.belay.dev\" denied the request: ")
+/// Whether a message is a denial by a webhook of belay for deletes.
+fn is_denied_by_delete_webhook(message: &str) -> bool {
+    message.contains("delete.belay.dev\" denied the request: ")
 }
 
 /// Why a request did not succeed.
@@ -140,16 +144,16 @@ enum Refusal {
 }
 
 impl Refusal {
-    fn otherwise(self) -> Answer {
+    fn into_answer(self) -> Answer {
         match self {
-            // As RBAC refuses it.
-            Self::Answered(403, said) if said.contains("is forbidden: User ") => {
-                Answer::Forbidden(said)
+            // The message of a denial by RBAC.
+            Self::Answered(403, message) if message.contains("is forbidden: User ") => {
+                Answer::Forbidden(message)
             }
             // Another webhook answers with 403, a ValidatingAdmissionPolicy with 422 by
             // default.
-            Self::Answered(403 | 404 | 422, said) => Answer::Never(said),
-            Self::Answered(_, said) => Answer::NotYet(said),
+            Self::Answered(403 | 404 | 422, message) => Answer::Never(message),
+            Self::Answered(_, message) => Answer::NotYet(message),
             Self::None(error) => Answer::NotYet(error.to_string()),
         }
     }
@@ -186,7 +190,7 @@ mod tests {
             }
             let dry_run = request.uri().query().unwrap_or_default().contains("dryRun=All");
             let is_event = request.uri().path().contains("/events");
-            assert_eq!(dry_run, !is_event, "what is held is never stored");
+            assert_eq!(dry_run, !is_event, "the object with the hold is never stored");
             Some(post.clone())
         });
         Probe::new(&client, "default")
@@ -200,7 +204,7 @@ mod tests {
     const OTHER: &str = "admission webhook \"policy.example.com\" denied the request: no";
 
     #[tokio::test]
-    async fn a_hold_is_seen_and_its_absence_may_pass() {
+    async fn finds_a_hold_and_tries_again_without_one() {
         let made = |finalizers: Value| (201, json!({"metadata": {"finalizers": finalizers}}));
         let held = |answer| async { probe(answer, (200, "")).is_held().await };
         assert_eq!(held(made(json!(["x/y", HOLD]))).await, Answer::Right(String::new()));
@@ -212,15 +216,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_belays_own_words_on_a_protected_object_are_a_denial() {
+    async fn only_the_denial_for_the_label_is_the_right_answer() {
         const DENIED: &str = "admission webhook \"label-delete.belay.dev\" denied the request: \
              event \"x\" is protected; label belay.dev/protect=Always. To override: …";
         const EARLY: &str = "admission webhook \"label-delete.belay.dev\" denied the request: it is \
              not known whether event \"x\" may be deleted: belay has not read its policies yet";
         const SILENT: &str = "Internal error occurred: failed calling webhook \
              \"label-delete.belay.dev\": connection refused";
-        let denied =
-            |code, said| async move { probe(refused(500, ""), (code, said)).is_denied().await };
+        let denied = |code, message| async move {
+            probe(refused(500, ""), (code, message)).is_denied().await
+        };
         assert_eq!(denied(403, DENIED).await, Answer::Right(DENIED.to_owned()));
         assert!(matches!(denied(403, EARLY).await, Answer::NotYet(_)));
         assert!(matches!(denied(500, SILENT).await, Answer::NotYet(_)));
@@ -235,8 +240,8 @@ mod tests {
     #[tokio::test]
     async fn an_event_is_created_once_in_a_namespace_that_allows_it() {
         let event = probe(refused(409, "already exists"), (404, "not found"));
-        assert_eq!(event.make().await, Answer::Right(String::new()));
-        assert!(event.take_away().await);
-        assert!(!probe(refused(500, ""), (403, OTHER)).take_away().await);
+        assert_eq!(event.create_event().await, Answer::Right(String::new()));
+        assert!(event.delete_event().await);
+        assert!(!probe(refused(500, ""), (403, OTHER)).delete_event().await);
     }
 }

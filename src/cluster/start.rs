@@ -38,8 +38,8 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// The user names that belay treats specially.
     pub identities: Identities,
-    /// The settings. If the namespace is empty, it is that of the account. If the certificates
-    /// have no names, they have those of the Service.
+    /// The settings. An empty namespace means the namespace of the account. Certificates without
+    /// names get the names of the Service.
     pub settings: Settings,
 }
 
@@ -112,26 +112,26 @@ impl Cluster {
             .then(Arc::<Serving>::default);
         let accepted_paths = Arc::<AcceptedPaths>::default();
         let (journal, entries) = Journal::new(context.metrics.clone());
-        let (written, read) = watch::channel(Arc::default());
-        let whole = context.readiness.condition("parts");
-        whole.set(true);
+        let (stored_policies_sender, stored_policies) = watch::channel(Arc::default());
+        let parts_condition = context.readiness.condition("parts");
+        parts_condition.set(true);
         let mut parts = Parts::default();
         let handle = runtime.handle();
         let reader = {
             let _entered = runtime.enter();
             Reader::new(context.clone())
         };
-        let carrier = Arc::new(reader.clone());
-        let decider = ClusterDecider::new(context.world.clone(), carrier, journal);
-        let held = serving.clone().unwrap_or_default();
-        let feed = feed::run(context.clone(), options.identities, written);
+        let live_api = Arc::new(reader.clone());
+        let decider = ClusterDecider::new(context.world.clone(), live_api, journal);
+        let own_serving = serving.clone().unwrap_or_default();
+        let feed = feed::run(context.clone(), options.identities, stored_policies_sender);
         parts.start("feed", feed, handle);
-        parts.start("certificates", certificates::run(context.clone(), held), handle);
+        parts.start("certificates", certificates::run(context.clone(), own_serving), handle);
         let paths = paths::run(context.clone(), accepted_paths.clone());
         parts.start("paths", paths, handle);
         parts.start("election", election::run(context.clone()), handle);
         parts.start("journal", journal::run(context.clone(), entries), handle);
-        let status = status::run(context.clone(), read, feed::plan::needed_kinds);
+        let status = status::run(context.clone(), stored_policies, feed::plan::needed_kinds);
         parts.start("status", status, handle);
         let rights = until_the_end(&context, rights::run(context.clone()));
         parts.start("rights", rights, handle);
@@ -145,8 +145,9 @@ impl Cluster {
         let paused = until_the_end(&context, pause_reports::run(context.clone()));
         parts.start("paused", paused, handle);
         parts.start("holds", until_the_end(&context, holds::run(context.clone())), handle);
-        let (dies, died) = watch::channel(None);
-        let parts = handle.spawn(parts.supervise(context.signals.clone(), whole, dies));
+        let (died_sender, died) = watch::channel(None);
+        let parts =
+            handle.spawn(parts.supervise(context.signals.clone(), parts_condition, died_sender));
         let decider = Arc::new(decider);
         Ok(Self { runtime, parts, died, context, serving, accepted_paths, decider })
     }
@@ -214,8 +215,8 @@ impl Parts {
     async fn supervise(
         mut self,
         signals: Arc<Signals>,
-        whole: Condition,
-        dies: watch::Sender<Option<&'static str>>,
+        parts_condition: Condition,
+        died_sender: watch::Sender<Option<&'static str>>,
     ) {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             if *signals.ending.borrow() {
@@ -231,9 +232,9 @@ impl Parts {
                 how,
                 "a task of belay has ended; belay exits so that it is restarted"
             );
-            whole.explain(part);
-            whole.set(false);
-            dies.send_replace(Some(part));
+            parts_condition.explain(part);
+            parts_condition.set(false);
+            died_sender.send_replace(Some(part));
         }
     }
 }
@@ -301,13 +302,13 @@ mod tests {
 
     async fn supervised(ending: bool) -> (bool, Option<&'static str>) {
         let (readiness, signals) = (Readiness::default(), Arc::new(Signals::default()));
-        let whole = readiness.condition("parts");
-        whole.set(true);
+        let parts_condition = readiness.condition("parts");
+        parts_condition.set(true);
         signals.ending.send_replace(ending);
         let mut parts = Parts::default();
         parts.start("feed", async { panic!("a mistake") }, &Handle::current());
-        let (dies, died) = watch::channel(None);
-        parts.supervise(signals, whole, dies).await;
+        let (died_sender, died) = watch::channel(None);
+        parts.supervise(signals, parts_condition, died_sender).await;
         (readiness.is_ready(), *died.borrow())
     }
 

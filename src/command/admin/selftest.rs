@@ -127,7 +127,7 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     tokio::select! {
         result = test.stages() => test.finish(result),
         signal = interrupted() => {
-            let remaining = if test.probe.take_away().await { "no objects remain" } else {
+            let remaining = if test.probe.delete_event().await { "no objects remain" } else {
                 "its Event may remain and expires automatically"
             };
             Err(CommandError::Remote(format!("interrupted by {signal}; {remaining}")))
@@ -162,13 +162,13 @@ impl Test {
         let name = &self.probe.name;
         let namespace = &self.namespace;
         self.stage(1, "the hold is put on", NOT_HELD, async || self.probe.is_held().await).await?;
-        let denied = async || match self.probe.make().await {
+        let denied = async || match self.probe.create_event().await {
             Answer::Right(_) => self.probe.is_denied().await,
             other => other,
         };
         let denied = self.stage(2, "a DELETE is refused", NOT_DENIED, denied).await;
         if denied.is_err() {
-            let remaining = if self.probe.take_away().await {
+            let remaining = if self.probe.delete_event().await {
                 "no objects remain".to_owned()
             } else {
                 format!("Event {namespace}/{name} expires automatically")
