@@ -128,7 +128,7 @@ fn name_is_taken(name: &str) -> ApiError {
 
 /// Creates the approval. Keeps an existing equal approval that stays valid for a while. Changes any
 /// other approval of belay with this name in place, so that the object always has one (H175). A
-/// record does not replace a bar.
+/// record replaces a bar only after the bar has expired.
 pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let info = kind_info::<DeletionApproval>();
