@@ -288,7 +288,7 @@ impl Release {
         let hold = self.hold_state(&self.target.json).await;
         match hold.free && hold.released_by_belay {
             true => {
-                let why = hold.r#for.join(", ");
+                let why = hold.reasons.join(", ");
                 removed_answer(&self.target, &self.target.json, Some(&why))
             }
             false => self.held_answer(hold),
@@ -408,8 +408,8 @@ impl Release {
         };
         let sentence = format!("cannot release {what}: {}; next: {next}", hold.why_not_released());
         match hold {
-            HoldState { free: false, known: true, r#for, .. } => {
-                self.answer(ReleaseState::Held, sentence).with_users(r#for)
+            HoldState { free: false, known: true, reasons, .. } => {
+                self.answer(ReleaseState::Held, sentence).with_users(reasons)
             }
             HoldState { known: true, .. } => self.answer(ReleaseState::Held, sentence),
             HoldState { .. } => self.answer(ReleaseState::Unknown, sentence),

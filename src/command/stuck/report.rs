@@ -125,7 +125,7 @@ impl StuckObject {
 
 fn tone(cause: Cause) -> Tone {
     match cause {
-        Cause::HeldByBelay | Cause::InUse | Cause::Owner => Tone::Plain,
+        Cause::HeldByBelay | Cause::InUse | Cause::Controller => Tone::Plain,
         Cause::Foreground | Cause::Content | Cause::Unknown => Tone::Doubtful,
         _ => Tone::Bad,
     }
