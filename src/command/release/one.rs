@@ -189,7 +189,7 @@ impl Release {
         }
         let (_, namespace, name) = &self.key;
         let object = caller.object(info, namespace, name).await;
-        let object = object.map_err(|error| unread(&what, &error))?;
+        let object = object.map_err(|error| read_error(&what, &error))?;
         let Some(object) = object else { return Ok(self.deleted_answer()) };
         Ok(self.held_answer(self.hold_state(&object).await))
     }
@@ -381,7 +381,7 @@ impl Release {
             .caller
             .object(info, &object_ref.namespace, &object_ref.name)
             .await
-            .map_err(|error| unread(&what, &error))?;
+            .map_err(|error| read_error(&what, &error))?;
         let object =
             object.filter(|object| text_at(object, "/metadata/uid") == &*self.observed.uid);
         let Some(object) = object else { return Ok(Some(self.deleted_answer())) };
@@ -457,6 +457,6 @@ impl Actor {
     }
 }
 
-fn unread(what: &str, error: &ApiError) -> CommandError {
+fn read_error(what: &str, error: &ApiError) -> CommandError {
     CommandError::Remote(format!("cannot read {what}: {error}"))
 }

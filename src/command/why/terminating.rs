@@ -225,7 +225,7 @@ async fn causes(
 }
 
 /// What removes each finalizer of an object that is not Terminating, and the failed reads of evidence.
-pub async fn finalizers_to_remove(
+pub async fn read_finalizer_texts(
     target: &TargetObject,
     snapshot: &Snapshot,
 ) -> (Vec<String>, Vec<FailedRead>) {
@@ -342,7 +342,7 @@ mod tests {
                 .map(|line| text.split_once(line).unwrap().1.to_owned());
         let shown = format!("  {foreign}\n    it shows {foreign}\n  next: look\n");
         assert!(own.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
-        // The removal by its controller has its own line.
+        // The line of the finalizer already names its controller.
         let shown = format!("    it shows {pvc} is removed by it\n  next: wait\n");
         assert!(protected.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
         // The step is already written.
@@ -362,7 +362,7 @@ mod tests {
                     administrator add persistentvolumeclaims to the chart value rbac.watchAlso";
         let text = terminating.text("x");
         assert!(text.contains(says) && !terminating.is_unblocked(), "{text}");
-        // The object is used according to its policy.
+        // A policy still protects the object, so --force needs an approval.
         let force = "--force=a (after kubectl belay approve persistentvolumeclaims/a -n shop ";
         assert!(text.contains(force), "{text}");
         terminating.hold = free(None);
