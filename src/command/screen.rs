@@ -115,7 +115,8 @@ impl Screen {
         self.lines(indent, text).iter().map(|line| format!("{margin}{line}\n")).collect()
     }
 
-    /// A paragraph after a heading. The heading has the width of the indent.
+    /// A paragraph after a heading. The later lines are indented. The first line is broken as if
+    /// the heading had the width of the indent.
     pub fn behind(self, heading: &str, indent: usize, text: &str) -> String {
         format!("{heading}{}", self.paragraph(indent, text).get(indent..).unwrap_or_default())
     }
@@ -326,8 +327,8 @@ const CONTINUATION_INDENT: usize = 2;
 /// How the fields of a row are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// The number of columns beside each other. The fields after them are below the row; only the
-    /// last one stays in the row if it fits.
+    /// The number of columns beside each other. The later fields are below the row, except for a
+    /// last field that fits in the row.
     aligned: usize,
     /// The number of columns of the terminal. `None`: no limit.
     columns: Option<usize>,

@@ -31,7 +31,8 @@ fn repair_webhook(webhook: &Webhook, found: &TerminatingObject, finalizers: &[&s
         let configuration = &webhook.configuration;
         return format!("repair it; or, if it is no longer needed: kubectl delete {configuration}");
     }
-    // belay's webhooks allow this command to remove the hold, also while they do not answer.
+    // This command also works while belay's webhooks do not answer: it impersonates belay's
+    // account, and the API server does not ask them about writes of that account.
     match finalizers.iter().any(|finalizer| is_hold(finalizer)) {
         true => {
             let object = found.object_ref.arguments();
@@ -169,8 +170,9 @@ pub fn webhooks_that_may_refuse(
     findings: &[Finding],
 ) -> Option<Finding> {
     // With these causes, a webhook may refuse the removal of the finalizer by hand.
-    let is_open = |cause| matches!(cause, Cause::Owner | Cause::OwnerGone | Cause::Unknown);
-    if findings.iter().any(|finding| !is_open(finding.cause)) {
+    let leaves_refusal_possible =
+        |cause| matches!(cause, Cause::Controller | Cause::ControllerGone | Cause::Unknown);
+    if findings.iter().any(|finding| !leaves_refusal_possible(finding.cause)) {
         return None;
     }
     let asked = evidence

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_approve_is_asked_where_the_api_server_asks() {
+    fn right_to_approve_names_the_kind_and_the_namespace_of_the_access_check() {
         for ((resource, group, namespace), says) in [
             (("configmaps", "", "shop"), "configmaps in namespace shop"),
             (("deployments", "apps", "shop"), "deployments.apps in namespace shop"),

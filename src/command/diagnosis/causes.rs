@@ -219,7 +219,11 @@ fn bound_volume(found: &TerminatingObject, finalizer: &str) -> Finding {
 /// A finalizer that a component of Kubernetes removes.
 fn kubernetes_finalizer(found: &TerminatingObject, finalizer: &str, controller: &str) -> Finding {
     let says = format!("{finalizer} is removed by {controller}");
-    Finding::new(Cause::Owner, says, format!("kubectl describe {}", found.object_ref.arguments()))
+    Finding::new(
+        Cause::Controller,
+        says,
+        format!("kubectl describe {}", found.object_ref.arguments()),
+    )
 }
 
 /// The finding that the kubelet has not stopped a Pod. `no_finalizers`: the Pod waits only for
@@ -247,7 +251,7 @@ fn pod_without_kubelet(
             "the condition Ready of the Node is not True",
         ),
         Some(Some(true)) if no_finalizers => Some(Finding::new(
-            Cause::Owner,
+            Cause::Controller,
             format!("the kubelet of node {node} has not stopped it yet"),
             format!("kubectl describe {object}"),
         )),

@@ -63,11 +63,11 @@ pub fn foreign_finalizer(
             false => format!("{state}, which removes it after a DELETE"),
         };
         let next = format!("check that {component} runs, and its log");
-        return Finding::new(Cause::Owner, says, next);
+        return Finding::new(Cause::Controller, says, next);
     }
     let workloads = &evidence.workloads;
-    // Every user who can edit the object can write its managedFields, so the search by domain
-    // comes second.
+    // The manager's name is only a hint, because every editor of the object can write its
+    // managedFields. If no workload matches the name, the domain of the finalizer is searched.
     let by_name = owner.map(|name| matching(workloads, name));
     let by_domain = || domain.word().map(|word| mentioning(workloads, word));
     let candidates =
@@ -94,7 +94,7 @@ pub fn foreign_finalizer(
     };
     let says = format!("{state}. {NOT_FOUND}");
     let finding = match domain.is_gone() || domain.is_abandoned() {
-        true => Finding::new(Cause::OwnerGone, says, remove()),
+        true => Finding::new(Cause::ControllerGone, says, remove()),
         false => Finding::new(Cause::Unknown, says, find).with_further_step(&remove()),
     };
     finding.with(writer_note().into_iter().chain(no_workload).chain(domain.webhook_notes()))
@@ -128,8 +128,8 @@ impl<'w> PossibleControllers<'w> {
         let named = || named_down.iter().chain(&named_running);
         // If workloads of both states exist, each of them can be the controller.
         let cause = match (down.is_empty(), running.is_empty()) {
-            (true, _) => Cause::Owner,
-            (false, true) => Cause::OwnerDown,
+            (true, _) => Cause::Controller,
+            (false, true) => Cause::ControllerDown,
             (false, false) => Cause::Unknown,
         };
         let count = running.len() + down.len();

@@ -132,7 +132,8 @@ pub fn by_hand(finalizer: &str, index: usize, arguments: &str) -> String {
 }
 
 /// The command that removes the finalizer at this index. If a policy guards the finalizer, the
-/// command that approves the removal comes first.
+/// command that approves the removal comes first. `option`: a kubectl option after a space, or
+/// empty.
 pub fn removal(
     (finalizer, index): (&str, usize),
     found: &TerminatingObject,

@@ -16,9 +16,11 @@ text_enum! {
         /// The conversion webhook of a kind does not answer.
         ConversionWebhook = "a conversion webhook does not answer",
         /// The controller that removes a finalizer was not found.
-        OwnerGone = "a finalizer whose controller was not found",
+        #[serde(rename = "OwnerGone")]
+        ControllerGone = "a finalizer whose controller was not found",
         /// The controller that removes a finalizer does not run.
-        OwnerDown = "a finalizer whose controller does not run",
+        #[serde(rename = "OwnerDown")]
+        ControllerDown = "a finalizer whose controller does not run",
         /// The node of the Pod does not exist, or is not ready.
         NodeGone = "its node does not exist or is not ready",
         /// belay holds the object.
@@ -29,8 +31,9 @@ text_enum! {
         Content = "it is not empty",
         /// The object is in use.
         InUse = "still in use",
-        /// The controller that removes a finalizer runs, and has not removed it.
-        Owner = "a finalizer that was not removed yet",
+        /// The controller that removes a finalizer has not removed it yet, and probably runs.
+        #[serde(rename = "Owner")]
+        Controller = "a finalizer that was not removed yet",
         /// Unknown.
         Unknown = "unknown",
     }
@@ -65,7 +68,7 @@ impl Finding {
         Self { cause, finalizer: None, message: message.into(), evidence: Vec::new(), next }
     }
 
-    /// Adds a step, on a line of its own, that is safe only under the condition that it names.
+    /// Adds a line after the next step: another step with its condition, or a note.
     pub fn with_further_step(mut self, step: &str) -> Self {
         self.next.push('\n');
         self.next.push_str(&without_controls(step));

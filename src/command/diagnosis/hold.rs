@@ -21,14 +21,15 @@ use crate::objects::{Kinds, ObjectRef, STATEFUL_SETS, STORAGE_CLASSES, without_c
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HoldState {
-    /// Whether nothing uses the object.
+    /// Whether nothing keeps the object: it is unused, approved or not protected.
     pub free: bool,
     /// Whether belay releases holds on objects of the kind. If not, a user must.
     pub released_by_belay: bool,
     /// Whether `free` is certain.
     pub known: bool,
-    /// The objects that use the object, or what is unknown.
-    pub r#for: Vec<String>,
+    /// The objects that use the object, what is unknown, or why nothing keeps the object.
+    #[serde(rename = "for")]
+    pub reasons: Vec<String>,
     /// How to end the use without an approval; `None` if belay knows no way.
     #[serde(skip)]
     pub step: Option<String>,
@@ -57,12 +58,12 @@ impl HoldState {
 
     /// The state of a hold whose users are unknown.
     pub fn unknown(why: &str) -> Self {
-        let r#for = vec![why.to_owned()];
+        let reasons = vec![why.to_owned()];
         Self {
             free: false,
             released_by_belay: true,
             known: false,
-            r#for,
+            reasons,
             step: None,
             unreleased: None,
             needs_no_approval: false,
@@ -88,10 +89,10 @@ impl HoldState {
             Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes, 0),
             _ => None,
         };
-        let (free, known, r#for) = match check {
+        let (free, known, reasons) = match check {
             Ok(reason) => (true, true, vec![reason_text(reason).to_owned()]),
             Err(WaitReason::InUse(causes)) => {
-                // The release stops to count at this number.
+                // The release stops counting at this number.
                 let more = (causes.len() >= decide::MAX_LISTED_CAUSES).then(|| {
                     format!("perhaps others (kubectl belay used-by {})", target.arguments())
                 });
@@ -103,7 +104,7 @@ impl HoldState {
             }
         };
         let released_by_belay = true;
-        Self { free, released_by_belay, known, r#for, step, unreleased: None, needs_no_approval }
+        Self { free, released_by_belay, known, reasons, step, unreleased: None, needs_no_approval }
     }
 
     /// The text before the command that approves the deletion although the hold keeps the object.
@@ -122,16 +123,16 @@ impl HoldState {
 
     /// Why the object is not released now.
     pub fn why_not_released(&self) -> String {
-        let Self { free, released_by_belay, known, r#for, .. } = self;
+        let Self { free, released_by_belay, known, reasons, .. } = self;
         if *free && *released_by_belay {
             let settles = "settleSeconds of its policies may not have passed yet";
-            return format!("belay can release it ({}), but {settles}", r#for.join(", "));
+            return format!("belay can release it ({}), but {settles}", reasons.join(", "));
         }
         if *free {
             return self.to_string();
         }
         if !known {
-            return format!("it is unknown whether it is in use: {}", r#for.join(", "));
+            return format!("it is unknown whether it is in use: {}", reasons.join(", "));
         }
         let (sentences, users) = self.sentences_and_users();
         let users = (!users.is_empty()).then(|| format!("it is in use by {}", users.join(", ")));
@@ -141,7 +142,7 @@ impl HoldState {
 
     /// The reasons that are a sentence, and the users.
     fn sentences_and_users(&self) -> (Vec<&str>, Vec<&str>) {
-        let all = self.r#for.iter().map(String::as_str);
+        let all = self.reasons.iter().map(String::as_str);
         all.partition(|text| [ALWAYS, UNCHECKED].contains(text))
     }
 
@@ -171,7 +172,8 @@ fn step_of_warning(users: &str, target: &ObjectRef, kinds: &Kinds) -> Option<Str
     }
     let (kind, path) = user.split_once(' ')?;
     let (namespace, name) = path.split_once('/').unwrap_or(("", path));
-    // The warning does not contain the field. A StatefulSet has only one that can name these kinds.
+    // The warning does not contain the field. A StatefulSet has only one field for each of these
+    // kinds.
     let field = match target {
         service if service.is_of(("", "services")) => "spec.serviceName",
         class if class.is_of(STORAGE_CLASSES) => "spec.volumeClaimTemplates",
@@ -196,12 +198,12 @@ fn step_of_warning(users: &str, target: &ObjectRef, kinds: &Kinds) -> Option<Str
 /// Every command describes a hold in this sentence.
 impl fmt::Display for HoldState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let r#for = self.r#for.join(", ");
+        let reasons = self.reasons.join(", ");
         match self {
             Self { free: true, unreleased: None, .. } => {
-                write!(f, "belay holds it, and can release it: {for}")
+                write!(f, "belay holds it, and can release it: {reasons}")
             }
-            Self { free: true, .. } => write!(f, "belay holds it: {for}"),
+            Self { free: true, .. } => write!(f, "belay holds it: {reasons}"),
             Self { known: true, .. } => {
                 let (sentences, users) = self.sentences_and_users();
                 let users =
@@ -210,7 +212,7 @@ impl fmt::Display for HoldState {
                 write!(f, "belay keeps it because {}", reasons.join("; "))
             }
             Self { .. } => {
-                write!(f, "belay holds it, and it is unknown whether an object needs it: {for}")
+                write!(f, "belay holds it, and it is unknown whether an object needs it: {reasons}")
             }
         }?;
         self.unreleased.iter().try_for_each(|unreleased| write!(f, "; {unreleased}"))
@@ -331,8 +333,8 @@ mod tests {
         assert_eq!(state(settings, "belay confirms that nothing uses it"), None);
     }
 
-    #[test]
-    fn a_terminating_object_is_not_to_be_kept_and_has_perhaps_more_users() {
+    /// The state of a StorageClass that PersistentVolumes with these names use.
+    fn used_class(names: &[&str]) -> HoldState {
         let volume = Kinds::custom("", "v1", "PersistentVolume", "persistentvolumes", false);
         let user = |name: &str| decide::Cause::User {
             owner: ObjectName {
@@ -344,15 +346,21 @@ mod tests {
         };
         let class = Kinds::custom("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);
         let class = ObjectRef::of_kind(&class, "", "fast");
-        let state = |names: &[&str]| {
-            let causes = names.iter().map(|name| user(name)).collect();
-            HoldState::new(&class, Err(WaitReason::InUse(causes)))
-        };
+        let causes = names.iter().map(|name| user(name)).collect();
+        HoldState::new(&class, Err(WaitReason::InUse(causes)))
+    }
+
+    #[test]
+    fn the_step_is_to_wait_while_a_volume_uses_the_storage_class() {
         let step = "wait: belay does not release storageclass.storage.k8s.io \"fast\" while \
                     PersistentVolume a exists";
-        assert_eq!(state(&["a"]).step.as_deref(), Some(step));
-        assert!(!state(&["a", "b"]).to_string().contains("others"));
-        let all = state(&["a", "b", "c"]).to_string();
+        assert_eq!(used_class(&["a"]).step.as_deref(), Some(step));
+    }
+
+    #[test]
+    fn perhaps_others_use_the_object_if_the_count_has_stopped() {
+        assert!(!used_class(&["a", "b"]).to_string().contains("others"));
+        let all = used_class(&["a", "b", "c"]).to_string();
         let more = "perhaps others (kubectl belay used-by storageclasses.storage.k8s.io/fast)";
         assert!(all.ends_with(more), "{all}");
     }

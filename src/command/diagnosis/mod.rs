@@ -10,6 +10,7 @@
 //!  approval: the required approvals    verdict: the verdict on a DELETE
 //!  collector: whether the garbage collector deletes an object because of its owners
 //!  orphaning: the owner references that belay denies the garbage collector to remove
+//!  guarded: the finalizers that the user may not remove without an approval
 //!  unreleased: the kinds whose holds belay does not release
 //!  irreversible: the kinds whose deletion can't be undone    undo_advice: who can run an undo
 //! ```

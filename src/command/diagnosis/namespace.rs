@@ -119,10 +119,10 @@ fn foreign_finalizers(found: &TerminatingObject) -> Option<Finding> {
          jsonpath={{.spec.finalizers}}",
         found.object_ref.name
     );
-    (!names.is_empty()).then(|| Finding::new(Cause::Owner, says, next))
+    (!names.is_empty()).then(|| Finding::new(Cause::Controller, says, next))
 }
 
-/// The namespace controller does not know all kinds.
+/// The finding that the namespace controller cannot discover all kinds.
 fn discovery_failure(message: String, evidence: &Evidence) -> Finding {
     let says = "the namespace controller cannot discover the kinds";
     let broken = evidence.broken.iter();
@@ -137,7 +137,7 @@ fn discovery_failure(message: String, evidence: &Evidence) -> Finding {
     Finding::new(Cause::BrokenApi, says, next).with([message].into_iter().chain(broken))
 }
 
-/// A known reason why the content could not be listed or deleted.
+/// The finding about a known reason why the content could not be listed or deleted.
 fn content_failure(message: &str, name: &str, evidence: &Evidence) -> Option<Finding> {
     if message.contains("conversion webhook") {
         let says = "the namespace controller cannot read the objects in it: a conversion webhook \
@@ -183,7 +183,8 @@ fn allow_content(message: &str, name: &str) -> Option<String> {
     Some(format!("belay denies this; to approve it: {}", approve_command_with(object)))
 }
 
-/// The conversion webhook of a kind does not answer, so its objects can't be read.
+/// The finding that the objects of a kind can't be read, because its conversion webhook does not
+/// answer.
 fn failed_conversion(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
     let dead = evidence.conversions.iter();
     let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), repair_conversion);

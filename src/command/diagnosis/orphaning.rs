@@ -75,7 +75,8 @@ async fn verdict_on_removal(
     Some(decide_about(object_ref, snapshot, request).await)
 }
 
-/// The finding that belay did not decide about these requests, because there are many owners.
+/// The finding that belay did not decide about the garbage collector's requests, because there are
+/// many owners.
 pub fn unchecked_orphaning(owner: &ObjectRef) -> Finding {
     let message = "the garbage collector has not removed the owner references to it yet; use --all \
                    to check whether belay denies that";
@@ -83,7 +84,7 @@ pub fn unchecked_orphaning(owner: &ObjectRef) -> Finding {
     Finding::new(Cause::Unknown, message, next)
 }
 
-/// The finding that belay denies these requests; `None` if there are none.
+/// The finding about these denials; `None` if there are none.
 pub fn refused_orphaning(denials: &[Verdict]) -> Option<Finding> {
     let first = denials.first()?;
     let (mut policies, mut commands, mut evidence) = (Vec::new(), Vec::new(), Vec::new());

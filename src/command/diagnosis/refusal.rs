@@ -16,9 +16,9 @@ fn is_uncalled(message: &str) -> bool {
     ["failed calling webhook", "failed to call webhook"].iter().any(|text| message.contains(text))
 }
 
-/// The sentence about an object that the API server could not encode for a webhook, so that it did
-/// not send the review: with managedFields that are nested too deeply (H137), or for another reason
-/// (H177). It quotes no message, because any user can write an Event with one.
+/// Explains that the API server could not encode an object for a webhook: because its managedFields
+/// are nested too deeply (H137), or for another reason (H177). The text does not quote the message,
+/// because any user can write an Event with such a message.
 pub fn explain_unencodable(message: &str) -> Option<&'static str> {
     let is_encoding = ["call webhook: json: ", "exceeded max depth", "create admission objects"]
         .iter()
@@ -46,8 +46,8 @@ pub fn webhook_name(message: &str) -> Option<&str> {
     rest.split_once('"').map(|(name, _)| name)
 }
 
-/// Whether admission refused the write: a webhook or a policy denied it, or a webhook did not
-/// answer.
+/// Whether admission refused the write: a webhook or a policy denied it, or the API server could
+/// not call a webhook.
 pub fn is_refusal(message: &str) -> bool {
     denies(message) || is_uncalled(message)
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h137_an_object_that_the_api_server_cannot_encode_is_no_silence_of_a_webhook() {
+    fn h137_an_unencodable_object_is_not_reported_as_a_silent_webhook() {
         // The messages of Kubernetes 1.37.
         let deep = "Internal error occurred: failed calling webhook \"label-delete.belay.dev\": \
                     failed to call webhook: json: error calling MarshalJSON for type \
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn h177_a_field_that_the_api_server_cannot_encode_is_no_deep_managed_field() {
+    fn h177_an_unencodable_field_is_not_reported_as_deep_managed_fields() {
         let port = "Internal error occurred: failed calling webhook \"label-delete.belay.dev\": \
                     failed to call webhook: json: error calling MarshalJSON for type \
                     runtime.RawExtension: json: error calling MarshalJSON for type \

@@ -79,12 +79,14 @@ fn all_causes(found: &TerminatingObject, survey: &Survey, evidence: &Evidence) -
     find_causes(found, survey, evidence, &Hold::default(), Timestamp::MAX)
 }
 
+/// The only cause of an object.
 fn of(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     let mut all = all_causes(found, &Survey::default(), evidence);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
+/// All texts of a finding.
 fn words(finding: &Finding) -> String {
     format!("{}; {}; {}", finding.message, finding.evidence.join("; "), finding.next)
 }
@@ -95,7 +97,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     let removed =
         |workloads: &[Workload]| Evidence { groups: [String::new()].into(), ..evidence(workloads) };
     let gone = of(&stuck, &removed(&[workload("web", "nginx", 1)]));
-    assert_eq!(gone.cause, Cause::OwnerGone);
+    assert_eq!(gone.cause, Cause::ControllerGone);
     assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
     let says = words(&gone);
     assert!(says.contains("was added by db-operator. Its controller was not found; "), "{says}");
@@ -113,7 +115,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     assert_eq!(steps[0], "find the controller of db.example.com/drop (search its documentation)");
     assert!(steps[1].starts_with(command) && steps.len() == 2, "{served:?}");
     let of_domain = of(&stuck, &evidence(&[workload("example-operator", "x", 1)]));
-    assert_eq!(of_domain.cause, Cause::Owner, "{of_domain:?}");
+    assert_eq!(of_domain.cause, Cause::Controller, "{of_domain:?}");
 
     // belay refuses the patch if a policy guards the finalizer.
     let guarded = [(stuck.uid.clone(), vec!["db.example.com/drop".to_owned()])].into();
@@ -131,7 +133,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     ] {
         let name = one.name.clone();
         let there = of(&stuck, &evidence(&[one]));
-        assert_eq!(there.cause, Cause::Owner, "{name}");
+        assert_eq!(there.cause, Cause::Controller, "{name}");
         assert!(
             there.message.ends_with(&format!(
                 "was added by db-operator. Likely controller: Deployment operators/{name}, 1 ready \
@@ -143,7 +145,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
         assert_eq!(there.next, format!("{next}{name} -n operators"));
     }
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
-    assert_eq!(down.cause, Cause::OwnerDown);
+    assert_eq!(down.cause, Cause::ControllerDown);
     let only = "this is a guess from the name or image, which any user who can create workloads can choose";
     assert!(down.message.ends_with("Deployment operators/db-operator, 0 ready Pods"), "{down:?}");
     assert_eq!(down.evidence, [only]);
@@ -154,9 +156,9 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
 }
 
 #[test]
-fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_controller() {
+fn a_finalizer_added_with_a_tool_is_explained_by_the_kinds_of_its_domain() {
     let gone = of(&settings("gone.example.test/drop", "kubectl-create"), &evidence(&[]));
-    assert_eq!(gone.cause, Cause::OwnerGone);
+    assert_eq!(gone.cause, Cause::ControllerGone);
     let says = words(&gone);
     assert!(
         says.contains(
@@ -180,7 +182,7 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
     assert_eq!(served.cause, Cause::Unknown, "{served:?}");
     // A workload whose name contains the domain runs.
     let runs = evidence(&[workload("example-agent", "x", 1)]);
-    assert_eq!(of(&settings("gone.example.test/drop", "kubectl"), &runs).cause, Cause::Owner);
+    assert_eq!(of(&settings("gone.example.test/drop", "kubectl"), &runs).cause, Cause::Controller);
     // A group whose server does not answer still exists.
     let stale = Evidence { stale: ["x.example.test".to_owned()].into(), ..evidence(&[]) };
     let stale = of(&settings("gone.example.test/drop", "kubectl"), &stale);
@@ -191,7 +193,7 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
         assert_eq!(of(&settings(name, "manager"), &evidence(&[])).cause, Cause::Unknown, "{name}");
     }
     let system = of(&settings("x.dev/y", "kube-controller-manager"), &evidence(&[]));
-    assert_eq!(system.cause, Cause::Owner);
+    assert_eq!(system.cause, Cause::Controller);
 }
 
 #[test]
@@ -208,7 +210,7 @@ fn the_hold_of_belay_is_reported_with_its_users() {
         free,
         released_by_belay: true,
         known: true,
-        r#for: says.iter().map(|says| (*says).to_owned()).collect(),
+        reasons: says.iter().map(|says| (*says).to_owned()).collect(),
         step: None,
         unreleased: None,
         needs_no_approval: true,
@@ -285,13 +287,13 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
         "to see who refuses its deletion: kubectl delete pods/web-1 -n shop --dry-run=server";
     assert_eq!(waits.next, asks);
     let mut evidence = evidence(&[]);
-    let said = |by: &str, message: &str| ObjectEvent {
+    let event = |by: &str, message: &str| ObjectEvent {
         by: by.to_owned(),
         reason: "InUse".to_owned(),
         message: message.to_owned(),
     };
-    evidence.events.insert("u-web-1".to_owned(), vec![said("belay", "it is in use")]);
-    evidence.events.insert("u-web-0".to_owned(), vec![said("kubelet", "Killing")]);
+    evidence.events.insert("u-web-1".to_owned(), vec![event("belay", "it is in use")]);
+    evidence.events.insert("u-web-0".to_owned(), vec![event("kubelet", "Killing")]);
     let all = all_causes(&stuck, &survey, &evidence);
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
     assert_eq!(all[0].message, "the deletion of Pod shop/web-1 was refused");
@@ -349,12 +351,12 @@ fn an_owner_waits_for_references_that_belay_keeps() {
 fn h153_no_event_of_a_user_passes_for_one_of_belay() {
     let stuck = settings("db.example.com/drop", "db-operator");
     let mut evidence = evidence(&[]);
-    let said = |by: &str, reason: &str| ObjectEvent {
+    let event = |by: &str, reason: &str| ObjectEvent {
         by: by.to_owned(),
         reason: reason.to_owned(),
         message: "admission webhook \"x\" denied the request: no".to_owned(),
     };
-    let events = vec![said("belay\u{200b}", "Protected"), said("x", "Protected by belay: no.")];
+    let events = vec![event("belay\u{200b}", "Protected"), event("x", "Protected by belay: no.")];
     evidence.events.insert("u-1".to_owned(), events);
     let all = all_causes(&stuck, &Survey::default(), &evidence);
     let denied = "admission webhook \"x\" denied the request: no";
@@ -381,7 +383,7 @@ fn a_pod_waits_for_its_node() {
     let down = of(&pod, &with(Some(&[("n1", false)])));
     assert_eq!(down.cause, Cause::NodeGone);
     let slow = of(&pod, &with(Some(&[("n1", true)])));
-    assert_eq!((slow.cause, slow.next.contains("--force")), (Cause::Owner, false));
+    assert_eq!((slow.cause, slow.next.contains("--force")), (Cause::Controller, false));
     assert_eq!(of(&pod, &with(None)).cause, Cause::Unknown);
 }
 
@@ -391,7 +393,7 @@ fn a_volume_in_use_names_its_users() {
         "finalizers": ["kubernetes.io/pvc-protection"]}});
     let claim = found(info("", "persistentvolumeclaims", true), claim);
     let mut evidence = Evidence::default();
-    assert_eq!(of(&claim, &evidence).cause, Cause::Owner);
+    assert_eq!(of(&claim, &evidence).cause, Cause::Controller);
     let user = |pod: &str, controller: Option<&str>| ClaimUser {
         pod: pod.to_owned(),
         controller: controller.map(str::to_owned),
@@ -436,7 +438,7 @@ fn a_volume_in_use_names_its_users() {
             (bound.cause, &bound.message[..]),
             (Cause::InUse, "the claim shop/data is bound to it")
         );
-        assert_eq!(of(&volume(finalizer, "Released"), &evidence).cause, Cause::Owner);
+        assert_eq!(of(&volume(finalizer, "Released"), &evidence).cause, Cause::Controller);
     }
 }
 

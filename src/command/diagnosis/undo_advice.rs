@@ -58,7 +58,7 @@ async fn lacks_rights(session: &UserSession, object: &ObjectRef) -> bool {
         needed.push(("patch", ("", "persistentvolumes"), ""));
     }
     let answers = needed.into_iter().map(|(verb, kind, namespace)| {
-        // The text names the undo even if the rights are unknown.
+        // Unknown rights count as present: the advice is then the command.
         session.caller.may(verb, kind, (namespace, ""))
     });
     join_all(answers).await.contains(&Some(false))

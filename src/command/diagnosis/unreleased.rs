@@ -16,8 +16,8 @@ pub struct Unreleased {
 }
 
 impl Unreleased {
-    /// Whether belay releases holds on objects of a kind; `None` if it does. `is_named`: whether a
-    /// policy or `--labelled-kinds` names the kind.
+    /// Why belay does not release holds on objects of a kind; `None` if it does. `is_named`:
+    /// whether a policy or `--labelled-kinds` names the kind.
     pub async fn read(session: &UserSession, info: &KindInfo, is_named: bool) -> Option<Self> {
         let may = session.belay_may_release(&info.group, &info.resource).await;
         // Without a leader, the command `release` removes every hold.
@@ -40,7 +40,7 @@ impl Unreleased {
         }
     }
 
-    /// The reason that belay lacks rights.
+    /// The reason if belay lacks rights on the kind.
     pub fn forbidden(group: &str, resource: &str) -> Self {
         let kind = full_name(group, resource);
         Self {

@@ -24,8 +24,8 @@ pub async fn verdict_on_delete(
     verdict_with(target, snapshot, DeleteOptions::default()).await
 }
 
-/// The verdict on a DELETE with `--cascade=orphan`, if it is denied or approved because it orphans
-/// dependents. `None` for a Namespace or a Terminating object, and if that is unknown.
+/// The verdict on a DELETE with `--cascade=orphan`. `None` for a Namespace or a Terminating object,
+/// if no policy denies orphaning, and if the verdict is unknown.
 pub async fn verdict_on_orphaning(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> {
     // The content of a Namespace is deleted with every cascade.
     let is_namespace = target.object_ref.is_namespace();

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_no_is_an_error_for_people_and_an_answer_for_programs() {
+    fn a_refusal_is_an_error_in_the_table_and_data_in_json() {
         let exits = |state, format| match ReleaseOutput::new(
             Object::default(),
             state,
@@ -127,8 +127,8 @@ mod tests {
             (ReleaseState::Unknown, 3),
         ] {
             assert_eq!(exits(state, Format::Json), (code(expected), None), "{state:?}");
-            let said = (expected > 0).then(|| "so it is".to_owned());
-            assert_eq!(exits(state, Format::Table), (code(expected), said), "{state:?}");
+            let message = (expected > 0).then(|| "so it is".to_owned());
+            assert_eq!(exits(state, Format::Table), (code(expected), message), "{state:?}");
         }
     }
 }

@@ -189,7 +189,7 @@ impl Release {
         }
         let (_, namespace, name) = &self.key;
         let object = caller.object(info, namespace, name).await;
-        let object = object.map_err(|error| unread(&what, &error))?;
+        let object = object.map_err(|error| read_error(&what, &error))?;
         let Some(object) = object else { return Ok(self.deleted_answer()) };
         Ok(self.held_answer(self.hold_state(&object).await))
     }
@@ -288,7 +288,7 @@ impl Release {
         let hold = self.hold_state(&self.target.json).await;
         match hold.free && hold.released_by_belay {
             true => {
-                let why = hold.r#for.join(", ");
+                let why = hold.reasons.join(", ");
                 removed_answer(&self.target, &self.target.json, Some(&why))
             }
             false => self.held_answer(hold),
@@ -381,7 +381,7 @@ impl Release {
             .caller
             .object(info, &object_ref.namespace, &object_ref.name)
             .await
-            .map_err(|error| unread(&what, &error))?;
+            .map_err(|error| read_error(&what, &error))?;
         let object =
             object.filter(|object| text_at(object, "/metadata/uid") == &*self.observed.uid);
         let Some(object) = object else { return Ok(Some(self.deleted_answer())) };
@@ -408,8 +408,8 @@ impl Release {
         };
         let sentence = format!("cannot release {what}: {}; next: {next}", hold.why_not_released());
         match hold {
-            HoldState { free: false, known: true, r#for, .. } => {
-                self.answer(ReleaseState::Held, sentence).with_users(r#for)
+            HoldState { free: false, known: true, reasons, .. } => {
+                self.answer(ReleaseState::Held, sentence).with_users(reasons)
             }
             HoldState { known: true, .. } => self.answer(ReleaseState::Held, sentence),
             HoldState { .. } => self.answer(ReleaseState::Unknown, sentence),
@@ -457,6 +457,6 @@ impl Actor {
     }
 }
 
-fn unread(what: &str, error: &ApiError) -> CommandError {
+fn read_error(what: &str, error: &ApiError) -> CommandError {
     CommandError::Remote(format!("cannot read {what}: {error}"))
 }

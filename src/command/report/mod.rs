@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_have_no_control_characters_and_mean_what_was_written() {
+    fn documents_have_no_control_characters_and_keep_their_content() {
         #[derive(Serialize, JsonSchema)]
         struct Quote {
             text: String,

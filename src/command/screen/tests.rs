@@ -5,7 +5,7 @@ fn screen(width: Option<usize>, colour: bool) -> Screen {
 }
 
 #[test]
-fn what_a_terminal_can_do_is_what_it_and_its_environment_say() {
+fn capabilities_come_from_the_terminal_and_the_environment() {
     let look = |terminal, measured, environment: &[(&str, &str)]| {
         let find = |name: &str| {
             let found = environment.iter().find(|(known, _)| *known == name);
@@ -26,7 +26,7 @@ fn what_a_terminal_can_do_is_what_it_and_its_environment_say() {
 }
 
 #[test]
-fn columns_are_aligned_by_what_is_seen_of_them() {
+fn columns_are_aligned_by_their_visible_width() {
     let mut table = Table::new(&["KIND", "NAME", "WHY"]);
     table.row(["pvc".into(), "data".into(), "in use".into()]);
     table.below("    evidence\n");
@@ -46,7 +46,7 @@ fn columns_are_aligned_by_what_is_seen_of_them() {
 }
 
 #[test]
-fn the_last_column_is_wrapped_below_itself_on_a_terminal_alone() {
+fn the_last_column_is_wrapped_only_on_a_terminal() {
     let mut table = Table::new(&["NAME", "WHY"]);
     table.row(["data".into(), "the garbage collector waits for its dependents".into()]);
     assert_eq!(
@@ -176,26 +176,26 @@ fn a_long_list_is_cut_with_its_count_unless_all_is_asked_for() {
 
 #[test]
 fn progress_is_silent_without_a_terminal_and_at_first() {
-    let said = std::cell::Cell::new(0);
+    let calls = std::cell::Cell::new(0);
     let text = || {
-        said.set(said.get() + 1);
+        calls.set(calls.get() + 1);
         String::new()
     };
     let long_ago = Instant::now().checked_sub(DELAY).unwrap();
     for (enabled, began, expected) in
         [(false, long_ago, 0), (true, Instant::now(), 0), (true, long_ago, 1)]
     {
-        said.set(0);
+        calls.set(0);
         let progress = Progress { enabled, began, last: Slot::new(None) };
         progress.say(text);
         // An update so soon after the first would only flicker.
         progress.say(text);
-        assert_eq!(said.get(), expected);
+        assert_eq!(calls.get(), expected);
     }
 }
 
 #[test]
-fn a_whole_text_keeps_its_lines_and_our_colours_and_nothing_that_a_terminal_obeys() {
+fn clean_keeps_lines_and_own_colours_and_removes_other_control_characters() {
     let colour = Screen { width: Some(80), colour: true };
     let ours = format!(
         "{} and {}\n\tmore\n",
@@ -221,6 +221,6 @@ fn a_whole_text_keeps_its_lines_and_our_colours_and_nothing_that_a_terminal_obey
 }
 
 #[test]
-fn what_turns_a_line_around_is_shown_as_nothing() {
+fn controls_of_the_text_direction_are_shown_as_spaces() {
     assert_eq!(without_controls("a\u{202e}b\u{2066}c\u{1b}d"), "a b c d");
 }

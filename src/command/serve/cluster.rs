@@ -113,7 +113,7 @@ impl ClusterArguments {
     pub fn start(
         self,
         timing: Timing,
-        authorities: &Path,
+        ca_path: &Path,
         metrics: Metrics,
         readiness: Readiness,
     ) -> Result<Cluster, StartError> {
@@ -127,7 +127,7 @@ impl ClusterArguments {
                 names: Vec::new(),
                 days: self.certificate_days,
             },
-            Source::Files => Certificates::Files { authorities: Some(authorities.to_owned()) },
+            Source::Files => Certificates::Files { authorities: Some(ca_path.to_owned()) },
         };
         let settings = Settings {
             namespace: self.namespace.unwrap_or_default(),

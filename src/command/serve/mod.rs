@@ -13,7 +13,7 @@ use clap::Args;
 
 use self::cluster::ClusterArguments;
 pub use self::cluster::{DEFAULT_BACKFILL, LABELLED_KINDS, parse_kinds};
-use self::seconds::{seconds, seconds_or_none};
+use self::seconds::{seconds, seconds_or_zero};
 use self::standalone::{StandaloneArguments, make_certificates_once};
 use super::timing::TimingArguments;
 use super::welcome::welcome;
@@ -79,7 +79,7 @@ pub struct ServeArguments {
 
     /// How long to continue after SIGTERM while reporting not ready [default: 5;
     /// standalone 0]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_zero)]
     drain: Option<Duration>,
 
     /// Threads that answer reviews [default: one for each core, at most 8]

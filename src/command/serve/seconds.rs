@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    match seconds_or_none(text)? {
+    match seconds_or_zero(text)? {
         Duration::ZERO => Err("expected more than 0 seconds".to_owned()),
         duration => Ok(duration),
     }
 }
 
-pub fn seconds_or_none(text: &str) -> Result<Duration, String> {
+pub fn seconds_or_zero(text: &str) -> Result<Duration, String> {
     let number: f64 =
         text.parse().map_err(|_| "expected a number of seconds, such as 4 or 0.5".to_owned())?;
     // More than an hour is probably a typing mistake.

@@ -88,13 +88,14 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
     let mut policies: Vec<PolicyStatus> =
         policies.iter().map(|policy| PolicyStatus::new(policy, outage, now)).collect();
     if are_present {
-        policies.iter_mut().for_each(PolicyStatus::replace_missing_webhooks);
+        policies.iter_mut().for_each(PolicyStatus::replace_note_of_missing_webhooks);
     }
     // Without a leader, no replica updates the status.
     if are_pauses_read && pauses.is_empty() && outage.is_none() {
         policies.iter_mut().for_each(PolicyStatus::note_ended_pause);
     }
-    // An uninstall removes the holds, and its policies are deleted.
+    // During and after an uninstall, missing rights are no problem: the uninstall removes the
+    // holds.
     let unreleased_holds = match uninstall.is_none() && outage != Some(Outage::NoWebhooks) {
         true => UnreleasedHolds::read_all(&session).await,
         false => Vec::new(),

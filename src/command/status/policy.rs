@@ -118,16 +118,16 @@ impl PolicyStatus {
 }
 
 impl PolicyStatus {
-    /// Adds a note if the status reports a Pause. There is none.
+    /// Adds a note if the status still reports a Pause. The caller knows that no Pause is active.
     pub fn note_ended_pause(&mut self) {
         if self.paused {
             self.notes.push(PAUSE_ENDED.to_owned());
         }
     }
 
-    /// Replaces the note that webhook configurations are missing, where they exist. Seconds after an
-    /// install, belay has not updated the condition.
-    pub fn replace_missing_webhooks(&mut self) {
+    /// Replaces the note that webhook configurations are missing. The caller knows that they exist:
+    /// in the first seconds after an install, belay has not updated the condition yet.
+    pub fn replace_note_of_missing_webhooks(&mut self) {
         for note in self.notes.iter_mut().filter(|note| note.starts_with(MISSING_WEBHOOKS)) {
             *note = format!(
                 "{MISSING_WEBHOOKS}: the webhook configurations were missing and exist now; belay \
@@ -202,6 +202,8 @@ pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
 }
 
 impl PolicyStatus {
+    /// Adds the row. `common`: the notes that several policies share, which are printed elsewhere;
+    /// `is_counted`: whether the counts are current.
     pub(super) fn row(
         &self,
         table: &mut Table,

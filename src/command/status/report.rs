@@ -65,18 +65,22 @@ pub struct RunningUninstall {
 }
 
 impl RunningUninstall {
-    pub fn new(name: String, Installation { namespace, name: of }: &Installation) -> Self {
+    pub fn new(
+        name: String,
+        Installation { namespace, name: installation }: &Installation,
+    ) -> Self {
         let next_steps = [
             format!(
                 "to see what it still waits for: kubectl belay admin uninstall --dry-run \
-                 --installation={namespace}/{of}"
+                 --installation={namespace}/{installation}"
             ),
             format!(
-                "to follow a helm uninstall: kubectl -n {namespace} logs -f job/{of}-uninstall"
+                "to follow a helm uninstall: kubectl -n {namespace} logs -f \
+                 job/{installation}-uninstall"
             ),
             format!(
                 "to stop it: interrupt its command, or for Helm: kubectl -n {namespace} delete \
-                 job/{of}-uninstall; then install belay again, so that it protects"
+                 job/{installation}-uninstall; then install belay again, so that it protects"
             ),
         ];
         Self { name, next_steps: next_steps.into() }

@@ -177,7 +177,7 @@ async fn explain(
     (items, evidence)
 }
 
-/// The namespace in whose turn an object is read.
+/// The namespace of an object. Namespaces take turns.
 fn namespace_of(object: &TerminatingObject) -> &str {
     &object.object_ref.namespace
 }
@@ -198,8 +198,8 @@ fn is_held(object: &TerminatingObject) -> bool {
     finalizers_of(&object.object).into_iter().any(is_hold)
 }
 
-/// The users that belay's holds on these objects wait for, by uid. At most this many are
-/// counted.
+/// belay's holds on these objects, by the uid of the object. The users of at most this many holds
+/// are counted.
 async fn check_holds(
     session: &UserSession,
     snapshot: &Snapshot,
@@ -213,7 +213,7 @@ async fn check_holds(
     // belay may be installed in the cluster although the files do not contain it.
     let installed = snapshot.is_installed() || session.asks_files();
     // A user who may not read the Lease does not see who is the leader.
-    let unled = installed && session.lacks_leader().await;
+    let no_leader = installed && session.lacks_leader().await;
     let held = order_by_turns(&held, most, |held| namespace_of(held));
     let checked = held.iter().take(if installed { most } else { 0 });
     let kinds: BTreeMap<String, &KindInfo> =
@@ -233,12 +233,12 @@ async fn check_holds(
             false => None,
         };
         let is_left_out = installed && index >= most;
-        (held.uid.clone(), Hold { state, is_left_out, installed, no_leader: unled })
+        (held.uid.clone(), Hold { state, is_left_out, installed, no_leader })
     });
     futures_util::stream::iter(holds).buffer_unordered(MAX_CONCURRENT).collect().await
 }
 
-/// What the hold waits for, where belay releases the holds on the kind.
+/// What the hold waits for, if belay releases holds on objects of the kind.
 async fn check_hold(
     session: &UserSession,
     snapshot: &Snapshot,

@@ -25,7 +25,7 @@ const SAMPLES: usize = 3;
 /// The number of reasons for an object.
 const REASONS: usize = 3;
 
-/// An object that does not go.
+/// An object that stays Terminating.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StuckObject {
@@ -99,17 +99,17 @@ impl StuckObject {
         let (causes, more) = cut(&self.causes, REASONS, view.is_complete(), "causes");
         let mut text = String::new();
         // The first cause is the likeliest one, and its step comes first.
-        let mut told: Vec<&str> = Vec::new();
+        let mut written: Vec<&str> = Vec::new();
         for Finding { message, evidence, next, .. } in causes {
             text.push_str(&view.screen.paragraph(2, message));
             for evidence in evidence {
                 text.push_str(&view.screen.paragraph(4, evidence));
             }
-            if told.contains(&next.as_str()) {
+            if written.contains(&next.as_str()) {
                 continue;
             }
-            let heading = if told.is_empty() { "  next: " } else { "  also: " };
-            told.push(next);
+            let heading = if written.is_empty() { "  next: " } else { "  also: " };
+            written.push(next);
             let mut steps = next.lines();
             text.push_str(&view.screen.behind(heading, 8, steps.next().unwrap_or_default()));
             steps.for_each(|step| text.push_str(&view.screen.behind("  ", 4, step)));
@@ -125,7 +125,7 @@ impl StuckObject {
 
 fn tone(cause: Cause) -> Tone {
     match cause {
-        Cause::HeldByBelay | Cause::InUse | Cause::Owner => Tone::Plain,
+        Cause::HeldByBelay | Cause::InUse | Cause::Controller => Tone::Plain,
         Cause::Foreground | Cause::Content | Cause::Unknown => Tone::Doubtful,
         _ => Tone::Bad,
     }
@@ -187,7 +187,7 @@ fn group_text(group: &[&StuckObject], view: View) -> String {
 
 const HEADING: [&str; 3] = ["OBJECT", "NAMESPACE", "FOR"];
 
-/// Everything that is said.
+/// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StuckReport {
@@ -197,7 +197,7 @@ pub struct StuckReport {
     pub not_read: Vec<FailedRead>,
     /// Failed reads of evidence for the causes.
     pub evidence_not_read: Vec<FailedRead>,
-    /// Whether files were asked in the place of a cluster.
+    /// Whether the data is from files instead of a cluster.
     #[serde(skip)]
     pub of_files: bool,
     #[serde(skip)]
@@ -238,9 +238,9 @@ impl Report for StuckReport {
         }
         text.push_str(&view.not_read(&self.not_read));
         // A user who may read one namespace has many failed reads with the same message.
-        let told =
+        let is_new =
             |unread: &&FailedRead| !self.not_read.iter().any(|n| n.resource == unread.resource);
-        let more = self.evidence_not_read.iter().filter(told).map(|unread| &*unread.resource);
+        let more = self.evidence_not_read.iter().filter(is_new).map(|unread| &*unread.resource);
         let more: Vec<&str> = more.collect();
         if let Some(line) = FailedRead::evidence_line(&more, view.verbose) {
             text.push_str(&view.screen.paragraph(0, &line));

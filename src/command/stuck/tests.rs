@@ -59,7 +59,7 @@ fn shown(report: &StuckReport, output: Format, all: bool) -> String {
 }
 
 #[test]
-fn the_table_has_the_cause_its_evidence_and_what_next() {
+fn the_table_has_the_cause_its_evidence_and_the_next_step() {
     let text = shown(&report(1, &["secrets"]), Format::Table, false);
     let expected = "\
 OBJECT                NAMESPACE   FOR   CAUSE
@@ -139,7 +139,7 @@ fn nothing_stuck_is_only_reported_after_a_complete_read() {
 #[test]
 fn h133_objects_of_one_namespace_cannot_hide_others_on_a_terminal() {
     let now = jiff::Timestamp::from_second(820).unwrap();
-    let of = |namespace: &str, name: &str, finalizer: &str| {
+    let stuck_object = |namespace: &str, name: &str, finalizer: &str| {
         let mut object = stuck();
         object.object_ref = ObjectRef::new(("", "configmaps"), namespace, name);
         object.object["metadata"]["finalizers"] = json!([finalizer]);
@@ -149,10 +149,11 @@ fn h133_objects_of_one_namespace_cannot_hide_others_on_a_terminal() {
     };
     // Many objects with the same cause as the other one, or many causes.
     for causes in [1, 30] {
-        let own = |n: usize| of("eve", &format!("own{n}"), &format!("a{}.test/x", n % causes));
+        let own =
+            |n: usize| stuck_object("eve", &format!("own{n}"), &format!("a{}.test/x", n % causes));
         let finalizer = if causes == 1 { "a0.test/x" } else { "b.test/x" };
         let own = (0..90).map(own);
-        let items = own.chain([of("prod", "other", finalizer)]).collect();
+        let items = own.chain([stuck_object("prod", "other", finalizer)]).collect();
         let report = StuckReport { items, ..report(0, &[]) };
         let view = View { screen: Screen::terminal(200), all: false, wide: false, verbose: false };
         let text = report.text(view);

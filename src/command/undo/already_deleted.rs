@@ -48,11 +48,11 @@ impl UndoReader<'_> {
             let Some(released) = self.released_claim(volume, marker) else { continue };
             let typed = &released.0.object.arguments;
             let is_known = found.objects.iter().any(|known| known.object.arguments == *typed);
-            // Outside of a Terminating Namespace, a user may have deleted others on purpose.
+            // Outside of a Terminating Namespace, a user may have deleted other claims on purpose.
             let is_wanted =
-                self.is_namespace() || missing.iter().any(|one| one.arguments == *typed);
+                self.is_namespace() || missing.iter().any(|claim| claim.arguments == *typed);
             if !is_known && is_wanted {
-                missing.retain(|one| one.arguments != released.0.object.arguments);
+                missing.retain(|claim| claim.arguments != released.0.object.arguments);
                 found.objects.push(released.0);
                 found.volumes.push(released.1);
             }
@@ -60,25 +60,26 @@ impl UndoReader<'_> {
         Ok(())
     }
 
-    /// The claims of saved StatefulSets that are deleted already, each with whether it has existed. The
-    /// controller creates the claims of a Pod when the Pods before it are ready, or all at once.
-    pub(super) fn claims_of_templates(&self, found: &Found) -> Vec<(Object, bool)> {
+    /// The absent claims of saved StatefulSets, each with whether it has existed. The controller
+    /// creates the claims of a Pod when the Pods before it are ready, or all at once (`Parallel`).
+    pub(super) fn absent_template_claims(&self, found: &Found) -> Vec<(Object, bool)> {
         let graph = &self.inspection.graph;
         let exists = |kind, namespace: &str, name: &str| {
             graph.object_by_ref(&ObjectRef::new(kind, namespace, name)).is_some()
         };
         let mut missing = Vec::new();
         for SavedObject { object: Object { namespace, name: set, .. }, manifest, .. } in
-            found.objects.iter().filter(|of| !of.stays && of.object.is_of(STATEFUL_SETS))
+            found.objects.iter().filter(|saved| !saved.stays && saved.object.is_of(STATEFUL_SETS))
         {
-            // Its status may not count a Pod that is deleted already.
+            // The status is not read, because it may not count a Pod that is deleted already.
             let spec = &manifest["spec"];
             let replicas = spec["replicas"].as_u64().unwrap_or(1).min(MAX_REPLICAS);
             let start = spec["ordinals"]["start"].as_u64().unwrap_or_default();
             let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
             let templates: Vec<&str> =
-                templates.filter_map(|one| one["metadata"]["name"].as_str()).collect();
-            // From the end: a claim or Pod shows that those before it have existed.
+                templates.filter_map(|template| template["metadata"]["name"].as_str()).collect();
+            // From the last ordinal: a claim or Pod shows that the claims of lower ordinals have
+            // existed.
             let mut has_existed = spec["podManagementPolicy"] == "Parallel";
             for index in (0..replicas).rev() {
                 let ordinal = start.saturating_add(index);
@@ -136,9 +137,11 @@ impl UndoReader<'_> {
         let claim = spec.claim_ref?;
         let name = claim.name?;
         let noted = volume.metadata.annotations.unwrap_or_default();
-        // The undo has released the volume at any time, or has reserved it.
+        // With this annotation, an interrupted undo has kept the volume, and the time of its
+        // release does not matter.
         let kept = noted.get(OLD_RECLAIM_POLICY);
-        // A reserved volume has no claim. Its own uid is none of a claim either.
+        // A reserved volume has no claim uid. The uid of the volume replaces it: no claim has that
+        // uid.
         let restored_from = claim.uid;
         let uid = restored_from.clone().or(kept.and(volume.metadata.uid))?;
         let target = self.target.object_ref();

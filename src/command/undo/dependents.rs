@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::manifest::owners;
 use super::read::{Found, MAX_CONCURRENT, read_new};
 use super::record::{LostObject, SavedObject};
-use super::restore::{Undo, all_done};
+use super::restore::{Undo, fail_if_any};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
@@ -46,7 +46,7 @@ impl Undo<'_> {
         self.save_new().await?;
         // An earlier attempt may have failed.
         let mut failures = Vec::from_iter(self.retain_volumes().await.err());
-        // Those of others last.
+        // Dependents of other users come last.
         let mut dependents: Vec<&SavedObject> = self.record.dependents().collect();
         dependents.sort_by_key(|dependent| self.record.is_of_others(&dependent.object));
         for (dependent, detached) in self.detach_all(&dependents, false).await {
@@ -59,15 +59,17 @@ impl Undo<'_> {
                 Ok(()) => drop(self.not_kept.remove(&dependent.uid)),
             }
         }
-        all_done(
+        fail_if_any(
             &failures,
             "; the garbage collector would delete these dependents; if this happens again, remove \
              their owner references, or delete them",
         )
     }
 
-    /// Adds new dependents to the file, before they lose their owner reference, dependents that have
-    /// become Terminating since, and new losses.
+    /// Adds to the file:
+    /// - new dependents, before they lose their owner reference
+    /// - dependents that have become Terminating since
+    /// - new losses
     async fn save_new(&mut self) -> Result<(), CommandError> {
         let Found { objects, volumes, lost } = read_new(&self.record, self.cluster.clone()).await?;
         if objects.is_empty() && volumes.is_empty() && lost.is_empty() {
@@ -86,7 +88,8 @@ impl Undo<'_> {
     }
 
     /// Removes the owner references of these dependents to deleted objects; with `dry_run`, only asks
-    /// whether that is allowed. Any user can make many dependents of a cluster-scoped object.
+    /// whether that is allowed. Sends several requests at a time, because any user can create many
+    /// dependents of a cluster-scoped object.
     pub(super) async fn detach_all(
         &self,
         dependents: &[&SavedObject],
@@ -126,7 +129,7 @@ impl Undo<'_> {
         uid: &str,
         reference: Value,
     ) -> Result<(), CommandError> {
-        // The controller of the new object adopts it at the same time.
+        // The controller of the new object may adopt the dependent at the same time.
         let changed = self.change(dependent, false, |object| {
             let has_owner = owners(object).iter().any(|owner| owner["uid"] == reference["uid"]);
             if object["metadata"]["uid"] != uid || has_owner {

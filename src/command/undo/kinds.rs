@@ -3,7 +3,8 @@
 use crate::decide::is_default_object;
 use crate::objects::{KindInfo, Kinds, SCALABLE};
 
-/// Objects of a Namespace that their controllers create again.
+/// Kinds whose objects undo never creates again. Their controllers do so, except for approvals,
+/// which don't apply to a re-created object.
 const RECREATED: &[(&str, &str)] = &[
     ("", "pods"),
     ("", "events"),
@@ -15,7 +16,7 @@ const RECREATED: &[(&str, &str)] = &[
     ("belay.dev", "deletionapprovals"),
 ];
 
-/// Whether Kubernetes creates this object of a Namespace again.
+/// Whether undo leaves the creation of this object to Kubernetes.
 pub fn is_recreated(info: &KindInfo, name: &str) -> bool {
     is_one_of(RECREATED, info) || is_default_object(&info.group, &info.resource, name)
 }

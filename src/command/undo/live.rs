@@ -30,13 +30,13 @@ pub enum ObjectState {
 pub enum Restorer {
     ThisUndo,
     AnotherUndo,
-    /// A user or a controller. Only a claim with the volume of the old one.
+    /// A user or a controller. Only for a claim that has the volume of the old claim.
     Others,
 }
 
 impl Undo<'_> {
-    /// The state of a saved object of which this is the current one. Waits up to 10 s until a claim of
-    /// others is bound.
+    /// The state of a saved object. `current`: the object that has its name now. Waits up to 10 s
+    /// until a claim of others is bound.
     pub(super) async fn wait_for_state(
         &self,
         object: &Object,
@@ -50,7 +50,8 @@ impl Undo<'_> {
             ObjectState::Old { .. } | ObjectState::Recreated { by: Restorer::ThisUndo, .. } => {
                 Ok(state)
             }
-            // Other users know the uid. The volume is a proof.
+            // The annotation proves nothing, because other users know the uid. The volume is a
+            // proof.
             _ if self.record.volume_of(object).is_some() => {
                 let by = if from.is_string() { Restorer::AnotherUndo } else { Restorer::Others };
                 match self.wait_for_its_volume(object, current).await? {
@@ -77,7 +78,7 @@ impl Undo<'_> {
         ObjectState::Recreated { by, is_terminating }
     }
 
-    /// Reads what is done. The step that needs an object reports that it can't be read.
+    /// Reads which steps are done. A failed read is ignored here: the step itself reports it.
     pub async fn completed_steps(&self) -> CompletedSteps {
         let is_waiting = self.has_old_objects().await.unwrap_or(true);
         let mut done = CompletedSteps { is_waiting, ..CompletedSteps::none() };
@@ -112,12 +113,12 @@ impl Undo<'_> {
     /// What is different while the undo waits to be continued; empty if nothing is.
     pub async fn left_changed(&self) -> String {
         let mut left = Vec::new();
-        let workloads = self.record.workloads.iter().map(|one| &one.object);
+        let workloads = self.record.workloads.iter().map(|workload| &workload.object);
         for workload in workloads {
             let text = format!("{} is at 0 replicas", workload.arguments);
             left.extend(describe(&workload.arguments, self.read(workload).await, is_stopped, text));
         }
-        for volume in self.record.volumes.iter().filter(|of| of.reclaim_policy != "Retain") {
+        for volume in self.record.volumes.iter().filter(|saved| saved.reclaim_policy != "Retain") {
             let SavedVolume { name, .. } = volume;
             let text = format!("volume {name} has the reclaim policy Retain");
             let read = self.read_volume(volume).await;
@@ -134,7 +135,8 @@ impl Undo<'_> {
         }
     }
 
-    /// Reads these objects. Any tenant can make many dependents of a cluster-scoped object.
+    /// Reads these objects, several at a time: any tenant can create many dependents of a
+    /// cluster-scoped object.
     async fn read_all<'s>(
         &self,
         objects: impl Iterator<Item = &'s SavedObject>,
@@ -145,15 +147,15 @@ impl Undo<'_> {
     }
 }
 
-/// The text, if the current object is so; or that it can't be read.
+/// The text, if the current object is changed; or that the object can't be read.
 fn describe(
     typed: &str,
     read: Result<Option<Value>, CommandError>,
-    is_so: impl Fn(&Value) -> bool,
+    is_changed: impl Fn(&Value) -> bool,
     text: String,
 ) -> Option<String> {
     match read {
-        Ok(current) => current.is_some_and(|current| is_so(&current)).then_some(text),
+        Ok(current) => current.is_some_and(|current| is_changed(&current)).then_some(text),
         Err(_) => Some(format!("{typed} is unknown, because it could not be read")),
     }
 }
@@ -164,7 +166,7 @@ fn is_stopped(workload: &Value) -> bool {
         && workload["metadata"]["annotations"][OLD_REPLICAS].is_string()
 }
 
-/// Whether a dependent lacks one of its owners. The new owner has the same name.
+/// Whether a dependent lacks one of its owners. A new owner with the same name counts.
 fn is_detached(saved: &SavedObject, current: &Value) -> bool {
     saved.owners.iter().any(|owner| {
         let is_same = |other: &Value| ["kind", "name"].iter().all(|key| other[*key] == owner[*key]);

@@ -45,7 +45,7 @@ const SERVER_SET: &[&str] = &[
 const DELETION_FINALIZERS: &[&str] =
     &[FOREGROUND, "orphan", "kubernetes", CLAIM_PROTECTION, "kubernetes.io/pv-protection"];
 
-/// Annotations about the binding of a claim, and of belay about a release.
+/// Annotations about the binding of a claim, of belay about a release, and of an interrupted undo.
 const STALE_ANNOTATIONS: &[&str] = &[
     "pv.kubernetes.io/bind-completed",
     "pv.kubernetes.io/bound-by-controller",
@@ -54,8 +54,8 @@ const STALE_ANNOTATIONS: &[&str] = &[
     OLD_REPLICAS,
 ];
 
-/// The manifest of an object without what belongs to the deleted object, and its owner references to
-/// other saved objects. `marker`: that of the file; `saved`: the uids of all saved objects.
+/// Returns the manifest that creates the object again, and the removed owner references to other
+/// saved objects. `marker`: the marker of the file; `saved`: the uids of all saved objects.
 pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Value, Vec<Value>) {
     let mut owners = Vec::new();
     let Some(fields) = object.as_object_mut() else { return (object, owners) };
@@ -67,7 +67,7 @@ pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Va
     if is_built_in {
         fields.remove("status");
     }
-    start_again(fields);
+    restore_replicas(fields);
     if is_namespace {
         fields.remove("spec");
     }
@@ -95,8 +95,8 @@ pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Va
     (object, owners)
 }
 
-/// Sets the replicas of a workload that an interrupted undo has scaled to 0.
-fn start_again(object: &mut serde_json::Map<String, Value>) {
+/// Restores the replicas of a workload that an interrupted undo has scaled to 0.
+fn restore_replicas(object: &mut serde_json::Map<String, Value>) {
     let Some(old) = object.get("metadata").and_then(old_replicas) else { return };
     if let Some(replicas) = object.get_mut("spec").and_then(|spec| spec.get_mut("replicas"))
         && *replicas == 0
@@ -130,8 +130,8 @@ pub fn is_token_secret(manifest: &Value) -> bool {
     is_secret(manifest) && manifest["type"] == "kubernetes.io/service-account-token"
 }
 
-/// Removes the token of a deleted ServiceAccount from a Secret, so that the token controller adds
-/// that of the new one. With the old uid, it would delete the Secret.
+/// Removes the token and the uid of a deleted ServiceAccount from a Secret. The token controller
+/// then adds a token of the new ServiceAccount. With the old uid, it would delete the Secret.
 pub fn without_token(manifest: &mut Value) {
     let remove = |map: &mut Value, keys: &[&str]| {
         if let Some(map) = map.as_object_mut() {
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_the_deleted_object_is_left_out() {
+    fn manifest_omits_the_fields_of_the_deleted_object() {
         let object = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {

@@ -101,7 +101,7 @@ pub fn run(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
     block_on(undo(arguments))?
 }
 
-/// After the message about an object that does not exist.
+/// The suffix of the message about an object that does not exist.
 const DELETED: &str = "a deleted object can't be restored, because nothing can be read any longer; a \
                        volume with the reclaim policy Retain still has its data";
 
@@ -167,7 +167,7 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
     if dry_run {
         return UndoReport::new(UndoResult::WouldUndo, steps, &undo.record, &path).print(output);
     }
-    // What can't be undone is refused without this question.
+    // Before this question, the command has refused deletions that can't be undone.
     if confirm.must_ask()? {
         super::confirm::ask(&format!("{steps}\nFor a moment the object does not exist."))?;
         undo.begin_timeout(timeout);

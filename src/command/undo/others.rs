@@ -11,8 +11,8 @@ use crate::command::document::Object;
 use crate::objects::CLAIMS;
 
 impl Undo<'_> {
-    /// How the undo ends if others have created the target. Other users know the uid in the annotation
-    /// of a restored object too: nothing is restored into their Namespace.
+    /// How the undo ends if others have created the target. Other users know the old uid and can
+    /// forge the annotation of a restored Namespace, so nothing is restored into that Namespace.
     pub(super) async fn outcome_of_others(&self) -> Result<Option<UndoOutcome>, CommandError> {
         let target = &self.record.target;
         let current = self.read(target).await?;
@@ -33,8 +33,8 @@ impl Undo<'_> {
         }
     }
 
-    /// Which of the objects in a Namespace that another undo has restored don't exist. Keeps the data of
-    /// claims that were deleted again.
+    /// Finds the objects that are missing in a Namespace that another undo has restored. Keeps the
+    /// data of claims that were deleted again.
     async fn compare_with_other_undo(&self) -> Result<UndoOutcome, CommandError> {
         let mut not_restored = Vec::new();
         for saved in self.record.objects_to_recreate() {
@@ -69,8 +69,8 @@ impl Undo<'_> {
         ))
     }
 
-    /// The next step about an object with the name of a saved one. The object that an undo has
-    /// restored and the data of a claim must not be deleted.
+    /// The next step about an object with the name of a saved object. The user must not delete the
+    /// data of a claim, or an object that an undo has restored.
     pub(super) async fn advice(&self, object: &Object) -> Result<String, CommandError> {
         const COMPARE: &str = "another object has its name; next: compare it with the file";
         let Some(current) = self.read(object).await? else { return Ok(COMPARE.to_owned()) };

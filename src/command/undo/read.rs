@@ -26,14 +26,14 @@ use crate::objects::{CLAIMS, CRDS, Kinds, ObjectRef, full_name, is_hold, split_a
 /// The limit of objects that are read or changed at the same time.
 pub(super) const MAX_CONCURRENT: usize = 16;
 
-/// The limit of the manifests of objects that stay or that belong to others. They are saved in case
-/// that they are deleted nevertheless, and any tenant can make more of them.
+/// The limit in bytes of the saved manifests of objects that stay or belong to other users. Any
+/// tenant can create many.
 const MAX_OTHERS: usize = 16 << 20;
 
-/// Why a claim whose volume is lost is not restored.
+/// The reason if the volume of a claim is lost.
 const LOST_VOLUME: &str = "its volume does not exist any longer, or belongs to another claim";
 
-/// Why an object is not restored whose manifest can't be read exactly.
+/// The reason if the manifest of an object can't be read exactly.
 const INEXACT: &str =
     "its JSON is nested too deeply, or has a text or number that belay can't read";
 
@@ -127,7 +127,7 @@ impl<'i> UndoReader<'i> {
     ) -> Result<UndoRecord, CommandError> {
         let target = self.object;
         self.refuse_irreversible(target)?;
-        self.refuse_without_definition(target).await?;
+        self.refuse_terminating_crd(target).await?;
         self.require_complete()?;
         let identity = ClusterIdentity::read(self.inspection).await;
         let identity = identity.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
@@ -144,16 +144,17 @@ impl<'i> UndoReader<'i> {
         let lost_status = self.lost_status(&found.objects).await;
         found.lost.extend(lost_status);
         let (workloads, pods) = match target.namespace.is_empty() {
-            // Those of a Namespace are saved themselves, and others belong to others.
+            // The workloads in a Namespace are deleted with it. Other cluster-scoped objects have
+            // only workloads of other users.
             true => (Vec::new(), Vec::new()),
             false => self.workloads(&found.objects, cluster).await?,
         };
         self.save_other_claims(&workloads, marker, &mut found).await?;
-        let of_templates = self.claims_of_templates(&found);
+        let template_claims = self.absent_template_claims(&found);
         let mut missing_claims: Vec<Object> =
-            of_templates.iter().map(|(claim, _)| claim.clone()).collect();
+            template_claims.iter().map(|(claim, _)| claim.clone()).collect();
         let lost = found.lost.iter().map(|lost| &lost.object);
-        missing_claims.extend(lost.filter(|of| of.is_of(CLAIMS)).cloned());
+        missing_claims.extend(lost.filter(|object| object.is_of(CLAIMS)).cloned());
         if self.is_namespace() {
             let missing = self.missing(&found);
             let (claims, others): (Vec<_>, Vec<_>) =
@@ -164,7 +165,8 @@ impl<'i> UndoReader<'i> {
         if self.is_namespace() || !missing_claims.is_empty() {
             self.add_released_claims(marker, &mut missing_claims, &mut found).await?;
         }
-        missing_claims.retain(|claim| !of_templates.contains(&(claim.clone(), false)));
+        // The controller of a StatefulSet still has to create the claims that have never existed.
+        missing_claims.retain(|claim| !template_claims.contains(&(claim.clone(), false)));
         let Found { objects, volumes, lost } = found;
         let recreated = objects.iter().filter(|saved| !saved.stays);
         let mut nodes = recreated.filter_map(|saved| self.node(&saved.object));
@@ -225,15 +227,16 @@ impl<'i> UndoReader<'i> {
         Ok(())
     }
 
-    /// Refuses to undo the deletion of a custom resource that the API server would not create again.
-    async fn refuse_without_definition(&self, target: &Object) -> Result<(), CommandError> {
+    /// Refuses to undo the deletion of a custom resource whose CRD is Terminating. The API server
+    /// would not create the resource again.
+    async fn refuse_terminating_crd(&self, target: &Object) -> Result<(), CommandError> {
         let kinds = &self.inspection.graph.kinds;
         let Some(kind) = kinds.find_resource(CRDS.0, CRDS.1) else { return Ok(()) };
         if Kinds::is_built_in(&target.group, &target.resource) {
             return Ok(());
         }
         let name = full_name(&target.group, &target.resource);
-        // A user who may not read it learns it from the API server.
+        // If the user may not read the CRD, the API server refuses the later create.
         let read = self.caller.object(kinds.info(kind), "", &name).await;
         let is_terminating = |crd: &Value| crd["metadata"]["deletionTimestamp"].is_string();
         match read.is_ok_and(|read| read.as_ref().is_some_and(is_terminating)) {
@@ -248,14 +251,14 @@ impl<'i> UndoReader<'i> {
         }
     }
 
-    /// Refuses to continue without all objects that the undo must save or detach.
+    /// Refuses to continue if a kind is unread whose objects the undo may have to save or detach.
     fn require_complete(&self) -> Result<(), CommandError> {
         let Inspection { graph, not_read, .. } = self.inspection;
         let target = self.target.object_ref();
         let namespace = target.own_namespace();
         let unread = graph.kinds.iter().filter(|(kind, info)| {
-            let concerns = info.namespaced || namespace.is_empty();
-            concerns
+            let is_relevant = info.namespaced || namespace.is_empty();
+            is_relevant
                 && !info.versions.is_empty()
                 && not_read.iter().any(|unread| unread.resource == info.full_name())
                 && !self.inspection.has_read(*kind, namespace)
@@ -296,8 +299,10 @@ impl<'i> UndoReader<'i> {
         )))
     }
 
-    /// Finds what to restore and what to keep. `record`: the file. The objects in it that have become
-    /// Terminating since have lost their owner references, and those that it restores are not read again.
+    /// Finds what to restore and what to keep. `record`: the file, if there is one. Dependents in
+    /// it that have become Terminating since are found only by their uid, because the undo has
+    /// removed their owner references. Objects that the file contains completely are not read
+    /// again.
     async fn find(&self, marker: &str, record: Option<&UndoRecord>) -> Result<Found, CommandError> {
         let known = record.map_or(&[][..], |record| &record.objects);
         let mut terminating = match self.is_namespace() {
@@ -307,18 +312,22 @@ impl<'i> UndoReader<'i> {
         let ids = terminating.uids();
         let mut found = Found { lost: std::mem::take(&mut terminating.lost), ..Found::default() };
         let is_others = |object: &Object| is_of_others(self.object, &object.namespace);
-        let limited = known.iter().filter(|one| one.stays || is_others(&one.object));
-        let mut left = MAX_OTHERS.saturating_sub(limited.map(|one| size(&one.manifest)).sum());
+        let limited = known.iter().filter(|saved| saved.stays || is_others(&saved.object));
+        let mut left = MAX_OTHERS.saturating_sub(limited.map(|saved| size(&saved.manifest)).sum());
         let mut is_small = |manifest: &Value| {
             left.checked_sub(size(manifest)).inspect(|rest| left = *rest).is_some()
         };
-        // Those of others must not use up the limit.
-        terminating.dependents.sort_by_key(|of| is_of_others(self.object, of.node.namespace()));
-        let dependents = terminating.dependents.iter().map(|of| (of.node, Some(of)));
+        // Dependents of other users come last, so that they don't use up the limit.
+        terminating
+            .dependents
+            .sort_by_key(|dependent| is_of_others(self.object, dependent.node.namespace()));
+        let dependents =
+            terminating.dependents.iter().map(|dependent| (dependent.node, Some(dependent)));
         let nodes = terminating.saved.iter().map(|node| (*node, None)).chain(dependents);
-        let restored = record.map(UndoRecord::restored_uids).unwrap_or_default();
-        let is_restored = |node: Node<'_>| restored.contains(node.uid().to_string().as_str());
-        let new = nodes.filter(|(node, of)| of.is_some() || !is_restored(*node));
+        let saved_before = record.map(UndoRecord::completely_saved_uids).unwrap_or_default();
+        let is_saved_before =
+            |node: Node<'_>| saved_before.contains(node.uid().to_string().as_str());
+        let new = nodes.filter(|(node, dependent)| dependent.is_some() || !is_saved_before(*node));
         let reads = new.map(|(node, dependent)| async move {
             let whole = self.manifest(node).await?;
             let volume = match &whole {
@@ -332,7 +341,7 @@ impl<'i> UndoReader<'i> {
             let (node, dependent, whole, volume) = read?;
             let stays = dependent.is_some();
             let object = self.object(node);
-            let known = known.iter().find(|one| one.object.uid == object.uid);
+            let known = known.iter().find(|saved| saved.object.uid == object.uid);
             let Some((whole, is_exact)) = whole else {
                 let lost = LostObject::new(&object, "it was deleted while the command read it");
                 found.lost.extend((!stays && known.is_none()).then_some(lost));
@@ -349,7 +358,7 @@ impl<'i> UndoReader<'i> {
             let has_volume =
                 ["Bound", "Lost"].iter().any(|phase| whole["status"]["phase"] == *phase);
             let (manifest, owners) =
-                manifest(whole, marker, dependent.map_or(&ids, |of| &of.owners));
+                manifest(whole, marker, dependent.map_or(&ids, |dependent| &dependent.owners));
             let is_last = is_last(node.info());
             let mut saved = SavedObject { object, manifest, owners, is_last, stays };
             if !stays && volume.is_none() && has_volume && saved.object.is_of(CLAIMS) {
@@ -357,12 +366,14 @@ impl<'i> UndoReader<'i> {
                 continue;
             }
             saved.add_owners(known.map_or(&[], |known| &known.owners));
-            // Also of a dependent: it may become Terminating before it loses its owner.
+            // Also the volume of a dependent: the dependent may become Terminating before it loses
+            // its owner reference.
             found.volumes.extend(volume);
-            let is_final = dependent
-                .is_some_and(|of| of.is_recreated || why_irreversible(node.info()).is_some());
+            let needs_no_manifest = dependent.is_some_and(|dependent| {
+                dependent.is_recreated || why_irreversible(node.info()).is_some()
+            });
             let is_limited = stays || is_others(&saved.object);
-            if is_final || !is_exact || is_limited && !is_small(&saved.manifest) {
+            if needs_no_manifest || !is_exact || is_limited && !is_small(&saved.manifest) {
                 saved.manifest = known.map_or(Value::Null, |known| known.manifest.clone());
             }
             found.objects.push(saved);
@@ -389,7 +400,7 @@ impl<'i> UndoReader<'i> {
         Ok(self.manifest(node).await?.map(|(whole, _)| whole))
     }
 
-    /// The whole object, and whether it has all values.
+    /// The whole object, and whether belay could read all its values exactly.
     async fn manifest(&self, node: Node<'_>) -> Result<Option<(Value, bool)>, CommandError> {
         let read = self.caller.manifest(node.info(), node.namespace(), node.name()).await;
         let whole = read.map_err(|why| {
@@ -427,7 +438,7 @@ impl<'i> UndoReader<'i> {
         let mut asked = HashSet::new();
         for (verb, object) in needed {
             let Object { group, resource, namespace, .. } = object;
-            // Rights in a Namespace that is created again end with it.
+            // Roles in the Namespace are deleted with it, so the rights must be cluster-wide.
             let namespace = match self.is_namespace() {
                 true => "",
                 false => namespace.as_str(),

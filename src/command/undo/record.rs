@@ -37,16 +37,16 @@ pub struct UndoRecord {
     pub marker: String,
     /// The object that the user names, with the uid of the deleted object.
     pub target: Object,
-    /// The namespaces whose dependents of a cluster-scoped target are ignored.
+    /// The namespaces whose objects are ignored if they are dependents of a cluster-scoped target.
     pub ignored_namespaces: Vec<String>,
-    /// The objects to create again in this order: a Namespace first, and workloads last. And the
-    /// objects that stay.
+    /// The objects to create again, and the objects that stay, in the order of creation: a
+    /// Namespace first, and workloads last.
     pub objects: Vec<SavedObject>,
     /// The volumes of the saved claims.
     pub volumes: Vec<SavedVolume>,
-    /// The workloads that would use the claim, or create it again.
+    /// The workloads that would use a saved claim, or create it again.
     pub workloads: Vec<StoppedWorkload>,
-    /// The Pods that use the claim and that stay when these workloads stop.
+    /// The Pods that use a saved claim and are not deleted when these workloads stop.
     pub pods: Vec<Object>,
     /// The objects that can't be restored, each with the reason.
     pub lost: Vec<LostObject>,
@@ -76,10 +76,10 @@ pub struct SavedObject {
 }
 
 impl SavedObject {
-    /// Adds owner references that it has lost.
+    /// Adds the owner references that the object has lost.
     pub fn add_owners(&mut self, owners: &[Value]) {
         let new =
-            owners.iter().filter(|one| self.owners.iter().all(|own| own["uid"] != one["uid"]));
+            owners.iter().filter(|new| self.owners.iter().all(|own| own["uid"] != new["uid"]));
         let new: Vec<_> = new.cloned().collect();
         self.owners.extend(new);
     }
@@ -133,9 +133,9 @@ impl UndoRecord {
         self.objects.iter().filter(|saved| !saved.stays)
     }
 
-    /// The uids of the objects of which the record has all that restores them. A claim without volume
-    /// can get one.
-    pub fn restored_uids(&self) -> HashSet<&str> {
+    /// The uids of the objects that are completely saved. A claim without volume is not, because it
+    /// can still get one.
+    pub fn completely_saved_uids(&self) -> HashSet<&str> {
         let with_volume: HashSet<&str> =
             self.volumes.iter().map(|volume| volume.claim_uid.as_str()).collect();
         let objects = self
@@ -156,12 +156,13 @@ impl UndoRecord {
         self.objects_to_recreate()
             .map(|saved| &saved.object)
             .chain(lost)
-            .map(|of| of.uid.clone())
+            .map(|object| object.uid.clone())
             .collect()
     }
 
-    /// Ignores the dependents in other namespaces than that of the target, except for objects that
-    /// the undo has detached or that no longer exist: their uids are `changed`.
+    /// Ignores the dependents in these namespaces, except in the namespace of the target.
+    /// `changed`: the uids of dependents to keep, because the undo has detached them or they no
+    /// longer exist.
     pub fn ignore(&mut self, namespaces: Vec<String>, changed: &HashSet<String>) {
         self.ignored_namespaces.extend(namespaces);
         let Self { target, ignored_namespaces, objects, volumes, .. } = self;
@@ -175,16 +176,17 @@ impl UndoRecord {
         });
     }
 
-    /// Whether a user of another namespace may have made this dependent of a cluster-scoped object. It
-    /// must not stop the undo.
+    /// Whether a user of another namespace may have created this dependent. Such a dependent must
+    /// not stop the undo.
     pub fn is_of_others(&self, dependent: &Object) -> bool {
         is_of_others(&self.target, &dependent.namespace)
     }
 
-    /// The options that ignore those of these objects that other users may have made; empty if there
-    /// are none.
+    /// The options that ignore the objects of other users among these objects; empty if there are
+    /// none.
     pub fn ignore_options<'o>(&self, objects: impl Iterator<Item = &'o Object>) -> String {
-        let namespaces = objects.filter(|of| self.is_of_others(of)).map(|of| &of.namespace);
+        let namespaces =
+            objects.filter(|object| self.is_of_others(object)).map(|object| &object.namespace);
         let namespaces: BTreeSet<_> = namespaces.collect();
         namespaces.iter().map(|namespace| format!(" --ignore-namespace {namespace}")).collect()
     }
@@ -200,9 +202,10 @@ impl UndoRecord {
         });
     }
 
-    /// The objects whose end the undo awaits first: the target, the claims in its namespace, and the
-    /// tokens of a ServiceAccount. The content of a Namespace ends before it. An editor can add other dependents
-    /// that never end.
+    /// The objects whose deletion the undo awaits first: the target, the claims in its namespace,
+    /// and the tokens of a ServiceAccount. The content of a Namespace is deleted before the
+    /// Namespace. Other dependents are not awaited, because an editor can add some that are never
+    /// deleted.
     pub fn awaited(&self) -> Vec<Object> {
         let kinds: &[_] = match &self.target {
             target if target.is_namespace() => &[],
@@ -293,7 +296,7 @@ impl UndoRecord {
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}", self.marker));
         let draft = Path::new(&draft);
-        // An earlier run was interrupted.
+        // An interrupted run may have left a draft.
         let _ = std::fs::remove_file(draft);
         let write = || {
             let mut open = OpenOptions::new();
@@ -306,7 +309,7 @@ impl UndoRecord {
             File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
         };
         let written = write();
-        // It contains the same Secrets.
+        // The draft contains the same Secrets.
         let _ = std::fs::remove_file(draft);
         written
     }
@@ -322,25 +325,28 @@ impl UndoRecord {
             let count = counted(self.objects_to_recreate().count(), "object");
             steps.push(format!("save {count} in {}", path.display()));
         }
-        let begin = |undone: bool| done.is_waiting && undone;
+        let is_still_to_do = |undone: bool| done.is_waiting && undone;
         let mut add = |before: &str, list: Vec<String>, after: &str| {
             if !list.is_empty() {
                 steps.push(format!("{before}{}{after}", list.join(", ")));
             }
         };
         let typed = |object: &Object| object.arguments.clone();
-        let volumes = self.volumes.iter().filter(|of| begin(!done.retained.contains(&of.name)));
-        let volumes = volumes.map(|of| of.name.clone()).collect();
+        let is_retained = |volume: &SavedVolume| done.retained.contains(&volume.name);
+        let volumes = self.volumes.iter().filter(|volume| is_still_to_do(!is_retained(volume)));
+        let volumes = volumes.map(|volume| volume.name.clone()).collect();
         add("keep the data: set the reclaim policy of ", volumes, " to Retain");
-        let is_detached = |of: &SavedObject| done.detached.contains(&of.object.uid);
-        let attached = self.dependents().filter(|of| begin(!is_detached(of)));
-        let attached = attached.map(|one| typed(&one.object)).collect();
+        let is_detached = |saved: &SavedObject| done.detached.contains(&saved.object.uid);
+        let attached = self.dependents().filter(|saved| is_still_to_do(!is_detached(saved)));
+        let attached = attached.map(|saved| typed(&saved.object)).collect();
         add("remove the owner reference from ", attached, "");
-        let is_stopped = |of: &StoppedWorkload| done.stopped.contains(&of.object.uid);
-        let running = self.workloads.iter().filter(|of| begin(!is_stopped(of)));
-        add("stop ", running.map(|one| typed(&one.object)).collect(), ": scale to 0 replicas");
+        let is_stopped = |workload: &StoppedWorkload| done.stopped.contains(&workload.object.uid);
+        let running =
+            self.workloads.iter().filter(|workload| is_still_to_do(!is_stopped(workload)));
+        let running = running.map(|workload| typed(&workload.object)).collect();
+        add("stop ", running, ": scale to 0 replicas");
         let awaited: Vec<String> =
-            self.awaited().iter().filter(|_| begin(true)).map(typed).collect();
+            self.awaited().iter().filter(|_| is_still_to_do(true)).map(typed).collect();
         if self.is_held {
             let after = match self.is_of_namespace() {
                 true => " and of its content",
@@ -370,28 +376,35 @@ impl UndoRecord {
         };
         add(&create, absent(false), "");
         let restored = |of_others: bool| {
-            let volumes = self.volumes.iter().filter(|of| {
-                let mut claims = self.objects.iter().filter(|one| one.object.uid == of.claim_uid);
-                of.reclaim_policy != "Retain"
-                    && (done.is_waiting || done.retained.contains(&of.name))
+            let volumes = self.volumes.iter().filter(|volume| {
+                let mut claims =
+                    self.objects.iter().filter(|saved| saved.object.uid == volume.claim_uid);
+                volume.reclaim_policy != "Retain"
+                    && (done.is_waiting || is_retained(volume))
                     && claims.any(|claim| self.is_of_others(&claim.object) == of_others)
             });
-            volumes.map(|of| format!("{} to {}", of.name, of.reclaim_policy)).collect::<Vec<_>>()
+            volumes
+                .map(|volume| format!("{} to {}", volume.name, volume.reclaim_policy))
+                .collect::<Vec<_>>()
         };
         let when_bound = "when the claims are Bound, restore the reclaim policy: ";
         add(when_bound, restored(false), "");
         add("create ", absent(true), "");
-        let detached = self.dependents().filter(|of| done.is_waiting || is_detached(of));
-        add("add the owner reference to ", detached.map(|one| typed(&one.object)).collect(), "");
-        let stopped = self.workloads.iter().filter(|of| done.is_waiting || is_stopped(of));
-        let stopped = stopped.map(|one| format!("{} to {}", one.object.arguments, one.replicas));
+        let detached = self.dependents().filter(|saved| done.is_waiting || is_detached(saved));
+        let detached = detached.map(|saved| typed(&saved.object)).collect();
+        add("add the owner reference to ", detached, "");
+        let stopped =
+            self.workloads.iter().filter(|workload| done.is_waiting || is_stopped(workload));
+        let stopped = stopped.map(|StoppedWorkload { object, replicas }| {
+            format!("{} to {replicas}", object.arguments)
+        });
         add("scale up again: ", stopped.collect(), "");
         add(when_bound, restored(true), "");
         steps
     }
 }
 
-/// What is done of an undo.
+/// The steps of an undo that are done.
 pub struct CompletedSteps {
     /// Whether an old object is awaited.
     pub is_waiting: bool,
@@ -414,8 +427,8 @@ impl CompletedSteps {
     }
 }
 
-/// Whether an object in this namespace may belong to other users than the target. The namespace of a
-/// Namespace is its own.
+/// Whether an object in this namespace may belong to other users than the target. Content of a
+/// Namespace belongs to the same users as the Namespace.
 pub fn is_of_others(target: &Object, namespace: &str) -> bool {
     !namespace.is_empty() && namespace != target.own_namespace()
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::live::{ObjectState, Restorer};
 use super::manifest::{ACCOUNT_NAME, is_token_secret, owners, without_allocated, without_token};
 use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
-use super::requests::failed;
+use super::requests::request_error;
 use super::restore::{ByAnotherUndo, POLL, Undo, UndoOutcome};
 use super::volumes::is_retained;
 use crate::command::CommandError;
@@ -21,13 +21,13 @@ use crate::objects::{ApiError, CLAIMS, split_api_version};
 /// The time limit of all waits for ServiceAccounts.
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 
-/// Why an object is not restored whose deletion has not ended.
+/// The reason if the deletion of an object has not ended.
 const STILL_EXISTS: &str = "it still exists; next: wait for its deletion";
 
 /// What is restored so far.
 #[derive(Default)]
 struct RestoredObjects {
-    /// The uids of the restored objects, and of the dependents that exist, by their old ones.
+    /// The uids of the restored objects, and of the dependents that exist, by their old uids.
     uids: HashMap<String, String>,
     /// The objects that are not restored or not kept, each with the reason.
     failed: Vec<LostObject>,
@@ -41,7 +41,7 @@ struct RestoredObjects {
 
 /// The state of an object after the attempt to restore it.
 enum Restoration {
-    /// It exists, with this uid. Who has created it again.
+    /// It exists, with this uid. `None` if it is the old object.
     Exists(String, Option<Restorer>),
     /// Its old object is still Terminating.
     Late,
@@ -72,7 +72,7 @@ impl Undo<'_> {
         let (claims, mut late): (Vec<_>, Vec<_>) =
             late.into_iter().partition(|object| self.is_own_claim(object));
         self.restore_late(&mut restored, waiter, &claims).await?;
-        // A LimitRange could refuse the updates that bind them.
+        // Before LimitRanges exist: these could refuse the updates that bind the claims.
         self.restore_reclaim_policies(&mut restored, false).await;
         if restored.lacks_data {
             for saved in self.record.objects_to_recreate().filter(|saved| saved.is_last) {
@@ -126,7 +126,7 @@ impl Undo<'_> {
         restored.failed.push(LostObject::new(object, &why));
     }
 
-    /// Adds what is lost although the undo was to keep it.
+    /// Adds the losses that are known before the restore.
     async fn find_losses(&self, restored: &mut RestoredObjects) -> Result<(), CommandError> {
         let record = &self.record;
         for claim in &record.missing_claims {
@@ -147,7 +147,8 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Restores these of the saved objects, in their order. Returns those whose old objects still exist.
+    /// Restores the wanted saved objects, in their order. Returns the objects that are still
+    /// Terminating.
     async fn restore_objects(
         &self,
         restored: &mut RestoredObjects,
@@ -240,8 +241,9 @@ impl Undo<'_> {
         }
     }
 
-    /// Waits until the restored claims are bound, and restores the reclaim policies of their volumes.
-    /// `of_others`: those of other namespaces, which must not delay the target.
+    /// Waits until the restored claims are bound, and restores the reclaim policies of their
+    /// volumes. `of_others`: whether to do so for claims of other namespaces, which must not delay
+    /// the target.
     async fn restore_reclaim_policies(&self, restored: &mut RestoredObjects, of_others: bool) {
         let record = &self.record;
         for volume in &record.volumes {
@@ -264,7 +266,8 @@ impl Undo<'_> {
     ) -> Result<(), CommandError> {
         let SavedVolume { name, reclaim_policy, .. } = volume;
         let Some(uid) = restored.uids.get(&claim.uid) else {
-            let is_kept = self.read_volume(volume).await?.is_some_and(|of| is_retained(&of));
+            let is_kept =
+                self.read_volume(volume).await?.is_some_and(|volume| is_retained(&volume));
             if reclaim_policy != "Retain" && is_kept {
                 progress(&format!("volume {name} keeps the reclaim policy Retain"));
             }
@@ -298,7 +301,7 @@ impl Undo<'_> {
                 }
                 // A controller was faster, or the answer to an earlier request was lost.
                 Err(ApiError::Status { code: 409, .. }) => self.read(object).await?,
-                Err(why) => return Err(failed("create", object, &why)),
+                Err(why) => return Err(request_error("create", object, &why)),
             }
         }
         let state = self.wait_for_state(object, current.as_ref()).await?;
@@ -307,7 +310,7 @@ impl Undo<'_> {
         match state {
             ObjectState::Old { is_terminating: true } => Ok(Restoration::Late),
             ObjectState::Old { .. } => Ok(Restoration::Exists(uid, None)),
-            // It was created for a moment.
+            // The object existed only for a moment.
             ObjectState::Absent => Err(CommandError::Remote(format!(
                 "others create and delete {} at the same time",
                 object.arguments
@@ -374,8 +377,8 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// The owner references of a manifest whose owners live, and why others can't be read: if an
-    /// owner does not exist, the garbage collector would delete the object.
+    /// The owner references whose owners exist, and the errors about owners that can't be read.
+    /// With a reference to an absent owner, the garbage collector would delete the object.
     async fn living_owners(
         &self,
         manifest: &Value,

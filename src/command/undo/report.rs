@@ -60,8 +60,8 @@ impl UndoReport {
         }
     }
 
-    /// The report of an undo that has ended. What it `left` changed, and the command that continues it
-    /// `again`, are parts of the sentences.
+    /// The report of an undo that has ended. `left`: a suffix with the changes that it leaves in
+    /// the cluster; `again`: the command that continues it.
     pub fn of_outcome(
         outcome: UndoOutcome,
         record: &UndoRecord,
@@ -75,13 +75,13 @@ impl UndoReport {
             UndoOutcome::Finished { by_another_undo, .. } if is_complete => {
                 let says = match by_another_undo.target {
                     true => format!("another undo restored {typed}; nothing is left to do"),
-                    false => restored_text(record.objects_to_recreate().map(|one| &one.object)),
+                    false => restored_text(record.objects_to_recreate().map(|saved| &saved.object)),
                 };
                 let kept = match by_another_undo.unproven {
                     true => format!(
-                        "; {path} is kept, because others can write its annotation too; next: compare \
-                         what was restored with the file, and delete the file, which may contain \
-                         Secrets"
+                        "; {path} is kept, because others can write the annotation of a restored \
+                         object too; next: compare what was restored with the file, and delete the \
+                         file, which may contain Secrets"
                     ),
                     false => String::new(),
                 };

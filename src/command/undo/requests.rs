@@ -19,7 +19,7 @@ impl Undo<'_> {
     pub(super) async fn read(&self, object: &Object) -> Result<Option<Value>, CommandError> {
         let info = self.info(object)?;
         let read = self.session.caller.object(&info, &object.namespace, &object.name).await;
-        read.map_err(|why| failed("read", object, &why))
+        read.map_err(|why| request_error("read", object, &why))
     }
 
     /// The object with the old uid, while it exists.
@@ -53,7 +53,7 @@ impl Undo<'_> {
             match self.session.caller.patch(&info, key, None, patch, &params).await {
                 Ok(()) => return Ok(Some(current)),
                 Err(ApiError::Status { code: 409 | 422, .. }) if attempt < MAX_ATTEMPTS => {}
-                // A test of the patch has failed: this answer has no other text.
+                // A test of the patch has failed. The answer does not name the test.
                 Err(ApiError::Status { code: 422, message })
                     if message.starts_with(TEST_FAILED) =>
                 {
@@ -63,7 +63,7 @@ impl Undo<'_> {
                         object.arguments
                     )));
                 }
-                Err(why) => return Err(failed("patch", object, &why)),
+                Err(why) => return Err(request_error("patch", object, &why)),
             }
         }
         Ok(None)
@@ -88,6 +88,6 @@ impl Undo<'_> {
     }
 }
 
-pub(super) fn failed(verb: &str, object: &Object, why: &ApiError) -> CommandError {
+pub(super) fn request_error(verb: &str, object: &Object, why: &ApiError) -> CommandError {
     CommandError::Remote(format!("cannot {verb} {}: {why}", object.arguments))
 }

@@ -50,13 +50,13 @@ pub struct Undo<'u> {
     changed: HashSet<String>,
     /// Whether the file lacks saved states, because it could not be written.
     is_unsaved: bool,
-    /// When no ServiceAccount is awaited any longer.
+    /// When the undo stops waiting for ServiceAccounts.
     pub(super) account_limit: OnceCell<Instant>,
 }
 
 /// How an undo ends.
 pub enum UndoOutcome {
-    /// Everything was restored but these objects, each with the reason.
+    /// All objects were restored except these, each with the reason.
     Finished { not_restored: Vec<LostObject>, by_another_undo: ByAnotherUndo },
     /// Another object has the name of the target.
     Taken { advice: String },
@@ -67,9 +67,10 @@ pub enum UndoOutcome {
 /// What another undo of the same deletion has restored.
 #[derive(Default, Clone, Copy)]
 pub struct ByAnotherUndo {
-    /// The target.
+    /// Whether it has restored the target.
     pub target: bool,
-    /// An object that has only the uid of the old one in its annotation, which others can write too.
+    /// Whether only an annotation with the old uid shows that it has restored an object. Others can
+    /// write this annotation too.
     pub unproven: bool,
 }
 
@@ -131,12 +132,12 @@ impl Undo<'_> {
             true => String::new(),
             false => format!("; next: have this repaired, or add{options}"),
         };
-        all_done(&failures, &format!("; nothing was changed{ignore}"))
+        fail_if_any(&failures, &format!("; nothing was changed{ignore}"))
             .map_err(|error| CommandError::Refused(error.to_string()))
     }
 
-    /// Whether the cluster is still as it was when the file was made. The manifests may change: they are
-    /// saved again.
+    /// Whether the cluster is still as it was when the record was built. The manifests may change:
+    /// they are saved again.
     pub async fn is_current(&self) -> Result<bool, CommandError> {
         let UndoRecord { target, marker, ignored_namespaces, .. } = &self.record;
         let now = build_record(target, self.cluster.clone(), marker, ignored_namespaces).await?;
@@ -148,7 +149,7 @@ impl Undo<'_> {
         let waiter = Waiter::with_states(client, self.cluster.clone(), self.deadline);
         if self.has_old_objects().await? {
             self.retain_volumes().await?;
-            // Before they are saved again: the watches receive all later changes.
+            // The watches begin before the objects are saved again, so that no change is lost.
             self.watch_old_objects(&waiter).await?;
             self.save_changes(&waiter)?;
             // If one of these fails, the workloads keep running.
@@ -177,8 +178,8 @@ impl Undo<'_> {
         Ok(false)
     }
 
-    /// Saves again the objects that have changed, in their last state. Some controllers write all the
-    /// time.
+    /// Saves the last states of the objects that have changed. Reports each object only once,
+    /// because some controllers write all the time.
     fn save_changes(&mut self, waiter: &Waiter) -> Result<(), CommandError> {
         let ids = self.record.deleted_uids();
         let mut is_changed = false;
@@ -192,7 +193,7 @@ impl Undo<'_> {
                 current[field] = saved.manifest[field].clone();
             }
             (saved.manifest, saved.owners) = manifest(current, &self.record.marker, &ids);
-            // It may have lost its owner reference meanwhile.
+            // The object may have lost an owner reference meanwhile.
             saved.add_owners(&old.owners);
             // Controllers remove their finalizers during the deletion.
             let finalizers = old.manifest["metadata"].get("finalizers").cloned();
@@ -216,19 +217,20 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// The objects that a waiter awaits. An object whose kind is not served does not exist.
+    /// These objects as the waiter needs them. Objects of kinds that the API server does not serve
+    /// are left out, because they don't exist.
     fn awaited<'o>(&self, objects: &'o [Object]) -> Vec<Awaited<'o>> {
-        objects.iter().filter_map(|of| Some(awaited(self.info(of).ok()?, of))).collect()
+        objects.iter().filter_map(|object| Some(awaited(self.info(object).ok()?, object))).collect()
     }
 
-    /// Watches all objects that end, and keeps their states.
+    /// Watches all old objects that are deleted, and keeps their states.
     async fn watch_old_objects(&self, waiter: &Waiter) -> Result<(), CommandError> {
         let objects: Vec<_> =
             self.record.objects_to_recreate().map(|saved| saved.object.clone()).collect();
         self.watch(waiter, &objects).await
     }
 
-    /// Watches these objects. Later than the time limit, their states are unknown.
+    /// Watches these objects. If the time limit ends first, their later states are not saved.
     async fn watch(&self, waiter: &Waiter, objects: &[Object]) -> Result<(), CommandError> {
         let waiting = self.awaited(objects);
         timeout_at(self.deadline, waiter.watch(&waiting)).await.unwrap_or(Ok(()))
@@ -254,7 +256,7 @@ impl Undo<'_> {
         if self.record.is_of_namespace() && remaining.is_empty() {
             // The watches receive the last states of its content a moment later.
             let content = self.record.objects_to_recreate().map(|saved| saved.object.clone());
-            let content: Vec<Object> = content.filter(|of| !objects.contains(of)).collect();
+            let content: Vec<Object> = content.filter(|object| !objects.contains(object)).collect();
             let waiting = waiter.wait(self.awaited(&content));
             // A watch may have failed, for example if the server of its kind ran in the Namespace.
             let _elapsed = timeout(SEARCH_INTERVAL, waiting).await;
@@ -295,7 +297,7 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// The old objects that belay holds. Of a Namespace, it may hold the content.
+    /// The old objects that belay holds. A Namespace counts also if belay holds its content.
     async fn held_objects(&self) -> Result<Vec<TargetObject>, CommandError> {
         let mut held = Vec::new();
         for object in self.record.awaited() {
@@ -355,8 +357,8 @@ async fn check_release_by_belay(
     }
 }
 
-/// An error with all failures, before this advice, if there are any.
-pub(super) fn all_done(failures: &[CommandError], advice: &str) -> Result<(), CommandError> {
+/// Returns an error with all failures and this advice, if there are failures.
+pub(super) fn fail_if_any(failures: &[CommandError], advice: &str) -> Result<(), CommandError> {
     if failures.is_empty() {
         return Ok(());
     }

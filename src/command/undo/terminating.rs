@@ -1,8 +1,7 @@
-//! The objects that are deleted with the target and still exist.
-//!
-//! These are the target, its Terminating dependents, the Terminating claims of the Pods that are
-//! deleted with them or that the undo stops (without their Pods, these claims are deleted), and the
-//! owners whose foreground deletion waits only for these objects.
+//! The objects that are deleted with the target and still exist:
+//! - the target and its Terminating dependents
+//! - the Terminating claims whose Pods are deleted with the target, or are stopped by the undo
+//! - the owners whose foreground deletion waits only for these objects
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,19 +14,19 @@ use crate::graph::{Node, OwnerEdge};
 use crate::objects::{CLAIM_PROTECTION, CLAIMS, FOREGROUND, Uid};
 
 /// The objects that are deleted with the target and still exist, and their dependents. The content
-/// of a Namespace becomes Terminating later than the Namespace.
+/// of a Namespace may not be Terminating yet.
 #[derive(Default)]
 pub(super) struct TerminatingObjects<'g> {
-    /// Those to create again.
+    /// The objects to create again.
     pub(super) saved: Vec<Node<'g>>,
     /// The dependents that are not Terminating.
     pub(super) dependents: Vec<LiveDependent<'g>>,
-    /// Those that nothing restores.
+    /// The objects that nothing restores.
     pub(super) lost: Vec<LostObject>,
     seen: HashSet<Uid>,
     /// The deleted objects whose dependents matter, and whether each is created again.
     owners: Vec<(Node<'g>, bool)>,
-    /// The place of each dependent in the list.
+    /// The index of each dependent in `dependents`.
     places: HashMap<Uid, usize>,
 }
 
@@ -97,16 +96,20 @@ impl<'i> UndoReader<'i> {
         found
     }
 
-    /// All objects that end with another target. `known`: the objects in the file.
+    /// All objects that are deleted with a target that is no Namespace. `known`: the objects in the
+    /// file.
     pub(super) fn terminating_with_target(&self, known: &[SavedObject]) -> TerminatingObjects<'i> {
         let graph = &self.inspection.graph;
         let is_token = |user: &Node<'_>| self.is_account() && user.info().is_secret();
         let tokens = graph.users(self.target.id()).map(|user| user.node).filter(is_token);
         let detached =
-            known.iter().filter(|one| one.stays).filter_map(|one| self.node(&one.object));
+            known.iter().filter(|saved| saved.stays).filter_map(|saved| self.node(&saved.object));
         let detached = detached.filter(|node| node.is_terminating());
         let mut found = TerminatingObjects::default();
-        std::iter::once(self.target).chain(tokens).chain(detached).for_each(|of| found.save(of));
+        std::iter::once(self.target)
+            .chain(tokens)
+            .chain(detached)
+            .for_each(|node| found.save(node));
         let claims = self.terminating_claims();
         let mut next = 0;
         loop {
@@ -153,8 +156,8 @@ impl<'i> UndoReader<'i> {
         }
     }
 
-    /// The owners whose foreground deletion waits only for the found objects: they are deleted with
-    /// them. Not those without namespace: a user of one namespace can make them wait.
+    /// The owners whose foreground deletion waits only for the found objects. Cluster-scoped owners
+    /// are excluded, because a user of any namespace can make them wait.
     fn waiting_owners(&self, found: &TerminatingObjects<'i>) -> Vec<Node<'i>> {
         let owners = found.saved.iter().flat_map(|node| node.existing_owners());
         let is_waiting = |owner: &Node<'i>| {
@@ -174,23 +177,25 @@ impl<'i> UndoReader<'i> {
         waiting.filter(|owner| why_irreversible(owner.info()).is_none()).collect()
     }
 
-    /// The dependents of an object that it can own. Any user can write its uid into a reference with
-    /// another kind or name, and the garbage collector does not follow such a reference.
+    /// The dependents that the garbage collector deletes with this owner. It ignores references
+    /// with the uid of the owner but another kind or name, which any user can write.
     fn dependents(&self, owner: Node<'i>) -> impl Iterator<Item = Node<'i>> + use<'_, 'i> {
         let inspection: &'i _ = self.inspection;
         inspection.graph.dependents(owner).filter(move |node| {
             let namespace = node.namespace();
             let is_others = is_of_others(self.object, namespace);
-            // An editor of another namespace can write a reference to a namespaced object.
+            // A namespaced object owns nothing in other namespaces, but an editor there can write
+            // such a reference.
             let is_possible = !is_others || self.target.namespace().is_empty();
             is_possible
-                && !(is_others && self.ignored_namespaces.iter().any(|one| one == namespace))
+                && !(is_others
+                    && self.ignored_namespaces.iter().any(|ignored| ignored == namespace))
                 && node.existing_owners().any(|existing| existing.id() == owner.id())
         })
     }
 
     /// The Terminating claims in the namespace of the target, each with the Pods and workloads that use
-    /// it. Those of generic ephemeral volumes are deleted with their Pods.
+    /// it. Claims of generic ephemeral volumes are not among them, because Pods get new ones.
     fn terminating_claims(&self) -> Vec<(Node<'i>, Vec<Node<'i>>)> {
         let graph = &self.inspection.graph;
         let namespace = self.target.namespace_node().into_iter();
@@ -216,20 +221,20 @@ impl<'i> UndoReader<'i> {
     }
 }
 
-/// The claims that Pods and workloads use which end, or which the undo stops because they use one of
-/// the deleted claims.
+/// The other claims of Pods and workloads that are deleted, or that the undo stops because they use
+/// a deleted claim.
 fn used_claims<'g>(claims: &[(Node<'g>, Vec<Node<'g>>)], deleted: &HashSet<Uid>) -> Vec<Node<'g>> {
     let is_deleted = |claim: &Node<'_>| deleted.contains(&claim.uid());
     let (ending, others): (Vec<_>, Vec<_>) =
         claims.iter().partition(|(claim, _)| is_deleted(claim));
     let mut stopped = deleted.clone();
-    // The workload of a Pod is stopped only if it uses the claim itself, as one of the users.
+    // The undo stops the workload of a Pod only if the workload itself is a user of the claim.
     stopped.extend(ending.into_iter().flat_map(|(_, users)| users).map(|user| user.uid()));
     // A Pod of a stopped workload can use other claims than the current template.
     let is_stopped = |user: &Node<'g>| {
         let nodes = [*user, controller_of(*user), workload_of(*user)];
         nodes.iter().any(|node| stopped.contains(&node.uid()))
     };
-    let others = others.into_iter().filter(|(_, of)| of.iter().any(is_stopped));
+    let others = others.into_iter().filter(|(_, users)| users.iter().any(is_stopped));
     others.map(|(claim, _)| *claim).collect()
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::manifest::{OLD_RECLAIM_POLICY, annotate};
 use super::read::{MAX_CONCURRENT, UndoReader};
 use super::record::{SavedVolume, is_of_others};
-use super::restore::{POLL, Undo, all_done};
+use super::restore::{POLL, Undo, fail_if_any};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::screen::progress;
@@ -43,8 +43,9 @@ impl UndoReader<'_> {
                  administrator run the undo"
             ))
         })?;
-        let volume = volume.filter(|of| of["spec"]["claimRef"]["uid"] == object.uid.as_str());
-        let is_deleted = |of: &Value| of["metadata"]["deletionTimestamp"].is_string();
+        let volume =
+            volume.filter(|volume| volume["spec"]["claimRef"]["uid"] == object.uid.as_str());
+        let is_deleted = |volume: &Value| volume["metadata"]["deletionTimestamp"].is_string();
         let is_own = !self.is_namespace() && !is_of_others(self.object, &object.namespace);
         if is_own && volume.as_ref().is_some_and(is_deleted) {
             return Err(CommandError::Refused(format!(
@@ -74,7 +75,7 @@ impl Undo<'_> {
         let changes = volumes.map(|volume| self.set_reclaim_policy(volume, "Retain", None));
         let changes = stream::iter(changes.collect::<Vec<_>>()).buffered(MAX_CONCURRENT);
         let failures: Vec<_> = changes.filter_map(|changed| ready(changed.err())).collect().await;
-        all_done(&failures, "")
+        fail_if_any(&failures, "")
     }
 
     /// Keeps the data of this object, if it is a claim.
@@ -85,8 +86,9 @@ impl Undo<'_> {
         }
     }
 
-    /// Sets the reclaim policy of a volume. A volume that does not exist is reported with its claim.
-    /// `claim_uid`: only if the volume is bound to this claim.
+    /// Sets the reclaim policy of a volume. A volume that does not exist is reported with its
+    /// claim. With `claim_uid`, restores the policy, if the volume is bound to this claim. Without,
+    /// notes the old policy in an annotation.
     pub(super) async fn set_reclaim_policy(
         &self,
         volume: &SavedVolume,
@@ -128,8 +130,8 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Reserves a volume of the old claim for a new one of its name: a volume without uid in its
-    /// claimRef is bound to the claim that names it.
+    /// Reserves the volume of the old claim for a new claim of the same name: without a uid in the
+    /// claimRef, the volume is bound to the claim with the name in the claimRef.
     pub(super) async fn reserve(
         &self,
         volume: &SavedVolume,
@@ -142,7 +144,8 @@ impl Undo<'_> {
                 volume.name, claim.arguments
             )));
         };
-        // Of a claim that others have created and deleted since. While one exists, it would be Lost.
+        // The uid of a later claim of others. While that claim exists, a reservation would make it
+        // Lost.
         let other = current["spec"]["claimRef"]["uid"].as_str();
         let other = other.filter(|uid| *uid != volume.claim_uid);
         if other.is_some() && self.read(claim).await?.is_some() {
@@ -165,7 +168,7 @@ impl Undo<'_> {
     ) -> Result<Vec<PatchOperation>, CommandError> {
         let claim_ref = &current["spec"]["claimRef"];
         let name = current["metadata"]["name"].as_str().unwrap_or_default();
-        // An administrator may have cleared it.
+        // An administrator may have cleared the claimRef.
         let is_free = claim_ref.is_null();
         let reserved_for = (claim_ref["namespace"].as_str(), claim_ref["name"].as_str());
         if !is_free && reserved_for != (Some(&claim.namespace), Some(&claim.name)) {
@@ -177,7 +180,7 @@ impl Undo<'_> {
             return Err(CommandError::Refused(text));
         }
         let mut patch = match claim_ref["uid"].as_str() {
-            // Others are faster.
+            // A claim of others is bound already.
             Some(uid) if !deleted.contains(&uid) => return Ok(Vec::new()),
             Some(uid) => vec![
                 operations::test(&["spec", "claimRef", "uid"], uid),
@@ -192,7 +195,7 @@ impl Undo<'_> {
                     operations::add(&["spec", "claimRef"], reserved),
                 ]
             }
-            // It is reserved already.
+            // The volume is reserved already.
             None => return Ok(Vec::new()),
         };
         let now = reclaim_policy(current);
@@ -222,9 +225,10 @@ impl Undo<'_> {
         self.read(&volume_object(name)).await
     }
 
-    /// Whether a claim that others have created is bound to the volume of the old claim: another undo,
-    /// or the controller of a StatefulSet, was faster. Waits until a reserved volume is bound. If that
-    /// volume is deleted, users have to create the claim.
+    /// Whether a claim that others have created is bound to the volume of the old claim: another
+    /// undo, or the controller of a StatefulSet, was faster. Waits until a reserved volume is
+    /// bound. Also true if the volume is deleted: the undo then accepts any claim, because the data
+    /// is lost.
     pub(super) async fn wait_for_its_volume(
         &self,
         object: &Object,

@@ -23,8 +23,8 @@ const REPLICAS: &[&str] = &["spec", "replicas"];
 const WHEN_SCALED: &[&str] = &["spec", "persistentVolumeClaimRetentionPolicy", "whenScaled"];
 
 impl UndoReader<'_> {
-    /// The workloads whose Pods use the saved claims, or that create them again, and the other Pods
-    /// that use them.
+    /// The workloads whose Pods use the saved claims or that create these claims again, and the
+    /// other Pods that use these claims.
     pub(super) async fn workloads(
         &self,
         objects: &[SavedObject],
@@ -34,7 +34,7 @@ impl UndoReader<'_> {
         let (mut workloads, mut pods) = (Vec::<Node<'_>>::new(), Vec::<Node<'_>>::new());
         let is_ending = |node: Node<'_>| {
             let uid = node.uid().to_string();
-            objects.iter().any(|one| !one.stays && one.object.uid == uid)
+            objects.iter().any(|saved| !saved.stays && saved.object.uid == uid)
         };
         for claim in objects.iter().filter(|saved| saved.object.is_of(CLAIMS) && !saved.stays) {
             let Some(claim) = self.node(&claim.object) else { continue };
@@ -76,8 +76,8 @@ impl UndoReader<'_> {
         Ok((stopped, pods))
     }
 
-    /// Saves the other claims of these workloads, and their volumes. If others set `whenScaled: Delete`
-    /// meanwhile, the StatefulSet controller deletes these claims.
+    /// Saves the claims of these workloads that are not Terminating, and their volumes. If others
+    /// set `whenScaled: Delete` meanwhile, the StatefulSet controller deletes these claims.
     pub(super) async fn save_other_claims(
         &self,
         workloads: &[StoppedWorkload],
@@ -85,8 +85,8 @@ impl UndoReader<'_> {
         found: &mut Found,
     ) -> Result<(), CommandError> {
         let graph = &self.inspection.graph;
-        let sets = workloads.iter().filter(|one| one.object.is_of(STATEFUL_SETS));
-        let sets: Vec<Node<'_>> = sets.filter_map(|one| self.node(&one.object)).collect();
+        let sets = workloads.iter().filter(|workload| workload.object.is_of(STATEFUL_SETS));
+        let sets: Vec<Node<'_>> = sets.filter_map(|set| self.node(&set.object)).collect();
         let namespace = self.target.namespace_node().into_iter();
         let objects = namespace.flat_map(|namespace| graph.objects_in_namespace(namespace));
         for claim in objects.filter_map(|id| graph.get(id)) {
@@ -140,8 +140,9 @@ impl Undo<'_> {
         Ok(())
     }
 
-    /// Scales a stopped workload to the noted replicas; to `saved`, those of the file, if the note is
-    /// no number. A workload that a user has scaled since is left alone.
+    /// Scales a stopped workload to the replicas in its annotation, or to `saved`, the replicas in
+    /// the file, if the annotation is no number. A workload that a user has scaled since is left
+    /// alone.
     pub(super) async fn start(&self, workload: &Object, saved: i64) -> Result<(), CommandError> {
         let noted = |object: &Value| old_replicas(&object["metadata"]).unwrap_or(saved);
         let changed = self.change(workload, false, |object| {

@@ -328,24 +328,23 @@ mod tests {
 
     #[test]
     fn unread_approvers_are_unknown() {
-        let said = |approvers: &Approvers, all| approvers.text(all);
-        let mut of = Approvers { you: Some(false), ..Approvers::default() };
-        assert_eq!(said(&of, false), "who can approve: group system:masters (not you)\n");
-        assert_eq!(of.names(), Some(vec!["group system:masters".to_owned()]));
-        of.unread = vec![FailedRead { resource: "clusterroles".into(), why: "x".into() }];
-        assert_eq!(said(&of, false), "who can approve: unknown (not you)\n");
-        assert_eq!(of.names(), None);
-        of.named = vec!["alice".to_owned()];
-        of.you = None;
-        assert_eq!(said(&of, false), "who can approve: alice, as far as could be read\n");
-        of.unread.clear();
-        of.unsure = vec!["bob".to_owned()];
+        let mut approvers = Approvers { you: Some(false), ..Approvers::default() };
+        assert_eq!(approvers.text(false), "who can approve: group system:masters (not you)\n");
+        assert_eq!(approvers.names(), Some(vec!["group system:masters".to_owned()]));
+        approvers.unread = vec![FailedRead { resource: "clusterroles".into(), why: "x".into() }];
+        assert_eq!(approvers.text(false), "who can approve: unknown (not you)\n");
+        assert_eq!(approvers.names(), None);
+        approvers.named = vec!["alice".to_owned()];
+        approvers.you = None;
+        assert_eq!(approvers.text(false), "who can approve: alice, as far as could be read\n");
+        approvers.unread.clear();
+        approvers.unsure = vec!["bob".to_owned()];
         let says = "who can approve: alice; bob, if they may create approvals as well\n";
-        assert_eq!(said(&of, false), says);
-        of.unsure.clear();
-        of.named = (10..20).map(|n| format!("u{n}")).collect();
-        let cut = said(&of, false);
+        assert_eq!(approvers.text(false), says);
+        approvers.unsure.clear();
+        approvers.named = (10..20).map(|n| format!("u{n}")).collect();
+        let cut = approvers.text(false);
         assert!(cut.ends_with("u17 and 2 more subjects (--all)\n"), "{cut}");
-        assert!(said(&of, true).ends_with("u18, u19\n"));
+        assert!(approvers.text(true).ends_with("u18, u19\n"));
     }
 }

@@ -10,7 +10,7 @@ use crate::objects::{and_more, is_namespace};
 /// The maximum number of objects that a text names.
 const MAX_NAMED: usize = 3;
 
-/// The reasons, and the kinds that could not be read.
+/// Why a Namespace stays Terminating, and the kinds that could not be read.
 #[derive(Default)]
 pub struct NamespaceStay {
     pub reasons: Vec<String>,
@@ -28,7 +28,8 @@ impl NamespaceStay {
         let mut reasons = Vec::new();
         let world = snapshot.context.world.read();
         let situation = situation(&world);
-        // belay watches the kinds of other protected objects, and denies the DELETE for them.
+        // Only labelled objects matter here. belay watches the kinds of the other protected
+        // objects, and denies the DELETE of the Namespace because of them.
         let is_denied = |id: &NodeId| {
             let node = world.graph.get(*id);
             node.is_some_and(|node| forecast(&situation, true, node) == HoldForecast::Approval)

@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn who_manages_an_object_is_read_from_the_marks_of_tools() {
-        let of = |metadata: Value| managers(&json!({"metadata": metadata}), &[]);
-        assert_eq!(of(json!({})), [""; 0]);
+        let managers_of = |metadata: Value| managers(&json!({"metadata": metadata}), &[]);
+        assert_eq!(managers_of(json!({})), [""; 0]);
         assert_eq!(
-            of(json!({
+            managers_of(json!({
                 "labels": {"app.kubernetes.io/managed-by": "Helm"},
                 "annotations": {"meta.helm.sh/release-name": "web",
                     "meta.helm.sh/release-namespace": "shop"}
@@ -116,7 +116,7 @@ mod tests {
             ["Helm release web -n shop"]
         );
         assert_eq!(
-            of(json!({
+            managers_of(json!({
                 "labels": {"argocd.argoproj.io/instance": "shop",
                     "app.kubernetes.io/managed-by": "tofu"},
                 "annotations": {"argocd.argoproj.io/tracking-id": "shop:apps/Deployment:web/web"}
@@ -125,12 +125,12 @@ mod tests {
         );
         // A tool is distinguished from an object with the same name.
         assert_eq!(
-            of(json!({"labels": {"app.kubernetes.io/managed-by": "web"},
+            managers_of(json!({"labels": {"app.kubernetes.io/managed-by": "web"},
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1"}]})),
             ["ReplicaSet web-1 (its owner)", "web (label app.kubernetes.io/managed-by)"]
         );
         assert_eq!(
-            of(json!({
+            managers_of(json!({
                 "labels": {"kustomize.toolkit.fluxcd.io/name": "apps",
                     "kustomize.toolkit.fluxcd.io/namespace": "flux-system"},
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": true},
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_last_is_neither_who_wrote_the_status_nor_belay() {
+    fn last_writer_ignores_belay_and_writes_of_the_status() {
         let entry = |manager: &str, time: &str| json!({"manager": manager, "time": time});
         let mut status = entry("kubelet", "2026-01-03T00:00:00Z");
         status["subresource"] = "status".into();

@@ -1,11 +1,11 @@
 //! `belay why`: explains what blocks the deletion of an object by the current user.
 
 mod approvers;
+mod automatic;
 mod content;
 mod manager;
 mod rbac;
 mod report;
-mod resolves;
 mod terminating;
 
 use std::process::ExitCode;

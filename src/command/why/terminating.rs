@@ -139,7 +139,7 @@ impl Terminating {
                 self.causes.iter().filter(of_finalizer).filter(|one| !self.is_redundant(one))
             {
                 // The line about a finalizer of Kubernetes names its controller already.
-                if finding.cause != Cause::Owner || by_hand.is_some() {
+                if finding.cause != Cause::Controller || by_hand.is_some() {
                     let _ = writeln!(text, "  {}", without_controls(&finding.message));
                 }
                 write_evidence(&mut text, finding, &mut steps);
@@ -225,7 +225,7 @@ async fn causes(
 }
 
 /// What removes each finalizer of an object that is not Terminating, and the failed reads of evidence.
-pub async fn finalizers_to_remove(
+pub async fn read_finalizer_texts(
     target: &TargetObject,
     snapshot: &Snapshot,
 ) -> (Vec<String>, Vec<FailedRead>) {
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn findings_are_listed_once_below_their_finalizer() {
         let finding = |finalizer: Option<&str>, cause: Cause, says: &str| {
-            let next = if cause == Cause::Owner { "wait" } else { "look" };
+            let next = if cause == Cause::Controller { "wait" } else { "look" };
             let finding = Finding::new(cause, says, next).with([format!("it shows {says}")]);
             Finding { finalizer: finalizer.map(str::to_owned), ..finding }
         };
@@ -320,7 +320,7 @@ mod tests {
                 free: false,
                 released_by_belay: true,
                 known: true,
-                r#for: vec!["Pod shop/web".to_owned()],
+                reasons: vec!["Pod shop/web".to_owned()],
                 step: None,
                 unreleased: None,
                 needs_no_approval: false,
@@ -328,8 +328,8 @@ mod tests {
             conditions: vec!["it shows the API".to_owned(), "1 left".to_owned()],
             causes: vec![
                 finding(None, Cause::BrokenApi, "the API"),
-                finding(Some("x.dev/y"), Cause::OwnerGone, foreign),
-                finding(Some(pvc), Cause::Owner, &format!("{pvc} is removed by it")),
+                finding(Some("x.dev/y"), Cause::ControllerGone, foreign),
+                finding(Some(pvc), Cause::Controller, &format!("{pvc} is removed by it")),
                 finding(Some(HOLD), Cause::HeldByBelay, "belay holds it"),
             ],
             settles: None,
@@ -342,7 +342,7 @@ mod tests {
                 .map(|line| text.split_once(line).unwrap().1.to_owned());
         let shown = format!("  {foreign}\n    it shows {foreign}\n  next: look\n");
         assert!(own.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
-        // The removal by its controller has its own line.
+        // The line of the finalizer already names its controller.
         let shown = format!("    it shows {pvc} is removed by it\n  next: wait\n");
         assert!(protected.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
         // The step is already written.
@@ -362,7 +362,7 @@ mod tests {
                     administrator add persistentvolumeclaims to the chart value rbac.watchAlso";
         let text = terminating.text("x");
         assert!(text.contains(says) && !terminating.is_unblocked(), "{text}");
-        // The object is used according to its policy.
+        // A policy still protects the object, so --force needs an approval.
         let force = "--force=a (after kubectl belay approve persistentvolumeclaims/a -n shop ";
         assert!(text.contains(force), "{text}");
         terminating.hold = free(None);

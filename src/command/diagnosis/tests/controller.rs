@@ -40,7 +40,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let places = ["a", "b", "c", "d"];
     let spread = places.map(|place| placed(place, "db-operator", 1));
     let spread = of(&stuck, &evidence(&spread));
-    assert_eq!(spread.cause, Cause::Owner);
+    assert_eq!(spread.cause, Cause::Controller);
     let says = ". Possible controllers: Deployment a/db-operator, 1 ready Pod; Deployment \
                 b/db-operator, 1 ready Pod; Deployment c/db-operator, 1 ready Pod; 1 more workload";
     assert!(spread.message.ends_with(says), "{spread:?}");
@@ -49,7 +49,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     // A workload that can't be read may be the controller.
     let unread = Evidence { more_workloads: true, ..evidence(&both[..1]) };
     let unread = of(&stuck, &unread);
-    assert_eq!(unread.cause, Cause::OwnerDown);
+    assert_eq!(unread.cause, Cause::ControllerDown);
     assert!(
         words(&unread).contains("not all workloads of the cluster could be read"),
         "{unread:?}"

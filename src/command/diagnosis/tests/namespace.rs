@@ -44,42 +44,42 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     let mut foreign = namespace(&[]);
     foreign.object["spec"]["finalizers"] = json!(["x.dev/y"]);
     let foreign = of(&foreign, &evidence(&[]));
-    assert_eq!(foreign.cause, Cause::Owner);
+    assert_eq!(foreign.cause, Cause::Controller);
     assert!(foreign.message.contains("spec.finalizers has x.dev/y"), "{foreign:?}");
 }
 
 #[test]
 fn a_namespace_reports_which_api_does_not_answer() {
-    let said = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list \
-                of server APIs: things.test/v1: stale GroupVersion discovery";
+    let message = "Discovery failed for some groups, 1 failing: unable to retrieve the complete \
+                   list of server APIs: things.test/v1: stale GroupVersion discovery";
     let mut evidence = evidence(&[]);
     evidence.broken.push(BrokenApi {
         name: "v1.things.test".to_owned(),
         group: "things.test".to_owned(),
         why: "ServiceNotFound: service/gone in \"default\" is not present".to_owned(),
     });
-    let stuck = namespace(&[("NamespaceDeletionDiscoveryFailure", said)]);
+    let stuck = namespace(&[("NamespaceDeletionDiscoveryFailure", message)]);
     let broken = of(&stuck, &evidence);
     assert_eq!(broken.cause, Cause::BrokenApi);
-    assert_eq!(broken.evidence[0], said);
+    assert_eq!(broken.evidence[0], message);
     assert!(broken.evidence[1].starts_with("apiservice/v1.things.test: ServiceNotFound"));
     assert!(broken.next.ends_with("kubectl delete apiservice v1.things.test"), "{}", broken.next);
 }
 
 #[test]
 fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
-    let said = "Failed to delete all resource types, 1 remaining: conversion webhook for \
-                things.test/v1, Kind=Thing failed: service \"missing\" not found";
+    let message = "Failed to delete all resource types, 1 remaining: conversion webhook for \
+                   things.test/v1, Kind=Thing failed: service \"missing\" not found";
     let mut evidence = evidence(&[]);
     evidence.conversions.push(DeadConversion {
         definition: "things.things.test".to_owned(),
         problem: missing_service("there is no Service default/missing"),
     });
-    let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
+    let dead = of(&namespace(&[("NamespaceDeletionContentFailure", message)]), &evidence);
     assert_eq!(dead.cause, Cause::ConversionWebhook);
     assert_eq!(
         dead.evidence,
-        [said, "crd/things.things.test: there is no Service default/missing"]
+        [message, "crd/things.things.test: there is no Service default/missing"]
     );
     assert!(dead.next.contains("kubectl get crd things.things.test"), "{}", dead.next);
 

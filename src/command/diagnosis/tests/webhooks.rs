@@ -27,13 +27,13 @@ fn rule(resource: &str, operation: &str) -> RuleWithOperations {
 }
 
 #[test]
-fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
+fn webhooks_of_its_domain_show_whether_a_controller_remains() {
     let stuck = settings("finalizers.example.com/drop", "kubectl-create");
     let silent = |problem| Webhook { rules: Vec::new(), problem, ..webhook("v.db.example.com") };
     let with = |webhook: Webhook| Evidence { webhooks: vec![webhook], ..evidence(&[]) };
     // The CRDs remain, and their controller does not.
     let left = of(&stuck, &with(silent(Some(missing_service("there is no Service a/b")))));
-    assert_eq!(left.cause, Cause::OwnerGone);
+    assert_eq!(left.cause, Cause::ControllerGone);
     let says = "the webhook v.db.example.com (validatingwebhookconfiguration/guard) does not answer: \
                 there is no Service a/b";
     assert!(left.evidence.contains(&says.to_owned()), "{left:?}");
@@ -42,7 +42,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
         problem: missing_service("there is no Service a/c"),
     };
     let conversion = Evidence { conversions: vec![conversion], ..evidence(&[]) };
-    assert_eq!(of(&stuck, &conversion).cause, Cause::OwnerGone);
+    assert_eq!(of(&stuck, &conversion).cause, Cause::ControllerGone);
     // An unready webhook becomes ready again. A webhook of another domain is no evidence.
     let late = ServiceProblem { missing: false, why: "no Pod behind it is ready".to_owned() };
     assert_eq!(of(&stuck, &with(silent(Some(late)))).cause, Cause::Unknown);
@@ -50,7 +50,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     assert_eq!(of(&stuck, &with(other)).cause, Cause::Unknown);
     // A webhook that answers shows that the controller runs.
     let bare = settings("gone.example.test/drop", "kubectl-create");
-    assert_eq!(of(&bare, &evidence(&[])).cause, Cause::OwnerGone);
+    assert_eq!(of(&bare, &evidence(&[])).cause, Cause::ControllerGone);
     let there = of(&bare, &with(Webhook { name: "v.example.test".to_owned(), ..silent(None) }));
     assert_eq!(there.cause, Cause::Unknown, "{there:?}");
     assert!(
@@ -60,7 +60,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
 }
 
 #[test]
-fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
+fn a_webhook_that_may_refuse_is_reported_if_nothing_else_explains_the_object() {
     let address = WebhookAddress::Host("guard.test:8443".to_owned());
     let far = Webhook { address, ..webhook("guard.test") };
     let near = webhook("near.test");
@@ -73,10 +73,10 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     let all = |evidence: &Evidence| all_causes(&stuck, &Survey::default(), evidence);
     let found = all(&with(&[&near, &far], &runs));
     let causes: Vec<Cause> = found.iter().map(|finding| finding.cause).collect();
-    assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
+    assert_eq!(causes, [Cause::Controller, Cause::Unknown]);
     let perhaps = &found[1];
     assert!(perhaps.message.contains("asks 2 webhooks; the answer is unknown"), "{perhaps:?}");
-    // The finalizer without any known facts comes first.
+    // A webhook outside the cluster comes first, because belay can't check it.
     assert_eq!(
         perhaps.evidence,
         [
@@ -122,7 +122,10 @@ fn a_refusal_is_reported_before_its_consequences() {
         ],
     );
     let all = all_causes(&stuck, &Survey::default(), &evidence);
-    assert_eq!(all.iter().map(|f| f.cause).collect::<Vec<_>>(), [Cause::Refused, Cause::Owner]);
+    assert_eq!(
+        all.iter().map(|f| f.cause).collect::<Vec<_>>(),
+        [Cause::Refused, Cause::Controller]
+    );
     assert_eq!(all[0].evidence.len(), 1, "{all:?}");
     assert_eq!(all[0].next, "kubectl describe configmaps/settings -n shop");
     // The finding names the webhook that refused.
@@ -175,15 +178,15 @@ fn a_refusal_is_reported_before_its_consequences() {
             assert_eq!(silent[0].next, next);
         }
     }
-    let said = "Failed to delete all resource types, 1 remaining: admission webhook \"x\" denied \
-                the request: kept";
-    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &Evidence::default());
-    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, said));
+    let message = "Failed to delete all resource types, 1 remaining: admission webhook \"x\" \
+                   denied the request: kept";
+    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", message)]), &Evidence::default());
+    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, message));
     assert!(ns.next.contains("validatingwebhookconfigurations"), "{}", ns.next);
-    // A policy that the API server itself decides by.
-    let said = "Failed to delete all resource types, 1 remaining: configmaps \"a\" is forbidden: \
-                ValidatingAdmissionPolicy 'keep' with binding 'keep' denied request: kept";
-    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &Evidence::default());
-    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, said));
+    // A ValidatingAdmissionPolicy, which the API server evaluates without a webhook.
+    let message = "Failed to delete all resource types, 1 remaining: configmaps \"a\" is \
+                   forbidden: ValidatingAdmissionPolicy 'keep' with binding 'keep' denied request: kept";
+    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", message)]), &Evidence::default());
+    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, message));
     assert!(ns.next.contains("validatingadmissionpolicies"), "{}", ns.next);
 }

@@ -205,9 +205,9 @@ mod tests {
     use crate::policy::Policy;
     use crate::relations::Catalogue;
 
-    fn plan(late: usize, limit: usize, unknown: &[&str]) -> PolicyPlan {
+    fn plan(new_holds: usize, limit: usize, unknown: &[&str]) -> PolicyPlan {
         let spec = DeletionPolicySpec::default();
-        let of_kind = KindTally { protected: late, held: late, new_holds: late };
+        let of_kind = KindTally { protected: new_holds, held: new_holds, new_holds };
         let kinds = [("configmaps".to_owned(), of_kind)].into();
         let count = PolicyCount { kinds, ..PolicyCount::default() };
         let unknown = unknown.iter().map(|kind| (*kind).to_owned()).collect();

@@ -209,9 +209,12 @@ mod tests {
                 "the labels of its Namespace are unknown",
             ),
         ] {
-            let (protected, is_held, said) = summary(spec, kind, &metadata);
-            assert_eq!((protected, is_held), (1, held), "{metadata}: {said}");
-            assert!(said.contains(why) && said.is_empty() == why.is_empty(), "{metadata}: {said}");
+            let (protected, is_held, reason) = summary(spec, kind, &metadata);
+            assert_eq!((protected, is_held), (1, held), "{metadata}: {reason}");
+            assert!(
+                reason.contains(why) && reason.is_empty() == why.is_empty(),
+                "{metadata}: {reason}"
+            );
         }
         let other = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
             "protect": {"always": {}}});

@@ -34,12 +34,12 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
         "lastTransitionTime": "2026-01-01T00:00:00Z"})
 }
 
-fn well() -> PolicyStatus {
+fn healthy_policy() -> PolicyStatus {
     policy(&json!([condition("Ready", "True", "Registered", "it is asked")]), 2)
 }
 
 fn report(policies: Vec<PolicyStatus>) -> StatusReport {
-    let led = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
+    let leader = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
     let object = Object {
         kind: "ValidatingWebhookConfiguration".to_owned(),
         name: "belay".to_owned(),
@@ -47,7 +47,7 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
     };
     StatusReport {
         policies,
-        leader: Leader::from_lease(&Ok::<_, ()>(Some(led))),
+        leader: Leader::from_lease(&Ok::<_, ()>(Some(leader))),
         pauses: Vec::new(),
         configurations: vec![WebhookConfiguration { object, present: true }],
         uninstall: None,
@@ -72,7 +72,7 @@ fn code(report: &StatusReport) -> u8 {
 
 #[test]
 fn policies_are_reported_with_their_objects() {
-    let report = report(vec![well()]);
+    let report = report(vec![healthy_policy()]);
     assert_eq!(
         text(&report),
         "leader: belay-0\n\
@@ -116,14 +116,14 @@ fn a_pause_is_reported_once_and_no_policy_is_ready_under_it() {
     assert!(text.contains("kept     Deny     paused   0"), "{text}");
     assert!(!text.contains("not enforced until"), "{text}");
     assert!(!text.contains("the pause has ended"), "{text}");
-    let mut enforced = well();
+    let mut enforced = healthy_policy();
     enforced.note_ended_pause();
     assert_eq!(enforced.notes, [""; 0]);
 }
 
 #[test]
 fn without_webhooks_and_lease_belay_is_not_installed() {
-    let mut report = report(vec![well()]);
+    let mut report = report(vec![healthy_policy()]);
     report.leader = Leader::from_lease(&Ok::<_, ()>(None));
     report.configurations[0].present = false;
     report.is_uninstalled = true;
@@ -135,7 +135,7 @@ fn without_webhooks_and_lease_belay_is_not_installed() {
 
 #[test]
 fn objects_without_a_hold_are_reported_with_the_reason() {
-    let told = |change: Value| {
+    let not_held = |change: Value| {
         let mut policy = json!({
             "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
             "metadata": {"name": "kept"},
@@ -148,16 +148,16 @@ fn objects_without_a_hold_are_reported_with_the_reason() {
         serde_json::to_value(PolicyStatus::new(&policy, None, NOW)).unwrap()["notHeld"].clone()
     };
     let all = |why: &str| json!([{"resource": "*", "why": why, "objects": 4}]);
-    assert_eq!(told(json!({})), json!([{"resource": "pods", "why": "harm"}]));
-    assert_eq!(told(json!({"hold": "Never"})), all(NEVER));
-    assert_eq!(told(json!({"protect": {"fromOrphaning": {}}})), all(NO_MODE));
+    assert_eq!(not_held(json!({})), json!([{"resource": "pods", "why": "harm"}]));
+    assert_eq!(not_held(json!({"hold": "Never"})), all(NEVER));
+    assert_eq!(not_held(json!({"protect": {"fromOrphaning": {}}})), all(NO_MODE));
     let some = json!({"subjects": [{"kind": "User", "name": "bob"}]});
-    assert_eq!(told(some), all(WHY_NO_HOLD_WITH_SUBJECTS));
-    assert_eq!(told(json!({"action": "Audit"})), all(ONLY_RECORDS));
-    assert_eq!(told(json!({"action": "Warn"})), all(ONLY_WARNS));
+    assert_eq!(not_held(some), all(WHY_NO_HOLD_WITH_SUBJECTS));
+    assert_eq!(not_held(json!({"action": "Audit"})), all(ONLY_RECORDS));
+    assert_eq!(not_held(json!({"action": "Warn"})), all(ONLY_WARNS));
     let overrides = json!([{"namespaceSelector": {}, "action": "Deny"}]);
     let elsewhere = json!({"action": "Warn", "actionOverrides": overrides});
-    assert_eq!(told(elsewhere), json!([{"resource": "pods", "why": "harm"}]));
+    assert_eq!(not_held(elsewhere), json!([{"resource": "pods", "why": "harm"}]));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_policy_reports_its_problems_and_where_it_holds_nothing() {
             "Holding: InPlace: 2 of 2 objects; hold Auto adds none to pods",
         ]
     );
-    assert_eq!(well().notes, [""; 0]);
+    assert_eq!(healthy_policy().notes, [""; 0]);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_note_about_missing_webhooks_is_replaced_where_they_exist() {
     let message = "x does not exist; install belay again";
     let conditions = json!([condition("Ready", "False", "ConfigurationMissing", message)]);
     let mut fresh = policy(&conditions, 2);
-    fresh.replace_missing_webhooks();
+    fresh.replace_note_of_missing_webhooks();
     let says = text(&report(vec![fresh]));
     assert!(says.contains("were missing and exist now; belay updates this status"), "{says}");
     assert!(!says.contains("install belay again"), "{says}");
@@ -217,7 +217,7 @@ fn a_note_about_missing_webhooks_is_replaced_where_they_exist() {
 
 #[test]
 fn holds_that_belay_may_not_release_are_a_problem() {
-    let mut report = report(vec![well()]);
+    let mut report = report(vec![healthy_policy()]);
     report.unreleased_holds = vec![UnreleasedHolds {
         resource: "secrets".to_owned(),
         objects: Some(2),
@@ -235,26 +235,26 @@ fn a_note_of_several_policies_is_printed_once() {
     let several = text(&report(vec![unready(), unready()]));
     assert_eq!(several.matches(note).count(), 1, "{several}");
     assert!(several.contains(&format!("all policies: {note}\n")), "{several}");
-    let most = text(&report(vec![unready(), unready(), well()]));
+    let most = text(&report(vec![unready(), unready(), healthy_policy()]));
     assert_eq!(most.matches(note).count(), 1, "{most}");
     assert!(most.contains(&format!("policies kept, kept: {note}\n")), "{most}");
-    let mixed = text(&report(vec![unready(), well()]));
+    let mixed = text(&report(vec![unready(), healthy_policy()]));
     assert!(mixed.contains(&format!("  {note}\n")), "{mixed}");
 }
 
 #[test]
-fn what_is_wrong_is_loud_and_is_the_exit_code() {
+fn problems_are_printed_and_decide_the_exit_code() {
     let ready = |status: &str| policy(&json!([condition("Ready", status, "Invalid", "x")]), 2);
     assert_eq!(code(&report(vec![ready("False")])), 1);
     assert!(text(&report(vec![ready("False")])).contains("   NO      "));
     assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
-    let mut unled = report(vec![well()]);
-    unled.leader = Leader::from_lease(&Ok::<_, ()>(None));
+    let mut without_leader = report(vec![healthy_policy()]);
+    without_leader.leader = Leader::from_lease(&Ok::<_, ()>(None));
     let says = "leader: none; while belay is down, the API server refuses every delete of a kind that \
                 a policy names, and no replica updates the status of policies; next: ";
-    assert!(text(&unled).starts_with(says), "{}", text(&unled));
-    assert_eq!(code(&unled), 1);
-    let mut missing = report(vec![well()]);
+    assert!(text(&without_leader).starts_with(says), "{}", text(&without_leader));
+    assert_eq!(code(&without_leader), 1);
+    let mut missing = report(vec![healthy_policy()]);
     missing.configurations[0].present = false;
     assert!(text(&missing).contains("MISSING"));
     assert_eq!(code(&missing), 1);
@@ -274,7 +274,7 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
     );
     assert!(!says.contains("MISSING") && !says.contains("certificates:"), "{says}");
     assert_eq!(code(&missing), 1);
-    let mut blind = report(vec![well()]);
+    let mut blind = report(vec![healthy_policy()]);
     blind.leader = Leader::from_lease(&Err(()));
     blind.not_read.push(FailedRead { resource: "leases".to_owned(), why: "no".to_owned() });
     assert_eq!(code(&blind), 3);
@@ -284,7 +284,7 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
         (vec![1000 + 86_400], "24h left", 1),
         (vec![1000 + 86_400 * 30], "30d left", 0),
     ] {
-        let mut report = report(vec![well()]);
+        let mut report = report(vec![healthy_policy()]);
         let served = Expiry::first(ends.clone(), now);
         report.authority = Expiry::first(ends, now);
         assert!(text(&report).contains(says), "{}", text(&report));
@@ -294,7 +294,7 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
         assert!(text(&report).contains(says), "{}", text(&report));
         assert_eq!(code(&report), expected, "{says}");
     }
-    let mut silent = report(vec![well()]);
+    let mut silent = report(vec![healthy_policy()]);
     silent.certificate = None;
     assert!(
         text(&silent).contains("the expiry of the serving certificate is unknown"),
@@ -305,7 +305,7 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
 }
 
 #[test]
-fn a_pause_is_loud_while_it_is_in_force() {
+fn an_active_pause_is_printed_as_a_problem() {
     let pause = |expires: i64| -> Option<PauseReport> {
         let until = Timestamp::from_second(expires).unwrap().to_string();
         let pause = serde_json::from_value(json!({"apiVersion": "belay.dev/v1alpha1",
@@ -314,7 +314,7 @@ fn a_pause_is_loud_while_it_is_in_force() {
         PauseReport::if_active(pause.unwrap(), Timestamp::from_second(1000).unwrap())
     };
     assert!(pause(1000).is_none());
-    let mut report = report(vec![well()]);
+    let mut report = report(vec![healthy_policy()]);
     report.pauses.extend(pause(1060));
     assert!(text(&report).contains("PAUSED: belay denies nothing until 1970-01-01T00:17:40Z"));
     let json: Value = serde_json::from_str(&report.render(Format::Json, PIPE).unwrap()).unwrap();
@@ -328,7 +328,7 @@ fn a_pause_is_loud_while_it_is_in_force() {
 /// The counts are those of the last leader, and an uninstall removes the holds.
 #[test]
 fn without_a_leader_the_counts_are_unknown() {
-    let mut report = report(vec![well()]);
+    let mut report = report(vec![healthy_policy()]);
     report.leader = Leader::from_lease(&Ok::<_, ()>(None));
     let row = |report: &StatusReport| {
         let text = text(report);

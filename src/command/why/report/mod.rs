@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use self::blockers::{Approval, ExplainedBlocker, explained_blockers, policies_of};
 use super::approvers::{Approvers, NeededApproval, needed_approvals};
+use super::automatic::automatic_changes;
 use super::content::NamespaceStay;
 use super::manager::{last_writer, managers};
 use super::rbac::RbacReader;
-use super::resolves::automatic_changes;
-use super::terminating::{Terminating, finalizers_to_remove};
+use super::terminating::{Terminating, read_finalizer_texts};
 use crate::cluster::terminating::deleted_at;
 use crate::cluster::{Snapshot, World};
 use crate::command::delete_answer::DeleteAnswer;
@@ -60,8 +60,8 @@ pub struct WhyReport {
     /// As in [`DeleteAnswer`].
     #[serde(skip)]
     is_belay_silent: bool,
-    /// Why policies are not enforced, and what keeps a Namespace Terminating after its DELETE. If
-    /// the answer of the API server replaces the verdict, also its warnings.
+    /// Why policies are not enforced, and what keeps the object Terminating after its DELETE. If
+    /// the answer of the API server replaces the verdict, also the warnings of that answer.
     warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     blockers: Vec<ExplainedBlocker>,
@@ -228,7 +228,7 @@ impl WhyReport {
         let world = snapshot.context.world.read();
         self.orphaning = explained_blockers(&world, &answer, is_orphaning, known);
         let mut verdict = answer.verdict;
-        // A step is about the first reason.
+        // The step of the answer is about the first deciding blocker.
         let sent = match verdict.deciding_blockers().next() {
             Some(first) if is_orphaning(first) => answer.next_step,
             _ => None,
@@ -272,7 +272,7 @@ impl WhyReport {
         let kinds = snapshot.context.world.read().graph.kinds.clone();
         let (needs, accounts) =
             needed_approvers(target, &snapshot.context.world.read(), verdict, held);
-        let ((refused, events), approvers, collection, (finalizers, unexplained)) = tokio::join!(
+        let ((refused, events), approvers, collection, (finalizers, unread)) = tokio::join!(
             recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
             async {
                 // Files don't name the current user, and rarely contain RBAC objects.
@@ -281,22 +281,23 @@ impl WhyReport {
                 Approvers::find((&session.caller, &session.me), needs, &accounts, rbac).await
             },
             Collection::read(target, snapshot),
-            finalizers_to_remove(target, snapshot),
+            read_finalizer_texts(target, snapshot),
         );
         let events = events.or_else(|| snapshot.absent_from_files("", "events").map(Into::into));
         let mut not_read: Vec<FailedRead> = snapshot.unread().into_iter().map(Into::into).collect();
         not_read.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
         not_read.extend(answer.unanswered.clone());
-        let evidence = terminating.iter().flat_map(|terminating| terminating.unread.clone());
+        let unread_for_causes =
+            terminating.iter().flat_map(|terminating| terminating.unread.clone());
         let mut evidence_not_read: Vec<FailedRead> =
-            evidence.chain(unexplained).chain(events).collect();
+            unread_for_causes.chain(unread).chain(events).collect();
         evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
         evidence_not_read.dedup_by(|one, other| one.resource == other.resource);
         evidence_not_read
             .retain(|one| !not_read.iter().any(|other| other.resource == one.resource));
         let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
-        // The hold of a Terminating object explains these.
+        // The hold of a Terminating object already explains the blockers that only hold.
         let is_shown = |blocker: &Blocker| !(hold.is_some() && blocker.decision == Decision::Hold);
         let blockers = explained_blockers(&world, &answer, is_shown, known);
         let own_step = steps_without_approval(verdict).filter(|_| !answer.is_belay_silent);

@@ -51,10 +51,10 @@ fn report() -> WhyReport {
 }
 
 #[test]
-fn who_asks_and_who_needs_it_have_names_of_their_own() {
+fn the_report_names_the_subject_and_the_missing_leader() {
     let report = report();
-    let said = serde_json::to_value(&report).unwrap();
-    assert_eq!((&said["subject"], said.get("user")), (&"alice".into(), None));
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!((&json["subject"], json.get("user")), (&"alice".into(), None));
     assert_eq!(
         text(&report).lines().next(),
         Some("configmap \"settings\" can be deleted now by alice")
@@ -134,7 +134,7 @@ fn the_commands_to_delete_it_are_printed_once() {
 }
 
 #[test]
-fn what_is_not_known_is_no_refusal() {
+fn an_unknown_verdict_is_not_reported_as_a_refusal() {
     let report = WhyReport {
         deletable: false,
         verdict: ReportedVerdict::Unknown,

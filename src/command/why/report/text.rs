@@ -49,9 +49,10 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         }
     };
     // Missing webhooks are no reason for which an object stays Terminating.
-    let is_missing = |warning: &str| report.why_missing == Some(warning);
+    let is_about_webhooks = |warning: &str| report.why_missing == Some(warning);
     let is_held = report.verdict == ReportedVerdict::Hold;
-    let warnings = report.warnings.iter().filter(|warning| !(is_held && is_missing(warning)));
+    let warnings =
+        report.warnings.iter().filter(|warning| !(is_held && is_about_webhooks(warning)));
     for says in report.refused_otherwise.iter().chain(warnings) {
         let _ = writeln!(text, "- {says}");
     }
@@ -175,7 +176,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     if let Some(missing) = report.why_missing {
         // A warning may report it already.
-        if is_held || !report.warnings.iter().any(|warning| is_missing(warning)) {
+        if is_held || !report.warnings.iter().any(|warning| is_about_webhooks(warning)) {
             let _ = writeln!(text, "{missing}");
         }
     } else if report.leader.state == LeaderState::NoLeader {

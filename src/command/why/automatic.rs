@@ -52,8 +52,8 @@ fn cause_end(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> 
 /// The finalizers that a controller of Kubernetes removes even if the user does nothing.
 const REMOVED_AUTOMATICALLY: &[&str] = &[FOREGROUND, ORPHAN, "batch.kubernetes.io/job-tracking"];
 
-/// Whether an object is Terminating, and none of its finalizers may need an action of a user. Not
-/// if belay holds it, or if a finalizer protects it while it is in use.
+/// Whether an object is Terminating and has only finalizers that never need an action of a user.
+/// belay's hold and the protection finalizers may need one.
 fn is_deleted_automatically(world: &World, ObjectName { object, .. }: &ObjectName) -> bool {
     world.graph.object_by_ref(object).is_some_and(|node| {
         let mut finalizers = node.finalizers().iter();
@@ -179,8 +179,8 @@ mod tests {
         world.policies.pauses = vec![pause];
         let mut noted = refused(vec![Cause::Always]);
         noted.decision = Decision::Audit;
-        let said = automatic_changes(&world, &noted).join("\n");
-        assert!(said.starts_with("the pause by bob ends at ") && said.ends_with("nothing"));
+        let text = automatic_changes(&world, &noted).join("\n");
+        assert!(text.starts_with("the pause by bob ends at ") && text.ends_with("nothing"));
         assert_eq!(automatic_changes(&World::default(), &noted), [""; 0]);
     }
 }
