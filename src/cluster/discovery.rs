@@ -133,7 +133,7 @@ pub async fn check_unserved(
         return Err(ApiError::NotFound);
     }
     let unknown = |error: ApiError| {
-        ApiError::Other(format!("whether there are such objects cannot be read: {error}"))
+        ApiError::Other(format!("belay cannot find out whether such objects exist: {error}"))
     };
     let name = full_name(group, resource);
     let request = api::get_request(&crds(), ("", &name), Detail::Metadata)?;

@@ -31,7 +31,7 @@ async fn sweep_regularly(context: &Context) {
                 approval,
                 %error,
                 "cannot delete an expired approval; belay retries. Check that \
-                 belay's account may get what it covers and delete deletionapprovals"
+                 belay's account may get the covered objects and delete deletionapprovals"
             );
         }
     }

@@ -49,7 +49,7 @@ pub enum StartError {
     /// No cluster was found.
     #[error(
         "cannot find a cluster: {0}; run belay in a Pod, name a kubeconfig with --kubeconfig, or \
-         serve with no cluster by --standalone"
+         serve without a cluster with --standalone"
     )]
     Configuration(#[source] NoCluster),
     /// No cluster was found for a command.

@@ -164,7 +164,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
         assert!(!text.contains("MISSING"), "{output:?}");
     }
     let status = stage.command(&["status"]).stdout;
-    let (_, step) = status.split_once("\nto see what it still waits for: kubectl belay ").unwrap();
+    let (_, step) = status.split_once("\nto see the remaining work: kubectl belay ").unwrap();
     let words: Vec<&str> = step.lines().next().unwrap().split(' ').collect();
     let remains = stage.command(&words);
     assert!(remains.stdout.contains(&format!("would wait for configmaps/used -n {}", stage.ns)));

@@ -210,7 +210,7 @@ fn remove_deleted<R, T>(in_force: &mut BTreeMap<String, R>, stored: &OwnKindStat
 /// The problem of a policy that this version can't parse.
 const UNREADABLE: Problem = Problem {
     field: String::new(),
-    message: "this version of belay cannot read it: it was written for another one",
+    message: "this version of belay cannot read it: it was written for another version",
 };
 
 fn is_absent<K>(state: &OwnKindState<K>) -> bool {

@@ -101,7 +101,7 @@ impl Watches {
         let panicked: Vec<KindId> = ended.map(|(kind, _)| *kind).filter(new).collect();
         for kind in &panicked {
             let mut world = self.context.world.write();
-            world.graph.set_incomplete(*kind, "the watch of them ended by a bug of belay");
+            world.graph.set_incomplete(*kind, "their watch ended because of a bug in belay");
             let resource = resource(&world, *kind);
             drop(world);
             tracing::error!(resource, "a watch ended unexpectedly; it begins again");

@@ -42,7 +42,7 @@ fn store_objects(
     }
     let (group, resource) = read.kind();
     let Some(kind) = graph.kinds.find_resource(group, resource) else {
-        return Err(ApiError::Other("their kind has only just appeared".to_owned()));
+        return Err(ApiError::Other("belay has only just learned of their kind".to_owned()));
     };
     // An unreadable object does not make the list incomplete.
     for unreadable in found.unreadable() {

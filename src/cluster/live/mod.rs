@@ -64,7 +64,7 @@ fn too_many() -> ApiError {
 
 /// The error for a request that comes while belay shuts down.
 fn shutting_down() -> ApiError {
-    ApiError::Other("belay is ending".to_owned())
+    ApiError::Other("belay is shutting down".to_owned())
 }
 
 /// The requests to the API server that a verdict needs.

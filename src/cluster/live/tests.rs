@@ -233,7 +233,7 @@ async fn a_kind_has_no_objects_after_a_404_only_if_its_group_does_not_serve_it()
     assert_eq!(known.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), [CRD, GROUP]);
 
-    let cannot = "whether there are such objects cannot be read: the API server answers 503: no";
+    let cannot = "belay cannot find out whether such objects exist: the API server answers 503: no";
     for (words, script) in [
         (
             "CRD widgets.example.com exists, but does not serve the version that belay reads",
@@ -247,13 +247,13 @@ async fn a_kind_has_no_objects_after_a_404_only_if_its_group_does_not_serve_it()
             Script::of([(CRD, no_crd()), (GROUP, group()), (V1, resources("widgets"))]),
         ),
         (
-            "whether there are such objects cannot be read: the API server's answer does not have \
+            "belay cannot find out whether such objects exist: the API server's answer does not have \
              the expected form, at line 1 column 1",
             Script::of([(CRD, no_crd()), (GROUP, (200, "<html>".to_owned()))]),
         ),
         // A 404 for the path of CRDs does not prove that the CRD is missing.
         (
-            "whether there are such objects cannot be read: the API server does not serve them",
+            "belay cannot find out whether such objects exist: the API server does not serve them",
             Script::of([(CRD, not_found())]),
         ),
     ] {
@@ -491,7 +491,7 @@ fn applies_found_objects_and_records_each_read() {
     assert!(words.contains("can't be read"), "{words}");
     assert!(!words.contains("hunter2"), "{words}");
     let unknown = &done[&list("other.com", "things", true)];
-    assert_eq!(unknown, &Err(other("their kind has only just appeared")));
+    assert_eq!(unknown, &Err(other("belay has only just learned of their kind")));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn foreign_finalizers(found: &TerminatingObject) -> Option<Finding> {
     let names: Vec<&str> = names.into_iter().filter(|name| *name != "kubernetes").collect();
     let says = format!("spec.finalizers has {}, which belay does not know", names.join(", "));
     let next = format!(
-        "check that the controller that set it runs; what is set: kubectl get namespace {} -o \
+        "check that the controllers that added them run; to list them: kubectl get namespace {} -o \
          jsonpath={{.spec.finalizers}}",
         found.object_ref.name
     );

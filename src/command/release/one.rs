@@ -306,7 +306,7 @@ impl Release {
             return Err(CommandError::Remote(format!(
                 "{what} cannot be released by force: its approvals cannot be read: {why}; next: \
                  have an administrator bind the RBAC verb list on deletionapprovals.belay.dev to \
-                 {}, if that is what is missing",
+                 {}, if you lack it",
                 self.target.session.me.name
             )));
         }

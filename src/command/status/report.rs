@@ -71,7 +71,7 @@ impl RunningUninstall {
     ) -> Self {
         let next_steps = [
             format!(
-                "to see what it still waits for: kubectl belay admin uninstall --dry-run \
+                "to see the remaining work: kubectl belay admin uninstall --dry-run \
                  --installation={namespace}/{installation}"
             ),
             format!(

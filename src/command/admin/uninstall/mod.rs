@@ -309,7 +309,7 @@ mod tests {
              hint: run this again to continue, or add --abandon to remove these holds as well; \
              Kubernetes can then delete these objects, even if they are in use\n\
              hint: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
-             secrets to bob, if that is what is missing, and run this again"
+             secrets to bob, if you lack it, and run this again"
         );
         let many = (0..MAX_NAMED + 3).map(|n| left(&n.to_string(), in_use())).collect();
         let report = UninstallReport { left: many, ..UninstallReport::default() };

@@ -267,7 +267,7 @@ fn problems_are_printed_and_decide_the_exit_code() {
             "UNINSTALL in progress by belay-0: belay denies nothing, and the uninstall removes all \
              holds\n\
              webhooks: validatingwebhookconfiguration/belay was deleted by the uninstall\n\
-             to see what it still waits for: kubectl belay admin uninstall --dry-run \
+             to see the remaining work: kubectl belay admin uninstall --dry-run \
              --installation=ops/guard\n"
         ),
         "{says}"
