@@ -437,12 +437,12 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
         "subjects": bob, "protect": {"always": {}}});
     let for_bob = Policy::compile("for-bob", &serde_json::from_value(spec).unwrap()).unwrap();
-    assert!(!for_bob.refuses_any_collector_name());
+    assert!(!for_bob.binds_collector_under_any_name());
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
         "subjects": [{"kind": "Group", "name": "system:serviceaccounts"}], "protect": {"always": {}}});
     let for_accounts =
         Policy::compile("for-accounts", &serde_json::from_value(spec).unwrap()).unwrap();
-    assert!(for_accounts.refuses_any_collector_name());
+    assert!(for_accounts.binds_collector_under_any_name());
 }
 
 /// An older API server may lack a built-in kind. For a custom kind, only a read proves that it
