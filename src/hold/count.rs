@@ -226,7 +226,8 @@ impl<'a> UseSearch<'a> {
             let members = self.members.clone();
             effects = self.find_effects(&members)?;
         }
-        // A member that does not wait for the target is in no cycle with it, so it blocks the target.
+        // A member that does not wait for the target is in no cycle with the target, so it blocks
+        // the target.
         if self.needed_reads.is_empty() {
             let waiting = self.members_waiting_for(target.id());
             let members = self.members.iter().copied();
@@ -450,7 +451,8 @@ impl<'a> UseSearch<'a> {
 }
 
 /// The batch of a read, by its place in the order. Controllers come before the objects that they
-/// create, and custom kinds before built-in kinds. Between kinds of one batch, no such order is known.
+/// create, and custom kinds before built-in kinds. Between kinds of one batch, no such order is
+/// known.
 fn read_order(read: &LiveRead) -> u8 {
     let LiveRead::List { group, resource, .. } = read else { return u8::MAX };
     match (&**group, &**resource) {
