@@ -56,12 +56,12 @@ impl DeletionState {
 pub(super) enum Covered {
     /// The object that the approval names.
     Object,
-    /// An object in the content of the named object, with the creation time of the content.
+    /// An object in the content of the named object, with the creation time of this content.
     Content { created: i64 },
 }
 
-/// Whether an approval counts. `state` is the state of the object that it names, and `covered` the
-/// object for whose deletion it is used.
+/// Whether an approval counts. `state` is the state of the object that the approval names, and
+/// `covered` the object for whose deletion it is used.
 pub(super) fn is_approval_counted(
     situation: &Situation<'_>,
     records: ExemptionRecords,

@@ -26,7 +26,7 @@ const RULES: &[(&str, &str)] = &[
     ("D3-on", "in a cascade all other DELETEs are decided like single DELETEs"),
     ("D4", "a DELETE that may delete an always protected object is denied"),
     ("D5-deny", "a DELETE that may delete an object in use is denied if a user remains"),
-    ("D5-hold", "under onDelete Hold it is Hold, if the object has an effective hold"),
+    ("D5-hold", "with onDelete Hold, it is a Hold if the object has an effective hold"),
     ("D5-foreign", "an object with a foreign finalizer does not wait for the release"),
     ("D5-decided", "an object in a foreground deletion without a hold keeps no other object"),
     ("D5-doomed", "doomed users do not count if the hold is effective"),
@@ -204,9 +204,9 @@ scenarios! {
     fn s12_a_foreground_deletion_waits_for_held_objects = 12;
     fn s13_a_create_gets_the_hold_once_with_and_without_finalizers = 13;
     fn s14_a_terminating_object_gets_no_finalizer = 14;
-    fn s15_a_terminating_object_keeps_its_protection = 15;
-    fn s16_the_removal_of_the_label_needs_an_approval = 16;
-    fn s17_a_user_that_the_graph_does_not_have_is_found_live = 17;
+    fn s15_a_second_delete_does_not_bypass_protection = 15;
+    fn s16_a_label_change_that_weakens_protection_needs_an_approval = 16;
+    fn s17_objects_that_the_graph_does_not_have_count = 17;
     fn s19_a_dry_run_has_the_real_verdict_and_records_nothing = 19;
     fn s20_replace_force_is_denied_clearly = 20;
     fn s21_evictions_and_cleanups_do_not_deadlock = 21;
@@ -218,7 +218,7 @@ scenarios! {
     fn s32_a_tool_moves_objects_under_an_approval = 32;
     fn s33_a_hold_that_is_added_during_a_delete_is_not_relied_on = 33;
     fn s35_a_statefulset_and_its_claim_are_deleted_together = 35;
-    fn s36_a_prune_before_an_apply_is_denied_or_waits = 36;
+    fn s36_a_prune_before_an_apply_waits_for_the_hold = 36;
     fn s37_an_apply_before_a_prune_passes = 37;
     fn s38_a_recreated_pod_counts = 38;
     fn s39_a_manifest_that_lists_finalizers_gets_no_hold = 39;
