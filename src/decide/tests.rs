@@ -105,7 +105,7 @@ const RULES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_row_of_every_table() {
+fn every_row_has_the_expected_verdict() {
     set_former_hold_for_tests();
     run(|_| true);
 }
