@@ -116,8 +116,8 @@ pub(super) fn lost_volume<'a>(
     Some(LostVolume { deleted: deleted.object_ref(), volume })
 }
 
-/// The objects from which [`fates`] follows the deletion of a target: the target itself. If the graph
-/// doesn't have the target yet, its known dependents and content.
+/// The objects from which [`fates`] follows the deletion of a target: the target itself. If the
+/// graph doesn't have the target yet, its known dependents and content.
 fn walk_roots(
     situation: &Situation<'_>,
     target: &JudgedObject<'_>,

@@ -20,7 +20,8 @@ pub(crate) enum ExemptionRecords {
     /// A record of the object or of one of its owners counts if the named object is being
     /// deleted, because the request follows from that deletion.
     OfObjectAndOwners,
-    /// Records of the object count, because the garbage collector completes its deletion.
+    /// A record of the object counts if the object is being deleted. This is for an owner whose
+    /// references the garbage collector removes from dependents.
     OfObject,
 }
 
@@ -50,16 +51,17 @@ impl DeletionState {
     }
 }
 
-/// What an approval would allow to delete.
+/// The object for whose deletion an approval is used.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Covered {
-    /// The object that it names.
+    /// The object that the approval names.
     Object,
-    /// An object in the content of the named object, with its creation time.
+    /// An object in the content of the named object, with the creation time of this content.
     Content { created: i64 },
 }
 
-/// Whether an approval of an object in this state counts for what it would cover.
+/// Whether an approval counts. `state` is the state of the object that the approval names, and
+/// `covered` the object for whose deletion it is used.
 pub(super) fn is_approval_counted(
     situation: &Situation<'_>,
     records: ExemptionRecords,
@@ -91,8 +93,8 @@ pub(super) fn is_approval_counted(
 
 /// The search for approvals with scope Content that cover an object. Each path of owners must
 /// lead to an owner with such an approval, and no owner reference on the path may be younger than
-/// the approval. An owner on a path without one keeps the object (R5). The approvals on each path
-/// must be sufficient.
+/// the approval. An owner on a path without such an approval keeps the object (R5). The approvals
+/// on each path must be sufficient.
 pub(super) struct ApprovalSearch<'s, 'a> {
     situation: &'s Situation<'a>,
     records: ExemptionRecords,
@@ -135,8 +137,8 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         }
     }
 
-    /// Whether all paths of owners of an object in this namespace have sufficient
-    /// approvals, together with `on_path`: the approvals found on the path to these owners.
+    /// Whether each path through these owners has sufficient approvals. The owners are those of an
+    /// object in this namespace, and `on_path` has the approvals found on the path to this object.
     /// Approvals that are older than `version` don't count.
     pub(super) fn check_owners(
         &mut self,
@@ -263,8 +265,9 @@ impl<'c> Owners<'c> {
         Self::new(situation, (item.node, item.version()), item.owners(situation))
     }
 
-    /// The owners of an object at this resourceVersion. Changes that the graph has not
-    /// seen count as made at this version.
+    /// The owners of an object at this resourceVersion. If the graph does not have the object, all
+    /// owners count as added at this version. A change that the graph has not seen counts as newer
+    /// than every approval.
     fn new(
         situation: &Situation<'c>,
         (node, version): (Option<Node<'c>>, u64),

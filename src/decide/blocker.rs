@@ -161,7 +161,7 @@ impl Cause {
     /// target, whose DELETE is denied.
     pub(super) fn object_to_delete(&self, target: &ObjectRef) -> Option<&ObjectName> {
         match self {
-            // It was deleted before.
+            // A Terminating object needs no other DELETE.
             Self::Content { why: ContentReason::Terminating, .. } => None,
             Self::User { owner, user, .. } if owner.object == *target => user.as_ref(),
             Self::User { owner: object, .. }
@@ -197,7 +197,8 @@ pub enum ContentReason {
     Bound,
     /// This policy protects the object.
     Protected(PolicySource),
-    /// This policy placed a hold on the object. Without its Namespace, belay could not remove the hold.
+    /// This policy placed a hold on the object. Without the Namespace of the object, belay could
+    /// not remove the hold.
     Held(PolicySource),
 }
 

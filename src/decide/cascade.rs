@@ -23,10 +23,12 @@ pub(super) fn defer_to_release<'a>(
 ) -> bool {
     let applied = judgement.binding_policies(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
-    let released = |applied: &AppliedPolicy<'_>| {
+    let release_is_enough = |applied: &AppliedPolicy<'_>| {
         !protects_beyond_use(applied) && release_checks_its_users(applied)
     };
-    if !target.can_wait_for_release(&judgement.situation) || !enforcing.clone().all(released) {
+    if !target.can_wait_for_release(&judgement.situation)
+        || !enforcing.clone().all(release_is_enough)
+    {
         return false;
     }
     let mut is_deferred = false;
@@ -50,8 +52,8 @@ fn release_checks_its_users(applied: &AppliedPolicy<'_>) -> bool {
     applied.policy.modes.while_used.is_none() || applied.policy.places_hold()
 }
 
-/// Whether the release checks all users of a policy. With `onDelete: Deny` the remaining
-/// users prevent the deletion.
+/// Whether a policy leaves the check of its users to the release. With `onDelete: Deny` it does
+/// not: users that remain deny the DELETE.
 fn is_left_to_release(applied: &AppliedPolicy<'_>) -> bool {
     let while_used = applied.policy.modes.while_used.as_ref();
     release_checks_its_users(applied)
@@ -86,8 +88,8 @@ pub(super) fn judge_remaining_users<'a>(
     }
 }
 
-/// The verdict on a DELETE of a Terminating object, which passes: what the hold waits for. The
-/// watches are enough for this warning.
+/// The verdict on a DELETE of a Terminating object. The DELETE passes with a warning that names
+/// what the hold waits for. The watches are enough for this warning.
 pub(super) fn explain_hold<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
@@ -139,7 +141,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     // After a Pause, the policies deny again.
     let mut applied = situation.policies_ignoring_pause(item.facts);
     applied.retain(|applied| {
-        applied.action == Action::Deny && applied.policy.refuses_any_collector_name()
+        applied.action == Action::Deny && applied.policy.binds_collector_under_any_name()
     });
     let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
     if applied.is_empty()

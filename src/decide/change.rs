@@ -54,13 +54,13 @@ fn subject_and_step(review: &Review<'_>) -> (String, Option<&'static str>) {
 
 /// The owners in one list of references that are not in the other: their number and names.
 fn owners_only_in(list: &[OwnerReference<'_>], other: &[OwnerReference<'_>]) -> (usize, String) {
-    fn identity<'o>(of: &'o OwnerReference<'_>) -> [&'o str; 4] {
-        [&of.api_version, &of.kind, &of.name, &of.uid].map(|text| text.as_str())
+    fn identity<'o>(owner: &'o OwnerReference<'_>) -> [&'o str; 4] {
+        [&owner.api_version, &owner.kind, &owner.name, &owner.uid].map(|text| text.as_str())
     }
     let other: KeyedSet<_> = other.iter().map(identity).collect();
-    let only: Vec<_> = list.iter().filter(|of| !other.contains(&identity(of))).collect();
-    let name = |of: &&OwnerReference<'_>| {
-        format!("{} {}", quote_if_ambiguous(&of.kind), quote_if_ambiguous(&of.name))
+    let only: Vec<_> = list.iter().filter(|owner| !other.contains(&identity(owner))).collect();
+    let name = |owner: &&OwnerReference<'_>| {
+        format!("{} {}", quote_if_ambiguous(&owner.kind), quote_if_ambiguous(&owner.name))
     };
     let names: Vec<String> = only.iter().take(MAX_DESCRIBED).map(name).collect();
     let more = and_more(only.len() - names.len(), "object");

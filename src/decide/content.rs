@@ -57,7 +57,9 @@ fn find_counted<'a, R>(
     if counted.len() < MAX_OBJECTS {
         let is_always_denied = |object: &JudgedObject<'a>| {
             let applied = situation.policies_of(object.facts);
-            applied.iter().any(|one| one.action == Action::Deny && one.policy.modes.always)
+            applied
+                .iter()
+                .any(|applied| applied.action == Action::Deny && applied.policy.modes.always)
         };
         counted.sort_by_cached_key(|(object, _)| (!is_always_denied(object), name(object)));
     }
@@ -336,7 +338,7 @@ fn counted_content(
     container: Container<'_>,
     not_empty: &NotEmpty,
 ) -> Option<ContentReason> {
-    // The owner re-creates its dependents.
+    // By default, an object with an owner does not count, because its owner re-creates it.
     if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
         return Some(ContentReason::Anything);
     }

@@ -30,8 +30,8 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
 
 /// Kinds on which a hold is unsafe or does not protect. A finalizer on a Namespace or CRD
 /// keeps only the empty object. belay could not release roles and bindings, because a
-/// write to a role or binding needs all the rights that the object grants. Controllers delete and re-create the
-/// other kinds very often.
+/// write to a role or binding needs all the rights that the object grants. Controllers delete and
+/// re-create the other kinds very often.
 const NEVER_HELD: &[(&str, &str)] = &[
     ("", "namespaces"),
     ("", "pods"),

@@ -56,8 +56,8 @@ pub(super) fn decide_delete_with_alternative<'a>(
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
     let is_own_use =
         verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
-    let lost_finalizers = verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
-    let lost_propagations = lost_finalizers.filter_map(|cause| match cause {
+    let causes = verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
+    let lost_propagations = causes.filter_map(|cause| match cause {
         Cause::LostFinalizer(finalizer) if finalizer == FOREGROUND => Some(Propagation::Foreground),
         Cause::LostFinalizer(_) => Some(Propagation::Orphan),
         _ => None,
@@ -128,9 +128,9 @@ pub(super) fn decide_deletes_together<'a>(
     judgement.verdict(&items)
 }
 
-/// Judges a DELETE of a Terminating object, and one that follows from another deletion (questions 2
-/// and 3 of docs/THEORY.md). Returns the object if other questions apply. belay checks approvals
-/// (question 1) at the end, when it knows all blockers.
+/// Judges a DELETE of a Terminating object, and a DELETE that follows from another deletion
+/// (questions 2 and 3 of docs/THEORY.md). Returns the object if other questions apply. belay checks
+/// approvals (question 1) at the end, when it knows all blockers.
 fn judge_terminating_or_cascade<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
@@ -201,9 +201,9 @@ pub(super) fn judge_affected<'a>(
             judgement.add_unknown_objects(target, &limit, |_| true);
         }
     }
-    let contained =
+    let as_container =
         |target: &DeletionTarget<'a>| Some((target.item, Container::from_item(&target.item)?));
-    let containers: Vec<_> = targets.iter().filter_map(contained).collect();
+    let containers: Vec<_> = targets.iter().filter_map(as_container).collect();
     // The API server deletes the instances of a CRD without admission.
     let needs_live_proof =
         containers.iter().any(|(_, c)| matches!(c, Container::ObjectsOfKind(..)));
@@ -356,8 +356,8 @@ fn add_blocking_objects<'a>(
     }
 }
 
-/// Denies the removal of a Namespace from storage, or of its last finalizer, while it has
-/// protected content. This applies to all users, even if no policy selects the
+/// Denies the removal of a Namespace from storage, or the removal of its last finalizer, while the
+/// Namespace has protected content. This applies to all users, even if no policy selects the
 /// Namespace, because policies select its content.
 pub(super) fn judge_remaining_content<'a>(
     judgement: &mut Judgement<'a>,

@@ -32,7 +32,7 @@ impl Existence {
         Self::find(situation, item, true)
     }
 
-    /// An eviction names a Pod without its uid.
+    /// `has_uid` is false for an eviction, which names a Pod without its uid.
     fn find(situation: &Situation<'_>, item: &JudgedObject<'_>, has_uid: bool) -> Self {
         let Some(kind) = item.kind else {
             let why = "belay doesn't know its kind".to_owned();
@@ -136,7 +136,7 @@ pub(super) fn decide_existing(
         Decision::Deny => {
             // A retry may pass without an approval.
             let required_people =
-                approvals_of_target(&verdict).filter(|_| next != Some(NextStep::Retry));
+                people_to_approve_target(&verdict).filter(|_| next != Some(NextStep::Retry));
             let mut unproven = Verdict { needed_reads, ..decide_unknown_with(review, why, next) };
             let blockers = unproven.blockers.iter_mut();
             blockers.for_each(|blocker| {
@@ -157,7 +157,7 @@ pub(super) fn decide_existing(
 
 /// The number of people whose approvals of the target alone end a denial; `None` if the
 /// request needs other approvals, because these would reveal which objects exist.
-fn approvals_of_target(verdict: &Verdict) -> Option<usize> {
+fn people_to_approve_target(verdict: &Verdict) -> Option<usize> {
     let Verdict { target, more, .. } = verdict;
     let is_of_target = |blocker: &&Blocker| {
         blocker.object == *target

@@ -17,12 +17,11 @@ use crate::objects::HoldAge;
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts, Policy, PolicySource};
 
-/// The cause in the Unknown finding of a policy with action Warn or Audit whose reads are not
-/// answered yet.
+/// The cause of a finding while the reads of a policy with action Warn or Audit are unanswered.
 const UNCONFIRMED: &str = "there was no time left to read all objects that may need it";
 
-/// How long an exemption bar lasts. belay keeps an existing bar for at least half of this time. The
-/// API server stores a DELETE at most 34 s after the verdict, or never.
+/// How long an exemption bar lasts. belay replaces an existing bar only if less than half of this
+/// time remains. The API server stores a DELETE at most 34 s after the verdict, or never.
 const BAR_SECONDS: i64 = 120;
 
 /// The findings for one request.
@@ -62,8 +61,8 @@ impl<'a> Judgement<'a> {
         self.leads_to_deletion = true;
     }
 
-    /// Denies the request even if a hold would keep the object, because the new
-    /// owners could have an approval, which would release the hold.
+    /// Denies the request even if a hold would keep the object, because an owner that the UPDATE
+    /// adds could have an approval, which would release the hold.
     pub(super) fn deny_instead_of_hold(&mut self) {
         self.allows_hold = false;
     }
@@ -86,7 +85,7 @@ impl<'a> Judgement<'a> {
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(requester)
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
-                && !(is_left_to_collector && policy.refuses_every_collector_name())
+                && !(is_left_to_collector && policy.binds_collector_under_every_name())
         });
         applied
     }
@@ -106,9 +105,9 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Whether the control plane evicts a Pod, and this is another object that its deletion
-    /// affects. A tenant could attach such an object to keep the Pod (H158). belay judges the
-    /// requests of the garbage collector for that object.
+    /// Whether the control plane evicts a Pod, and `item` is another object that the deletion of
+    /// the Pod affects. A tenant could attach such an object to keep the Pod (H158). So belay
+    /// judges only the requests of the garbage collector for this object.
     fn is_left_to_collector(&self, item: &JudgedObject<'a>) -> bool {
         self.evicts_pod() && !self.is_target(item)
     }
@@ -127,8 +126,8 @@ impl<'a> Judgement<'a> {
             && self.situation.policies.identities.evicts_pods(&requester.name)
     }
 
-    /// Adds a finding of each of these policies, because belay does not know all objects that
-    /// they could protect. Each policy uses its strictest action.
+    /// Adds findings because belay does not know all objects that policies could protect: one for
+    /// each policy with `always` or `whileUsed` to which `applies` applies.
     pub(super) fn add_unknown_objects(
         &mut self,
         target: &JudgedObject<'a>,
@@ -140,7 +139,8 @@ impl<'a> Judgement<'a> {
         });
     }
 
-    /// Adds a finding of each selected policy that binds the requester, with its strictest action.
+    /// Adds a finding of each policy that `which` selects and that binds the requester, with its
+    /// strictest action.
     pub(super) fn add_unknown(
         &mut self,
         target: &JudgedObject<'a>,
@@ -153,7 +153,7 @@ impl<'a> Judgement<'a> {
         let is_ignored = |policy: &Policy| match policy.source {
             PolicySource::Label(_) => true,
             PolicySource::Policy(_) => {
-                !policy.names_kind("", "pods") && policy.refuses_every_collector_name()
+                !policy.names_kind("", "pods") && policy.binds_collector_under_every_name()
             }
         };
         for policy in policies.iter() {
@@ -178,8 +178,8 @@ impl<'a> Judgement<'a> {
         self.add_unless_exempt(applied, item, reason, applied.action.into(), (causes, more));
     }
 
-    /// Adds a finding about users while the hold is not effective yet. After this many seconds,
-    /// belay allows the request and holds the object.
+    /// Adds a finding about users while the hold is not effective yet. After `seconds`, belay
+    /// allows the request and holds the object.
     pub(super) fn add_finding_with_retry(
         &mut self,
         applied: &AppliedPolicy<'a>,

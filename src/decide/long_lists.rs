@@ -7,8 +7,8 @@ use super::{Cause, Reason, Review};
 use crate::graph::MAX_LIST_ENTRIES;
 use crate::objects::{Object, is_hold};
 
-/// Denies the request if policies protect such an object. Returns whether the request is
-/// denied, because approvals are not sufficient.
+/// Denies the request if policies protect such an object. Returns false if enough people have
+/// approved the request, or if no such list or policy exists.
 pub(super) fn judge_long_lists<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,

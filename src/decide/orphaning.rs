@@ -67,14 +67,15 @@ fn is_orphaned_by_an_owner(
     (target, propagation): (&JudgedObject<'_>, Propagation),
     fates: &Fates,
 ) -> bool {
-    let of_target = |owner_ref: &OwnerRef<'_>| owner_ref.uid == target.uid();
+    let names_target = |owner_ref: &OwnerRef<'_>| owner_ref.uid == target.uid();
     let orphans = |owner: Node<'_>| {
         owner.uid() != target.uid()
             && fates.may_be_lost(owner.id())
             && owner.finalizers().contains(ORPHAN)
     };
-    (propagation == Propagation::Orphan && node.owner_refs().any(|owner_ref| of_target(&owner_ref)))
-        || node.existing_owners().any(orphans)
+    let is_orphaned_by_target = propagation == Propagation::Orphan
+        && node.owner_refs().any(|owner_ref| names_target(&owner_ref));
+    is_orphaned_by_target || node.existing_owners().any(orphans)
 }
 
 /// Whether another solid owner remains.

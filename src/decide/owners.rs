@@ -73,7 +73,8 @@ fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &JudgedObject<'
 
 /// The owners of the users of a verdict. Users often share owners, so belay checks each
 /// owner once. Editors write owner references, so the search is limited in depth and, for
-/// each user, in number. A user counts unless the search finds, within these limits, that it is doomed.
+/// each user, in number. A user counts unless the search finds, within these limits, that the user
+/// is doomed.
 pub(super) struct UserOwners<'a> {
     situation: Situation<'a>,
     /// Whether an object is doomed, by uid. While belay searches above an object, the value is

@@ -26,7 +26,7 @@ const IMMUTABLE_KINDS: &[(&str, &str)] = &[
 /// Fields of a StatefulSet that can't be changed.
 const IMMUTABLE_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceName"];
 
-/// Other controllers of Kubernetes that re-create Pods, and how to stop these Pods.
+/// Controllers of Kubernetes that re-create Pods, except [`SCALABLE`], and how to stop these Pods.
 const OTHER_CONTROLLERS: &[((&str, &str), &str)] = &[
     (("apps", "daemonsets"), "set spec.template.spec.nodeSelector to a label that no Node has"),
     (("batch", "jobs"), "set spec.suspend to true"),
@@ -130,7 +130,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         }
         (Reason::NotEmpty | Reason::StillNeeded, _) => match all_objects() {
             Some(objects) => to_delete(format!("first delete {objects}")),
-            // They can't be deleted first.
+            // The objects can't be deleted first.
             None if blocker.reason == Reason::StillNeeded => {
                 let causes: Vec<&Cause> = blocker.causes.iter().collect();
                 let one = causes.len() + blocker.more == 1;
@@ -195,7 +195,7 @@ fn is_recreated(object: &ObjectRef) -> bool {
 pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause], more: usize) -> Option<String> {
     let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
     let blocker = Blocker { causes: causes.to_vec(), more, ..blocker };
-    // It is already deleted, so the advice to keep it comes too late.
+    // The target is already Terminating, so the advice to keep it comes too late.
     let verdict = Verdict::allow(target.clone());
     if let Some(users) = users_with_volumes(&verdict, &blocker) {
         return Some(format!("wait: belay does not release {} while {users}", target.quoted()));
@@ -203,7 +203,7 @@ pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause], more: usize)
     remedy(&verdict, &blocker).map(|remedy| remedy.action)
 }
 
-/// The steps of the deletion of several targets: that of each deciding blocker.
+/// The steps for the deletion of several targets: one for each deciding blocker.
 pub(crate) fn step_of_each(verdict: &Verdict) -> Option<String> {
     let steps = verdict.deciding_blockers().map(|blocker| {
         let alone = Verdict::from_blockers(blocker.object.clone(), vec![blocker.clone()]);
@@ -256,8 +256,8 @@ fn is_terminating_content(cause: &Cause) -> bool {
     matches!(cause, Cause::Content { why: ContentReason::Terminating, .. })
 }
 
-/// The objects that need the object of a blocker, after "while"; `None` if none of them is a volume
-/// or a claim.
+/// The objects that need the object of a blocker, as a clause after "while": `PersistentVolume a
+/// exists`. `None` if none of the objects is a volume or a claim.
 fn users_with_volumes(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let is_volume = |cause: &Cause| match cause {
         Cause::User { owner: object, .. } | Cause::Exists(object) => object.object.is_volume(),
@@ -312,7 +312,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         let objects = objects_to_delete(verdict, blocker, &delete, blocker.more)?;
         return Some(format!("first {}delete {objects}", retain_step(verdict, &delete)));
     }
-    // These may need another step than the listed users.
+    // The users that are not listed may need another step.
     let others = match blocker.more {
         0 => String::new(),
         1 => "; 1 more object uses it".to_owned(),

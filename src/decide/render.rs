@@ -16,8 +16,8 @@ use crate::objects::{
 };
 use crate::policy::PolicySource;
 
-/// The limit of characters in a warning. The API server cuts warnings only if all together have over
-/// 4,096 characters.
+/// The limit of characters in a warning. The API server cuts warnings only if all together have
+/// over 4,096 characters.
 const MAX_WARNING: usize = 1_024;
 
 /// The words in the warning about a hold, before the condition of its release.
@@ -83,7 +83,7 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let DenialFacts { reasons, undescribed, remedy, commands } = facts;
     let mut text = String::new();
     for (index, (reason, blocker)) in reasons.iter().enumerate() {
-        // Other reasons start with the name of an object, or with belay.
+        // Other reasons start with the name of an object, or with belay, and keep their case.
         let starts = ["deleting ", "only ", "the ", "this ", "you "];
         let is_sentence = starts.iter().any(|start| reason.starts_with(start));
         let reason = match index > 0 && is_sentence {
@@ -223,12 +223,12 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
     let first = blocker.causes.first();
     match (blocker.reason, first) {
         (Reason::Protected, Some(Cause::WeakerProtection(named))) => {
-            let of = if named.object == blocker.object {
+            let protection = if named.object == blocker.object {
                 "its protection".to_owned()
             } else {
                 format!("the protection of {named}")
             };
-            format!("this change of the labels or annotations of {object} weakens {of}")
+            format!("this change of the labels or annotations of {object} weakens {protection}")
         }
         (Reason::Protected, _) => format!("{subject} is protected"),
         (Reason::InUse, Some(Cause::CheckedAtRelease)) => {
@@ -285,7 +285,7 @@ fn dependents(target: &ObjectRef, blocker: &Blocker) -> String {
 /// The causes that a blocker lists, and the number of the others.
 fn list(blocker: &Blocker) -> String {
     let describe = |cause: &Cause| match cause {
-        // The policy follows the list.
+        // The message names the policy after the list.
         Cause::Content { object, why: ContentReason::Protected(by) }
             if blocker.policies == [by.clone()] =>
         {

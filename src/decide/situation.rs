@@ -83,8 +83,8 @@ pub struct LiveReads {
 const DEFAULT_OBJECTS: &[(&str, &str)] =
     &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
-/// Whether this object is the CA certificate of the API server, which the control plane mounts into each Pod.
-/// A re-created one has the same content, so the Pods keep working.
+/// Whether this object is the CA certificate of the API server, which the control plane mounts into
+/// each Pod. A re-created one has the same content, so the Pods keep working.
 pub(crate) fn is_root_ca(object: &ObjectRef) -> bool {
     object.is_of(("", "configmaps")) && object.name == DEFAULT_OBJECTS[0].1
 }

@@ -75,8 +75,8 @@ fn judge_stripping<'a>(
 fn guards_nothing(situation: &Situation<'_>, target: &JudgedObject<'_>, finalizer: &str) -> bool {
     let graph = situation.graph;
     let Some(node) = target.node else { return false };
-    let has_all_owners = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
-    let has_all_uses = |kind: Option<KindId>, namespace: &str| {
+    let knows_all_owners = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
+    let knows_all_uses = |kind: Option<KindId>, namespace: &str| {
         kind.is_some_and(|kind| {
             graph.is_current(kind) && graph.describe_unreadable(kind, namespace).is_none()
         })
@@ -85,20 +85,20 @@ fn guards_nothing(situation: &Situation<'_>, target: &JudgedObject<'_>, finalize
         FOREGROUND | ORPHAN => {
             let kinds = graph.kinds.iter().map(|(kind, _)| kind);
             let mut kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
-            graph.dependents(node).next().is_none() && kinds.all(has_all_owners)
+            graph.dependents(node).next().is_none() && kinds.all(knows_all_owners)
         }
         CLAIM_PROTECTION => {
             let pod = graph.kinds.find("", "Pod");
             let is_pod = |user: &ObjectUser<'_>| Some(user.node.kind()) == pod && user.needs();
             !graph.users_limited(node.id(), situation.work).any(|user| is_pod(&user))
-                && has_all_uses(pod, node.namespace())
+                && knows_all_uses(pod, node.namespace())
         }
         "kubernetes.io/pv-protection" => {
             let claim = graph.kinds.find("", "PersistentVolumeClaim");
             let bound = graph
                 .users_limited(node.id(), situation.work)
                 .any(|user| Some(user.node.kind()) == claim);
-            !bound && has_all_uses(claim, "")
+            !bound && knows_all_uses(claim, "")
         }
         _ => false,
     }

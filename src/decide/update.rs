@@ -185,7 +185,8 @@ impl<'a> OwnerChanges<'a> {
         let state_of = |owner_ref: &OwnerRef<'_>| owner_state(situation, namespace, owner_ref);
         // A reference that is changed to an unserved version names the same owner, but the
         // garbage collector can't find it.
-        let resolves = |of: &&OwnerRef<'_>| !matches!(state_of(of), OwnerState::Unresolved);
+        let resolves =
+            |owner_ref: &&OwnerRef<'_>| !matches!(state_of(owner_ref), OwnerState::Unresolved);
         let versions: KeyedSet<_> =
             after.iter().map(|owner_ref| (owner_identity(owner_ref), owner_ref.version)).collect();
         let resolvable: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
@@ -197,8 +198,11 @@ impl<'a> OwnerChanges<'a> {
         let is_old = |owner_ref: &OwnerRef<'_>| old_owners.contains(&owner_identity(owner_ref));
         let added: Vec<_> = after.iter().filter(|owner_ref| !is_old(owner_ref)).copied().collect();
         let added_uids: KeyedSet<_> = added.iter().map(|owner_ref| owner_ref.uid).collect();
-        let repeated = remaining.into_iter().filter(|of| added_uids.contains(&of.uid)).collect();
-        let mut solid = after.iter().filter(|of| matches!(state_of(of), OwnerState::Solid(_)));
+        let has_added_uid = |owner_ref: &OwnerRef<'_>| added_uids.contains(&owner_ref.uid);
+        let repeated = remaining.into_iter().filter(has_added_uid).collect();
+        let is_solid =
+            |owner_ref: &&OwnerRef<'_>| matches!(state_of(owner_ref), OwnerState::Solid(_));
+        let mut solid = after.iter().filter(is_solid);
         Self {
             has_solid_owner: solid.clone().next().is_some(),
             has_old_solid_owner: solid.any(is_old),
@@ -264,7 +268,8 @@ fn judge_owners_after_update<'a>(
     if after.is_empty() || (added.is_empty() && !loses_owner) || (is_cleanup && *has_solid_owner) {
         return;
     }
-    // The removed owner may have prevented the deletion of the object.
+    // The removed owner may have prevented the deletion of the object, so all remaining owners
+    // count as new.
     let new = if loses_owner { after } else { added };
     let deletion = DeletionTarget::new(*target, Propagation::Background);
     let affected = AffectedObjects::with_dependents(&situation, &deletion);
@@ -411,7 +416,8 @@ fn is_removed_by_retention_policy(
     }
 }
 
-/// Checks the removal of one owner reference. `cause` builds the cause of the denial from the owner.
+/// Checks the removal of one owner reference. `cause` builds the cause of the denial from the
+/// owner.
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
@@ -425,8 +431,8 @@ fn judge_owner_removal<'a>(
     // Other controllers may act on a copy of the owner that is older than its deletion.
     let by_collector = identities.is_garbage_collector(requester);
     let by_control_plane = identities.is_control_plane(requester);
-    let orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;
-    let denying: Vec<_> = applied.iter().filter(orphaning).collect();
+    let denies_orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;
+    let denying: Vec<_> = applied.iter().filter(denies_orphaning).collect();
     let deny = |judgement: &mut Judgement<'a>, owner: ObjectName| {
         for applied in &denying {
             let causes = vec![cause(owner.clone())];
@@ -437,11 +443,11 @@ fn judge_owner_removal<'a>(
         // The garbage collector deletes an object whose owners are all absent. No other
         // subject may prevent that.
         OwnerState::Absent => {
-            let retained = by_control_plane
+            let by_retention_policy = by_control_plane
                 && is_removed_by_retention_policy(&situation, target, owner_ref, None);
             let kind = owner_ref
                 .kind
-                .filter(|_| !changes.has_old_solid_owner && !by_collector && !retained);
+                .filter(|_| !changes.has_old_solid_owner && !by_collector && !by_retention_policy);
             if let Some(kind) = kind {
                 let info = situation.graph.kinds.info(kind);
                 let object = ObjectRef::of_kind(info, owner_ref.namespace, owner_ref.name);
@@ -468,9 +474,9 @@ fn judge_owner_removal<'a>(
     // has orphaned it already. Other subjects could keep the owner Terminating with a finalizer,
     // so this applies only to the garbage collector.
     let is_deleted = owner.is_terminating() && !owner.has_orphan_finalizer();
-    let retained = by_control_plane
+    let by_retention_policy = by_control_plane
         && is_removed_by_retention_policy(&situation, target, owner_ref, Some(owner));
-    if (by_collector && is_deleted) || retained {
+    if (by_collector && is_deleted) || by_retention_policy {
         return;
     }
     let owner_item = JudgedObject::of_node(&situation, owner);
@@ -487,16 +493,17 @@ fn judge_owner_removal<'a>(
         deny(judgement, object_name(owner));
     }
     let dependent = Cause::Dependent(target.object_name());
-    let mut of_owner = judgement.binding_policies(&owner_item);
-    of_owner.retain(|applied| {
+    let mut owner_policies = judgement.binding_policies(&owner_item);
+    owner_policies.retain(|applied| {
         let is_approved = |records| {
             sufficient_approvals(&situation, &owner_item, &[applied.policy], records).is_some()
         };
-        // `Judgement::verdict` checks the approvals of people.
-        orphaning(&applied)
+        // Only records are checked here. `Judgement::verdict` checks the approvals of people, and
+        // lists them.
+        denies_orphaning(&applied)
             && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::OfObject))
     });
-    for applied in &of_owner {
+    for applied in &owner_policies {
         let causes = vec![dependent.clone()];
         judgement.add_finding(applied, &owner_item, Reason::WouldOrphan, (causes, 0));
     }

@@ -22,7 +22,7 @@ const MAX_TOPMOST_OWNERS_READ: usize = 16;
 #[derive(Clone, Copy)]
 pub(super) struct UsedObject<'i, 'a> {
     pub(super) item: &'i JudgedObject<'a>,
-    /// Whether a release waits for the policy. Otherwise a hold does not help.
+    /// Whether a release waits for the users that the policy counts. If not, a hold does not help.
     pub(super) release_waits: bool,
     /// If the deletion of its owners deletes the object: the propagation of that deletion.
     pub(super) owner_propagation: Option<Propagation>,
@@ -56,9 +56,9 @@ pub(super) fn find_users<'a>(
 ) -> UserFindings {
     let mut findings = UserFindings::default();
     let held = release_waits && item.has_effective_hold(situation);
-    // Whether the garbage collector deletes this user before the object, or the hold makes the
-    // order irrelevant. In a foreground deletion the garbage collector deletes an object before its
-    // owner.
+    // Whether the garbage collector can delete this user before the object, or the order is
+    // irrelevant, because the object is held. In a foreground deletion the garbage collector
+    // deletes an object before its owner.
     let may_precede = |user: Node<'a>| {
         owner_propagation.is_some_and(|propagation| {
             held || (propagation != Propagation::Foreground && !user.waits_in_foreground())
@@ -86,7 +86,7 @@ pub(super) fn find_users<'a>(
             break;
         }
     }
-    // Without a connected watch belay reads lists, also for a held object.
+    // There are live reads also for a held object, if a watch is not connected.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
         for user in relevant_users(situation, item, in_use, &reads.graph) {
             if blocking.checked >= MAX_USERS || !situation.work.charge(1) {
@@ -105,7 +105,8 @@ pub(super) fn find_users<'a>(
         require_user_lists(situation, item, live, &mut findings);
     }
     let (blocking, doomed) = (blocking.into_sorted(), doomed.into_sorted());
-    // After `kubectl delete sts/x pvc/y` the graph may lag behind the first deletion.
+    // After `kubectl delete sts/x pvc/y` the graph may not show the first deletion yet. So read
+    // the topmost owners of users live.
     let blocking_users = blocking.users.iter().take(MAX_TOPMOST_OWNERS_READ).filter(|_| held);
     let reads = blocking_users.filter_map(|(_, user)| {
         topmost_owner_read(situation, user.node, owners.topmost_owner(user.node))

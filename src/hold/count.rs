@@ -82,7 +82,7 @@ pub enum UnknownUse {
         /// The reason.
         why: ApiError,
     },
-    /// The user of the command may list only some of the objects that may use the target.
+    /// The person who runs the command may list only some of the objects that may use the target.
     #[error("{resource} may use it: {why}")]
     ListForbidden {
         /// The plural and group of the objects.
@@ -211,8 +211,8 @@ struct UseSearch<'a> {
 
 impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
-        // Which objects are deleted with the members depends on all of them, and only the
-        // search finds these. So repeat it until it finds no new member.
+        // The objects that are deleted with the members depend on all members, and only the
+        // search for users finds members. So it is repeated until it finds no new member.
         let mut effects = self.find_effects(&[target.id()])?;
         loop {
             self.find_users(target, &effects)?;
@@ -226,7 +226,8 @@ impl<'a> UseSearch<'a> {
             let members = self.members.clone();
             effects = self.find_effects(&members)?;
         }
-        // A member that does not wait for the target is in no cycle with it, so it blocks the target.
+        // A member that does not wait for the target is in no cycle with the target, so it blocks
+        // the target.
         if self.needed_reads.is_empty() {
             let waiting = self.members_waiting_for(target.id());
             let members = self.members.iter().copied();
@@ -251,8 +252,8 @@ impl<'a> UseSearch<'a> {
             }
             match protection(self.pass_reads.situation, node) {
                 Protection::WhileUsed(while_used) => self.count_users(node, while_used, effects)?,
-                // The release of this member does not wait for the target, so the target
-                // waits for the member.
+                // The release of this member waits for no user. So the member is in no cycle with
+                // the target, and blocks the target like any other user.
                 Protection::None(_) | Protection::Uncertain | Protection::Always => {
                     self.add_member_cause(member);
                 }
@@ -349,7 +350,7 @@ impl<'a> UseSearch<'a> {
         {
             return;
         }
-        // The graph has the target without its hold.
+        // The graph has the target without its hold, so `has_only_hold` does not apply to it.
         let is_target = self.members.first() == Some(&node.id());
         if is_enabled(UserException::Cycle) && (is_target || has_only_hold(node)) {
             let waiting = self.waiting_members.entry(node.id()).or_default();
@@ -450,7 +451,8 @@ impl<'a> UseSearch<'a> {
 }
 
 /// The batch of a read, by its place in the order. Controllers come before the objects that they
-/// create, and custom kinds before built-in kinds. Between kinds of one batch, no such order is known.
+/// create, and custom kinds before built-in kinds. Between kinds of one batch, no such order is
+/// known.
 fn read_order(read: &LiveRead) -> u8 {
     let LiveRead::List { group, resource, .. } = read else { return u8::MAX };
     match (&**group, &**resource) {

@@ -18,7 +18,8 @@ pub enum UserException {
     /// The user is Terminating and owns the target: a StatefulSet in a foreground
     /// deletion waits for its PersistentVolumeClaims. An editor of the target may have added
     /// the owner reference. So this exception applies only if the user has owned the target
-    /// since the creation of the target, or if all its finalizers (at least one) only wait.
+    /// since the creation of the target, or if it has finalizers and all of them belong to
+    /// controllers that only wait.
     TerminatingOwner,
     /// A newcomer: the user and its owners were created after the deletion of the target and
     /// the settle time. It can wait until the target is re-created. If it counted, new users
@@ -34,11 +35,11 @@ impl UserException {
         &[Self::DeletedTogether, Self::TerminatingOwner, Self::CreatedAfterDeletion, Self::Cycle];
 }
 
-/// What follows if belay removes the holds of these members together: the target, and the objects
-/// that may be in a cycle with it.
+/// The effects of a removal of the holds of all members together. The members are the target and
+/// the objects that may be in a cycle with it.
 pub(super) struct ReleaseEffects {
     members: NumberSet<NodeId>,
-    /// The fates of other objects after belay removes the holds.
+    /// What becomes of the members and of other objects.
     fates: Fates,
 }
 
@@ -81,7 +82,7 @@ impl ReleaseEffects {
     /// Whether a user certainly receives a DELETE because the members are deleted. A finalizer
     /// may delay the removal of the user.
     pub(super) fn certainly_gets_delete(&self, user: Node<'_>) -> bool {
-        // The release of the members does not cause the deletion of a member.
+        // A member is already Terminating. Its release removes it without another DELETE.
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
@@ -97,9 +98,9 @@ impl ReleaseEffects {
 pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
     pub(super) owners: AllOwners,
-    /// The longest `settleSeconds` of its policies. belay assumes that the API server sets
-    /// the creationTimestamp at most this long after the request began. It sets it only after the
-    /// mutating webhooks.
+    /// The longest `settleSeconds` of its policies. The API server sets the creationTimestamp
+    /// after the mutating webhooks. belay assumes that this is at most `settle_seconds` after the
+    /// create began, so a create that began before the DELETE can have a time that much later.
     pub(super) settle_seconds: i64,
 }
 

@@ -15,7 +15,8 @@ pub enum HoldForecast {
     Users(Vec<NodeId>),
     /// For an approval, because a policy always protects the object.
     Approval,
-    /// For this condition, which belay's warning on the DELETE names.
+    /// For this condition, copied from belay's warning on a dry run of the DELETE. Only `impact`
+    /// sets it; [`forecast`] does not return it.
     Reported(String),
     /// Unknown, for this reason.
     Unknown(UnknownUse),

@@ -132,6 +132,7 @@ impl<'a> PassReads<'a> {
             && graph.find_counterpart(object).is_some_and(|watched| {
                 let watched_uids: KeyedSet<_> =
                     watched.owner_edges().iter().map(|owner| owner.uid).collect();
+                // 0: the object was created with its references.
                 watched.owners_version() == 0
                     && !object.has_too_many_owners()
                     && object.owner_edges().iter().all(|owner| watched_uids.contains(&owner.uid))

@@ -16,8 +16,8 @@ use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 /// What to do with the hold of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldPlan {
-    /// Change nothing: the hold is as wanted or unsafe, the wanted state is unknown, the object
-    /// is Terminating, or a Pause is in force.
+    /// Change nothing: the object has the hold or lacks it as wanted, a hold is unsafe, the
+    /// wanted state is unknown, the object is Terminating, or a Pause is in force.
     Nothing,
     /// Add the missing hold: the object is older than its policy, or a user removed the
     /// hold while belay was down.
@@ -68,8 +68,8 @@ pub fn plan(
     }
 }
 
-/// The hold that policies want on an object, by its kind, labels and namespace. A hold
-/// may still be unsafe on the object itself.
+/// Whether policies want a hold on an object, by its kind, labels and namespace. A hold may
+/// still be unsafe for another reason (`is_hold_unsafe`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DesiredHold {
     /// No policy wants it, a hold is unsafe on the kind, or Kubernetes creates the object in
@@ -81,7 +81,7 @@ pub enum DesiredHold {
     Present,
 }
 
-/// The hold that policies want on an object.
+/// Whether policies want a hold on an object.
 pub fn desired_hold(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> DesiredHold {
     let ObjectFacts { group, resource, name, .. } = facts;
     if is_hold_unsafe_on_kind(group, resource) || is_default_object(group, resource, name) {

@@ -61,8 +61,8 @@ pub enum Input {
     /// The watch reports that the object was deleted.
     Deleted,
     /// Start a pass: the scheduled time has come, a user was deleted, or a person requests it.
-    /// If a pass is in progress, the next one follows immediately. Before the end of the settle
-    /// time, the release only schedules a pass for that time.
+    /// If a pass is in progress, the next one follows immediately. During the settle time, the
+    /// release only schedules a pass for the end of the settle time.
     StartPass,
     /// The result of the GET of the target.
     Got(RequestResult),
@@ -70,8 +70,8 @@ pub enum Input {
     TokenWritten(RequestResult),
     /// Each read succeeded, or proved that the objects do not exist.
     Read {
-        /// The earliest of the times at which each read requested its last page. `None` if no read
-        /// needed a request. Then the time at which the reads started counts.
+        /// When the last page of a read was requested; the earliest time if there are several
+        /// reads. `None` if no read needed a request. Then the time of [`Output::Read`] counts.
         requested_at: Option<Duration>,
     },
     /// A read failed: 403, 405, 5xx, a time-out or an incomplete discovery. The text names its
@@ -86,7 +86,7 @@ pub enum Input {
 /// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
-    /// Send [`Input::StartPass`] at this time. It replaces an earlier time.
+    /// Send [`Input::StartPass`] at this time, and no longer at the time of an earlier output.
     SchedulePass(Duration),
     /// GET the target, live.
     Get,
@@ -94,8 +94,8 @@ pub enum Output {
     /// Read these at the same time, live and consistently: no `resourceVersion`.
     Read(Vec<LiveRead>),
     /// Call [`super::check_use`] with the reads of this pass as [`crate::decide::LiveReads`].
-    /// `reads` has every answered read; an absent kind or object is Ok. The graph has the
-    /// target in the form of [`super::without_hold`].
+    /// Their `results` have each answered read; an absent kind or object is `Ok`. Their `graph`
+    /// has the target in the form of [`super::without_hold`].
     CheckUse,
     /// Drop the reads, because the pass has ended. [`Output::Ended`] ends the pass as well.
     DropReads,

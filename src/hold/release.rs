@@ -25,7 +25,8 @@ struct Pass {
 enum State {
     /// No request is in progress.
     Idle,
-    /// Reading the target; with the resourceVersion at which the write of the token failed.
+    /// Reading the target. After a conflict, with the resourceVersion of the failed write of the
+    /// token.
     Getting(Option<Arc<str>>),
     WritingToken(Arc<str>, Duration),
     CheckingUse(Pass),

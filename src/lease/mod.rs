@@ -1,8 +1,8 @@
 //! Leader election as a pure function of the Lease, the replica and the time.
 //!
-//! Safety does not depend on it (docs/THEORY.md): two leaders only do the work twice. At
-//! most one replica is the leader at a time, if the clocks of replicas differ by no more
-//! than the skew:
+//! Safety does not depend on leader election (docs/THEORY.md): two leaders only do the work
+//! twice. At most one replica is the leader at a time, if the clocks of replicas differ by no
+//! more than the skew:
 //!
 //! ```text
 //!   renewed            + duration - skew     + duration
@@ -11,7 +11,7 @@
 //!      │    by its own clock   │                 │    by their own clocks
 //! ```
 //!
-//! If they differ by more, [`LeaseObserver`] prevents two replicas from repeatedly taking the
+//! If the clocks differ by more, [`LeaseObserver`] prevents two replicas from repeatedly taking the
 //! Lease from each other.
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ pub struct Candidate<'a> {
     /// How much the clocks of two replicas may differ. It must be less than the duration,
     /// or no replica could become the leader.
     pub skew: Duration,
-    /// Whether it takes the Lease from a running leader. An uninstall does.
+    /// Whether this replica takes the Lease from a running leader. Only an uninstall does that.
     pub takes_over: bool,
 }
 
@@ -140,8 +140,8 @@ fn is_too_far_ahead(
 /// The changes of the Lease that this replica has observed.
 ///
 /// If clocks differ by more than the skew, the Lease of a running leader may look expired or
-/// impossible. So this checks whether the Lease changes between two reads: then its holder is
-/// running, whatever the times in the Lease are.
+/// impossible. So the observer compares each Lease with the last one. If the Lease changes between
+/// two reads, its holder is running, whatever the times in the Lease are.
 #[derive(Debug, Default)]
 pub struct LeaseObserver {
     last: Option<Spec>,

@@ -126,7 +126,7 @@ proptest! {
     })]
 
     #[test]
-    fn never_two_believe_that_they_lead(
+    fn two_replicas_are_never_leaders_at_the_same_time(
         offsets in offsets(),
         steps in prop::collection::vec(step(), 0..120),
     ) {
@@ -184,7 +184,7 @@ fn a_leader_that_stepped_down_is_replaced_at_once() {
     for step in [Step::Read(0), Step::Write(0), Step::Land(0, true), Step::Resign(0)] {
         world.step(&step);
     }
-    assert!(!world.leads(0), "it stops believing before it says so");
+    assert!(!world.leads(0), "the replica steps down before it releases the Lease");
     for step in [Step::Land(0, false), Step::Read(1), Step::Write(1), Step::Land(0, true)] {
         world.step(&step);
     }
@@ -193,7 +193,7 @@ fn a_leader_that_stepped_down_is_replaced_at_once() {
 }
 
 #[test]
-fn a_lease_has_the_time_of_the_next_read() {
+fn a_decision_has_the_time_of_the_next_read_or_renewal() {
     let start = Timestamp::from_second(1_767_268_800).unwrap();
     let spec = next_spec(&Spec::default(), candidate("a"), start);
     assert_eq!(evaluate(&Spec::default(), candidate("a"), start), LeaseDecision::Acquire);
@@ -220,17 +220,17 @@ fn a_replica_waits_for_a_near_future_lease_and_ignores_a_far_future_one() {
         ..Spec::default()
     };
     for holder in ["a", "b"] {
-        let lost = lease(holder, at(3600));
-        assert_eq!(evaluate(&lost, candidate("a"), now), LeaseDecision::Acquire, "{holder}");
-        let next = next_spec(&lost, candidate("a"), now);
+        let far_ahead = lease(holder, at(3600));
+        assert_eq!(evaluate(&far_ahead, candidate("a"), now), LeaseDecision::Acquire, "{holder}");
+        let next = next_spec(&far_ahead, candidate("a"), now);
         assert_eq!(next.renewed, Some(now), "{holder}");
         assert!(matches!(evaluate(&next, candidate("a"), now), LeaseDecision::Lead { .. }));
     }
-    let ahead = lease("a", at(1));
-    assert_eq!(evaluate(&ahead, candidate("a"), now), LeaseDecision::StandBy { until: at(1) });
-    assert!(matches!(evaluate(&ahead, candidate("a"), at(1)), LeaseDecision::Lead { .. }));
-    let theirs = lease("b", at(SKEW.as_secs() as i64));
-    assert!(matches!(evaluate(&theirs, candidate("a"), now), LeaseDecision::StandBy { .. }));
+    let own = lease("a", at(1));
+    assert_eq!(evaluate(&own, candidate("a"), now), LeaseDecision::StandBy { until: at(1) });
+    assert!(matches!(evaluate(&own, candidate("a"), at(1)), LeaseDecision::Lead { .. }));
+    let other = lease("b", at(SKEW.as_secs() as i64));
+    assert!(matches!(evaluate(&other, candidate("a"), now), LeaseDecision::StandBy { .. }));
 }
 
 #[test]
@@ -248,8 +248,9 @@ fn a_lease_is_valid_for_at_most_ten_times_the_own_duration() {
 }
 
 /// Runs two replicas whose clocks differ by more than the skew. Each reads the Lease every two
-/// seconds. Returns the second and the replica of each acquisition.
-fn acquisitions(observes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, usize)> {
+/// seconds. `stops` is the second at which replica 1 stops. Returns the second and the replica of
+/// each acquisition.
+fn acquisitions(observes: bool, seconds: i64, stops: Option<i64>) -> Vec<(i64, usize)> {
     let start = Instant::now();
     let mut stored = Spec::default();
     let mut observers = [LeaseObserver::default(), LeaseObserver::default()];
@@ -258,7 +259,7 @@ fn acquisitions(observes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, us
         // The replicas read the Lease in turn.
         let i = usize::try_from(second % 2).unwrap();
         let me = candidate(NAMES[i]);
-        if dies.is_some_and(|at| second >= at) && i == 1 {
+        if stops.is_some_and(|at| second >= at) && i == 1 {
             continue;
         }
         let now = Timestamp::from_second(1_767_268_800 + second + [0, 30][i]).unwrap();

@@ -244,12 +244,12 @@ impl Policy {
 
     /// Whether the policy applies to DELETEs by the garbage collector under at least one of the
     /// names in [`garbage_collector_identities`].
-    pub fn refuses_any_collector_name(&self) -> bool {
+    pub fn binds_collector_under_any_name(&self) -> bool {
         garbage_collector_identities().into_iter().any(|collector| self.refuses(collector))
     }
 
     /// Whether the policy applies to DELETEs by the garbage collector under each of these names.
-    pub fn refuses_every_collector_name(&self) -> bool {
+    pub fn binds_collector_under_every_name(&self) -> bool {
         garbage_collector_identities().into_iter().all(|collector| self.refuses(collector))
     }
 
@@ -369,7 +369,7 @@ impl Policy {
     pub fn allows_delete_through_owner(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.places_hold();
         let exempts = !self.exempt.is_empty()
-            || !(self.binds_all_users() || self.refuses_any_collector_name());
+            || !(self.binds_all_users() || self.binds_collector_under_any_name());
         exempts && (self.modes.protects_unused() || without_hold)
     }
 

@@ -51,16 +51,16 @@ pub(super) fn request(
 pub(super) fn check(file: &str, row: &Row) -> Result<(), String> {
     let Prepared { graph, policies, reads } = prepare(row);
     let (phase, operation, subresource, old, new) = request(row);
-    let one = old.as_ref().or(new.as_ref()).unwrap();
-    let kind = if subresource == "eviction" { "Pod" } else { one["kind"].as_str().unwrap() };
+    let object = old.as_ref().or(new.as_ref()).unwrap();
+    let kind = if subresource == "eviction" { "Pod" } else { object["kind"].as_str().unwrap() };
     let (group, _) = split_owned(&api_version(&graph.kinds, kind));
     let info = graph.kinds.info(graph.kinds.find(&group, kind).unwrap()).clone();
-    let text = |pointer: &str| one.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("");
     // The objects are parsed from text, as in a request.
     let (old_text, new_text) =
         (old.as_ref().map(Value::to_string), new.as_ref().map(Value::to_string));
-    let slim = |text: &'static str| serde_json::from_str::<Object<'_>>(text).unwrap();
-    let leak = |text: Option<String>| text.map(|text| slim(String::leak(text)));
+    let parse = |text: &'static str| serde_json::from_str::<Object<'_>>(text).unwrap();
+    let leak = |text: Option<String>| text.map(|text| parse(String::leak(text)));
     let user = row.ask.by.clone().unwrap_or_else(|| "alice".to_owned());
     let mut review = Review {
         uid: "1".into(),
@@ -102,13 +102,9 @@ pub(super) fn check(file: &str, row: &Row) -> Result<(), String> {
         let situation = Situation::new(&graph, &policies, live_none, NOW);
         let first = decide(&situation, &review);
         let asked = [first.needed_reads, first.advisory_reads].concat();
-        if let Some(odd) =
-            live.done.iter().find(|done| !asked.iter().any(|a| read_text(a) == **done))
-        {
-            return Err(format!("{file}: {}\n  no row asks to {odd}, but {asked:?}", row.row));
-        }
-        if let Some(odd) = live.failed.keys().find(|f| !asked.iter().any(|a| read_text(a) == **f)) {
-            return Err(format!("{file}: {}\n  no row asks to {odd}, but {asked:?}", row.row));
+        let is_unneeded = |text: &&String| !asked.iter().any(|read| read_text(read) == **text);
+        if let Some(text) = live.done.iter().chain(live.failed.keys()).find(is_unneeded) {
+            return Err(format!("{file}: {}\n  needs no read {text}, but {asked:?}", row.row));
         }
         for asked in asked {
             let name = read_text(&asked);

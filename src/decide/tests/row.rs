@@ -42,7 +42,7 @@ pub(super) struct Row {
     /// The same objects as they were before the approvals.
     #[serde(default)]
     pub(super) before: Vec<Value>,
-    /// Objects that were deleted before the request.
+    /// Objects that the watch reported and that were deleted before the request.
     #[serde(default)]
     pub(super) gone: Vec<String>,
     /// Kinds of which the graph does not have all objects, each with the reason.
@@ -69,8 +69,10 @@ pub(super) struct LiveRow {
     /// The successful reads, in the form of [`read_text`].
     #[serde(default)]
     pub(super) done: Vec<String>,
+    /// The objects that the reads find.
     #[serde(default)]
     pub(super) found: Vec<Value>,
+    /// The failed reads, each with the reason.
     #[serde(default)]
     pub(super) failed: BTreeMap<String, String>,
     /// Objects of the lists that can't be read.
@@ -143,15 +145,21 @@ pub(super) struct Expect {
     pub(super) warnings: Option<usize>,
     /// The finalizers after the patch has been applied.
     pub(super) after: Option<Vec<String>>,
+    /// The HTTP code of a denial.
     pub(super) code: Option<u16>,
+    /// The names of the sufficient approvals.
     #[serde(default)]
     pub(super) approved: Vec<String>,
+    /// The policies that exempt the requester.
     #[serde(default)]
     pub(super) exempted: Vec<String>,
+    /// Whether belay records an exemption.
     #[serde(default)]
     pub(super) records: bool,
+    /// The live reads that the verdict needs, in the form of [`read_text`].
     #[serde(default)]
     pub(super) confirm: Vec<String>,
+    /// The audit annotation `would-deny`.
     pub(super) would: Option<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::policy::api::{DeletionPolicySpec, Scope};
 use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, PolicySource};
 use crate::relations::Catalogue;
 
-/// `StatefulSet db/postgres`, or `StorageClass fast`.
+/// The kind, namespace and name in `StatefulSet db/postgres`, or in `StorageClass fast`.
 pub(super) fn split(name: &str) -> (&str, &str, &str) {
     let (kind, rest) = name.split_once(' ').unwrap_or_else(|| panic!("{name}"));
     let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));

@@ -14,7 +14,7 @@ pub(super) struct BlockingUser<'a> {
 }
 
 impl<'a> BlockingUser<'a> {
-    /// Adds the owner to a list, or the better example to the owner in it.
+    /// Adds the owner to a list. If the list has the owner already, keeps the better example.
     pub(super) fn add_to(self, known_users: &mut Vec<Self>) {
         match known_users.iter_mut().find(|known| known.owner.id() == self.owner.id()) {
             None => known_users.push(self),

@@ -11,8 +11,8 @@ use crate::objects::NumberSet;
 impl<'a> UseSearch<'a> {
     /// Finds the objects that the garbage collector deletes after the release of these
     /// members. An object remains if belay denies its DELETE. Then its dependents remain as
-    /// well, and belay also denies the DELETE of its owners that would be deleted too, because
-    /// that DELETE would cascade to it.
+    /// well. belay also denies the DELETE of an owner of this object, because the DELETE of the
+    /// owner would cascade to the object.
     pub(super) fn find_effects(
         &mut self,
         members: &[NodeId],

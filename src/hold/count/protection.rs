@@ -35,8 +35,8 @@ pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'
     if applied.is_empty() {
         return Protection::None(ReleaseReason::Unprotected);
     }
-    // Approvals may name the container of the object, or an owner that no longer exists,
-    // so this uses the whole graph.
+    // Approvals may name the container of the object, or an owner that no longer exists. Only
+    // the graph of the watches has these, so `situation` must not have the graph of live reads.
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
     // Exemption records do not shorten the wait for a release.
     let item = JudgedObject::of_node(situation, node);

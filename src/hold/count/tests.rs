@@ -14,9 +14,10 @@ use crate::objects::{ApiError, HOLD, ObjectRef, Uid, Unreadable, split_api_versi
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, PolicySource};
 use crate::relations::Catalogue;
 
-/// The time of the deletion of the target, and of the count.
+/// The time of the deletion of the target.
 const DELETED: i64 = 1_767_268_800;
 
+/// The time of the count.
 const NOW: i64 = DELETED + 60;
 
 struct World {
@@ -374,22 +375,23 @@ fn h20_a_dependent_whose_delete_is_denied_counts() {
 
 #[test]
 fn h20_dependents_and_owners_of_a_protected_dependent_count() {
-    let mut label = object("ReplicaSet", "r", owned("Secret", "s"));
-    label["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
-    let world = World::while_used().with_listed(&[label, owned_pod("below", ("ReplicaSet", "r"))]);
+    let mut protected = object("ReplicaSet", "r", owned("Secret", "s"));
+    protected["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    let below = owned_pod("below", ("ReplicaSet", "r"));
+    let world = World::while_used().with_listed(&[protected, below]);
     assert_eq!(world.causes(), ["ReplicaSet a/r Pod a/below"]);
 
     // The DELETE of the Pod would cascade to a protected object.
-    let mut above = owned("Pod", "above");
-    above["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
-    let protected = object("ReplicaSet", "r", above);
+    let mut protected = object("ReplicaSet", "r", owned("Pod", "above"));
+    protected["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
     let world = World::while_used().with_listed(&[owned_pod("above", ("Secret", "s")), protected]);
     assert_eq!(world.causes(), ["Pod a/above"]);
 
     // Other dependents of the target are deleted.
-    let mut label = object("ReplicaSet", "r", owned("Secret", "s"));
-    label["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
-    let world = World::while_used().with_listed(&[label, owned_pod("beside", ("Secret", "s"))]);
+    let mut protected = object("ReplicaSet", "r", owned("Secret", "s"));
+    protected["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    let beside = owned_pod("beside", ("Secret", "s"));
+    let world = World::while_used().with_listed(&[protected, beside]);
     assert_eq!(world.count(), UNUSED);
 }
 
@@ -412,7 +414,7 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
         account
     };
     let user = object("Pod", "q", json!({"spec": {"serviceAccountName": "bot"}}));
-    let count = |objects: &[Value]| {
+    let with_account = |objects: &[Value]| {
         let mut world = with_policy_for("serviceaccounts", used.clone()).with_listed(objects);
         while let UseCheck::NeedsReads(reads) = world.count() {
             world.read(reads.concat());
@@ -420,10 +422,10 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
         world
     };
     let without_hold = account(json!([]));
-    assert_eq!(count(std::slice::from_ref(&without_hold)).count(), UNUSED);
-    assert_eq!(count(&[without_hold, user.clone()]).causes(), ["ServiceAccount a/bot"]);
+    assert_eq!(with_account(std::slice::from_ref(&without_hold)).count(), UNUSED);
+    assert_eq!(with_account(&[without_hold, user.clone()]).causes(), ["ServiceAccount a/bot"]);
     let held = [account(json!([HOLD])), user];
-    assert_eq!(count(&held).causes(), ["ServiceAccount a/bot"], "belay denies its DELETE");
+    assert_eq!(with_account(&held).causes(), ["ServiceAccount a/bot"], "belay denies its DELETE");
     let hold = json!({"whileUsed": {"onDelete": "Hold"}});
     let mut world = with_policy_for("serviceaccounts", hold).with_listed(&held);
     while let UseCheck::NeedsReads(reads) = world.count() {
@@ -434,12 +436,13 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
     let bob = json!([{"kind": "User", "name": "bob"}]);
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
         "subjects": bob, "protect": {"always": {}}});
-    let only = Policy::compile("only", &serde_json::from_value(spec).unwrap()).unwrap();
-    assert!(!only.refuses_any_collector_name());
+    let for_bob = Policy::compile("for-bob", &serde_json::from_value(spec).unwrap()).unwrap();
+    assert!(!for_bob.binds_collector_under_any_name());
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
         "subjects": [{"kind": "Group", "name": "system:serviceaccounts"}], "protect": {"always": {}}});
-    let all = Policy::compile("all", &serde_json::from_value(spec).unwrap()).unwrap();
-    assert!(all.refuses_any_collector_name());
+    let for_accounts =
+        Policy::compile("for-accounts", &serde_json::from_value(spec).unwrap()).unwrap();
+    assert!(for_accounts.binds_collector_under_any_name());
 }
 
 /// An older API server may lack a built-in kind. For a custom kind, only a read proves that it

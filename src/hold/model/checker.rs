@@ -52,7 +52,7 @@ where
 }
 
 /// Checks the properties of a model in all its states. Returns the shortest path to a state in
-/// which one does not hold.
+/// which a property does not hold.
 pub(super) fn check<M>(name: &str, model: M) -> Option<Path<M::State, M::Action>>
 where
     M: Describe + Send + Sync + Clone + 'static,

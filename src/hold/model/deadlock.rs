@@ -2,8 +2,9 @@
 //! the rules of docs/THEORY.md. Each pass of a leader is one action, because `race` checks the
 //! order of its steps.
 //!
-//! Each action removes something, so the model has no cycles. An object that still exists when
-//! no action is possible waits forever.
+//! Each action makes an object Terminating, or removes an object, an owner reference or a
+//! finalizer. No action reverses this, so the model has no cycles. A Terminating object that still
+//! exists when no action is possible waits forever.
 
 mod pairs;
 
@@ -257,9 +258,9 @@ impl Model for DeadlockModel {
             let solid = owners.iter().filter(|owner| Self::is_solid(state, **owner)).count();
             // R4: the garbage collector ignores Terminating objects.
             if !object_state.terminating && solid < owners.len() {
-                // R13: belay denies the DELETE of an object that is always protected.
                 if solid > 0 {
                     actions.push(Action::RemoveReferences(i));
+                // R13: belay denies the DELETE of an object that is always protected.
                 } else if object.labels[PROTECT_LABEL] != "Always" {
                     actions.push(Action::CollectGarbage(i));
                 }

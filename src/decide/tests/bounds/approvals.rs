@@ -133,7 +133,7 @@ fn h43_an_approval_above_many_owners_is_found_within_limits_and_reported_once() 
     let applied = situation.policies_of(item.facts);
     let protecting: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
     let reported = approved::ineffective_approvals(&situation, &item, &protecting);
-    let approvers: Vec<_> = reported.iter().map(|one| one.approver.as_str()).collect();
+    let approvers: Vec<_> = reported.iter().map(|approval| approval.approver.as_str()).collect();
     assert_eq!(approvers, ["ann-0", "ann-1", "ann-2"]);
     // The first owner that is not covered decides.
     assert!(

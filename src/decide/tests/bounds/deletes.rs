@@ -1,4 +1,4 @@
-//! DELETEs of objects with much below them.
+//! DELETEs of objects with many dependents, or with much content.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn h06_the_work_of_content_grows_with_the_objects_and_their_labels() {
     };
     assert_linear("objects", |n| delete(n, 3));
     assert_linear("labels of an object", |n| delete(3, 10 * n));
-    assert!(delete(3, 8_000) > delete(3, 0) + 3 * 1_000, "labels are looked through");
+    assert!(delete(3, 8_000) > delete(3, 0) + 3 * 1_000, "the labels are searched");
 }
 
 #[test]

@@ -13,11 +13,13 @@ use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
 /// The limit of steps for each object, name or owner reference.
 const MAX_STEPS_EACH: usize = 100;
 
-/// The limit of the factor by which the steps for each grow when an input doubles.
+/// The limit of the growth of the steps for each object, name or owner reference when an input
+/// becomes twice as large.
 const MAX_GROWTH: f64 = 1.25;
 
-/// The time of all deletions, and of the count.
+/// The time of all deletions.
 const DELETED: i64 = 1_767_268_800;
+/// The time of the count.
 const NOW: i64 = DELETED + 3_600;
 
 /// One object of an input. The first object is the target. Objects refer to others by their index.
@@ -172,10 +174,10 @@ const UNUSED: UseCheck = UseCheck::Releasable(ReleaseReason::Unused);
 #[test]
 fn the_work_of_a_count_grows_linearly_with_held_objects() {
     let any = json!({});
-    let is_kept = |count| assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
-    is_kept(assert_linear("users of the target", &any, users_of_target));
+    let assert_kept = |count| assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
+    assert_kept(assert_linear("users of the target", &any, users_of_target));
     let chain = |n| (0..n).map(|at: usize| Part::using(at.checked_sub(1))).collect::<Vec<_>>();
-    is_kept(assert_linear("a chain", &any, chain));
+    assert_kept(assert_linear("a chain", &any, chain));
     let cycle = |n| (0..n).map(|at| Part::using([(at + n - 1) % n])).collect();
     assert_eq!(assert_linear("a cycle", &any, cycle), UNUSED);
     assert_eq!(assert_linear("pairs", &any, pairs), UNUSED);
@@ -185,7 +187,7 @@ fn the_work_of_a_count_grows_linearly_with_held_objects() {
     };
     assert_eq!(assert_linear("all use all", &any, all), UNUSED);
     let repeated = |n| vec![Part::default(), Part::using(std::iter::repeat_n(0, n))];
-    is_kept(assert_linear("one object with many references", &any, repeated));
+    assert_kept(assert_linear("one object with many references", &any, repeated));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The owners of users, and of what would be deleted.
+//! The owners of users, and users that own the target.
 
 use super::*;
 

@@ -59,7 +59,7 @@ impl RaceModel {
                         leader.last_list = state.now;
                         if !kinds.is_empty() {
                             leader.request = Some(Request::Lists(kinds));
-                        // After the list of Pods, an answer may be delayed.
+                        // Before the lists of users, a delay makes no list older.
                         } else if self.delayed_answers && leader.listed[2].is_some() {
                             leader.has_unused_answer = true;
                         } else {
@@ -111,6 +111,7 @@ impl RaceModel {
     /// Checks, after the removal of the hold, which users remain and how old the reads are.
     fn check_promises(&self, state: &mut State, (first_list, last_list): (u8, u8), had_pass: bool) {
         let now = state.now;
+        // A user counts unless the user and its owners are newcomers.
         let counts = |i: usize| {
             let Some(user) = state.users[i].object() else { return false };
             let with_owners = (0..=i).rev().take_while(|j| {
