@@ -279,7 +279,7 @@ mod tests {
 
     /// A connection whose review is being decided, a future that is ready when the connection ends,
     /// and slots: one for sending connections, and one for idle ones.
-    fn deciding_connection() -> (Rc<ConnectionControl>, impl Future<Output = Option<()>>, StateSlots) {
+    fn open_undecided() -> (Rc<ConnectionControl>, impl Future<Output = Option<()>>, StateSlots) {
         let few = StateSlots::for_probes(1);
         let slots =
             StateSlots { sending: few.sending, idle: few.idle, ..StateSlots::for_probes(2) };
@@ -294,7 +294,7 @@ mod tests {
 
     #[tokio::test]
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
-        let (connection, ended, slots) = deciding_connection();
+        let (connection, ended, slots) = open_undecided();
         let mut ended = std::pin::pin!(ended);
         let (mut newer, _newer) = slots.first_unknown.occupy(None, std::future::pending::<()>());
         newer.enter(&slots.idle);
@@ -309,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn h75_a_connection_that_sends_ends_only_for_newer_ones_that_send() {
-        let (connection, ended, slots) = deciding_connection();
+        let (connection, ended, slots) = open_undecided();
         let mut ended = std::pin::pin!(ended);
         connection.end_answer();
         connection.begin_request();
@@ -346,7 +346,7 @@ mod tests {
     #[tokio::test]
     async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
         for arrived in [true, false] {
-            let (connection, _ended, slots) = deciding_connection();
+            let (connection, _ended, slots) = open_undecided();
             connection.end_answer();
             let (mut far, near) = duplex(64);
             let mut near = TimedStream::new(
