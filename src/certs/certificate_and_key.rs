@@ -34,7 +34,7 @@ pub enum CertificateAndKeyError {
 }
 
 impl CertificateAndKey {
-    /// Parses both. rustls checks that the key belongs to the certificate.
+    /// Parses a chain and its key. rustls checks that the key belongs to the certificate.
     pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, CertificateAndKeyError> {
         let chain = certificates(certificate).map_err(CertificateAndKeyError::Certificate)?;
         let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
@@ -127,7 +127,7 @@ mod tests {
         assert!(!read.is_trusted_by(&own, "belay.other.svc", now));
         assert!(!read.is_trusted_by(&own, "belay.belay.svc", read.expires + 1));
         assert!(!read.is_trusted_by(&cas(&other.ca_cert), "belay.belay.svc", now));
-        // Both CAs have the same name; the one that signed is found.
+        // Both CAs have the same name. The client finds the CA that signed.
         let both = cas(&format!("{}{}", other.ca_cert, made.ca_cert));
         assert!(read.is_trusted_by(&both, "belay.belay.svc", now));
     }
@@ -153,9 +153,9 @@ mod tests {
         };
         assert!(matches!(read("", &one.tls_key), Some(CertificateAndKeyError::Certificate(_))));
         assert!(matches!(read(&one.tls_cert, "secret"), Some(CertificateAndKeyError::Key(_))));
-        let Some(CertificateAndKeyError::Key(said)) = read(&one.tls_cert, &two.tls_key) else {
-            panic!("fits")
+        let Some(CertificateAndKeyError::Key(reason)) = read(&one.tls_cert, &two.tls_key) else {
+            panic!("the key belongs to the certificate")
         };
-        assert!(said.starts_with("it does not fit the certificate"), "{said}");
+        assert!(reason.starts_with("it does not fit the certificate"), "{reason}");
     }
 }

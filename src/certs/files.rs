@@ -75,18 +75,18 @@ impl CertificateFiles {
         let pair = pair.map(|(files, contents)| files.parse(contents)).transpose()?;
         // Check both before using one, so that an invalid client CA changes nothing.
         if let (Some(path), Some(pem)) = (&self.client_ca, &contents.client_ca) {
-            let content = |detail| CertError::Content {
+            let error = |detail| CertError::Content {
                 path: path.clone(),
                 what: "client CA certificate",
                 detail,
             };
             let mut roots = RootCertStore::empty();
-            for certificate in certificates(pem).map_err(content)? {
-                roots.add(certificate).map_err(|e| content(e.to_string()))?;
+            for certificate in certificates(pem).map_err(error)? {
+                roots.add(certificate).map_err(|e| error(e.to_string()))?;
             }
             let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
                 .build()
-                .map_err(|e| content(e.to_string()))?;
+                .map_err(|e| error(e.to_string()))?;
             serving.clients.replace(verifier);
         }
         if let Some(pair) = pair {
@@ -174,7 +174,7 @@ pub struct UnreadFile {
     path: PathBuf,
     /// The option that names it.
     option: &'static str,
-    /// What the system reports.
+    /// The error of the operating system.
     detail: String,
 }
 

@@ -17,7 +17,7 @@ use super::CertError;
 /// The longest lifetime of a new certificate: ten years.
 pub const MAX_DAYS: u32 = 3650;
 
-/// A certificate is valid from this long before its creation, because clocks of machines differ.
+/// The time before its creation from which a certificate is valid, because clocks differ.
 const BACKDATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
 /// The files of a certificate, its key and its CA.

@@ -1,5 +1,6 @@
 //! Certificates: creates them, reads them from files or a Secret, and replaces them at runtime
-//! when those change. `cluster::certificates::rotation` rotates those in a Secret.
+//! when the files or the Secret change. `cluster::certificates::rotation` rotates the
+//! certificates in a Secret.
 
 mod certificate_and_key;
 mod files;

@@ -73,13 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h89_no_handshake_is_made_on_the_dearest_curve() {
+    fn h89_no_handshake_uses_p384() {
         let config = server_config(&Arc::default(), false).unwrap();
         let groups = config.crypto_provider().kx_groups.iter().map(|group| group.name());
         let groups: Vec<_> = groups.collect();
         assert!(!groups.contains(&NamedGroup::secp384r1), "{groups:?}");
-        for spoken in [NamedGroup::X25519, NamedGroup::secp256r1] {
-            assert!(groups.contains(&spoken), "{groups:?}");
+        for supported in [NamedGroup::X25519, NamedGroup::secp256r1] {
+            assert!(groups.contains(&supported), "{groups:?}");
         }
     }
 }

@@ -44,8 +44,8 @@ impl ClientCertVerifier for ClientAuthorities {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         if intermediates.len() > MAX_INTERMEDIATES {
-            let what = format!("a client sent more than {MAX_INTERMEDIATES} intermediates");
-            return Err(Error::General(what));
+            let message = format!("a client sent more than {MAX_INTERMEDIATES} intermediates");
+            return Err(Error::General(message));
         }
         self.current()?.0.verify_client_cert(end_entity, intermediates, now)
     }
@@ -82,7 +82,7 @@ mod tests {
         let certificate = CertificateDer::from(&b"certificate"[..]);
         let error = |count: usize| {
             let chain = vec![certificate.clone(); count];
-            // Without a CA, a chain that would be walked has another error.
+            // Without a CA, a chain that is walked has another error.
             let clients = ClientAuthorities::default();
             let now = UnixTime::since_unix_epoch(std::time::Duration::ZERO);
             clients.verify_client_cert(&certificate, &chain, now).unwrap_err().to_string()

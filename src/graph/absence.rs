@@ -61,7 +61,7 @@ mod tests {
         graph.add_unreadable_to_listing(&mut listing, &bad);
         graph.end_listing(listing);
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, 1)]);
-        assert!(graph.object(pods, "shop", "bad").is_some(), "what was known of it stays");
+        assert!(graph.object(pods, "shop", "bad").is_some(), "the last known version stays");
         graph.end_listing(Listing::new(pods));
         assert_eq!(graph.describe_unreadable(pods, ""), None);
     }

@@ -72,7 +72,7 @@ impl UnreadableSet {
         namespace: &str,
         has_flaw: fn(Flaw) -> bool,
     ) -> Option<(&str, String)> {
-        // The names are sorted by namespace, and "" is the first one.
+        // The names are sorted by namespace, and the empty name comes first.
         let from_namespace = self.by_name.range((namespace.to_owned(), String::new())..);
         let is_selected = |other: &str| namespace.is_empty() || other == namespace;
         let mut selected = from_namespace.take_while(|((other, _), _)| is_selected(other));
@@ -99,7 +99,7 @@ impl KindCoverage {
         }
     }
 
-    /// The object was read, or was deleted.
+    /// Removes the entry of an object that was read or deleted.
     pub(super) fn remove_unreadable(&mut self, kind: KindId, namespace: &str, name: &str) {
         if let Some(set) = self.unreadable.get_mut(&kind)
             && !set.by_name.is_empty()

@@ -1,5 +1,5 @@
-//! The methods of [`Graph`] about its coverage: of which kinds it has all objects, and which objects
-//! it could not read.
+//! The methods of [`Graph`] about its coverage: the kinds of which it has all objects, and the
+//! objects that it could not read.
 
 use std::collections::BTreeSet;
 

@@ -55,7 +55,7 @@ pub(super) struct DeletedObjects {
     /// The number of past owners, in total and by namespace.
     past_count: usize,
     past_count_by_namespace: NumberMap<NodeId, usize>,
-    /// The number of remembered owners with this uid.
+    /// The number of references to each uid, from remembered objects and from past owners.
     reference_counts: KeyedMap<Uid, u32>,
     /// The number of owners of all remembered objects.
     owner_count: usize,
@@ -200,11 +200,11 @@ impl DeletedObjects {
         if past.is_empty() {
             return true;
         }
-        let of_object = self.past_owners(id).len();
-        let in_namespace =
+        let object_count = self.past_owners(id).len();
+        let namespace_count =
             self.past_count_by_namespace.get(&namespace).copied().unwrap_or_default();
-        if of_object + past.len() > MAX_REMEMBERED_OWNERS
-            || in_namespace + past.len() > MAX_PAST_OWNERS_IN_NAMESPACE
+        if object_count + past.len() > MAX_REMEMBERED_OWNERS
+            || namespace_count + past.len() > MAX_PAST_OWNERS_IN_NAMESPACE
             || self.past_count + past.len() > MAX_PAST_OWNERS
         {
             return false;

@@ -16,11 +16,11 @@ pub enum Strength {
     Produces,
 }
 
-/// Why an edge that *needs* counts as one that *mentions*. Policies can choose to count
-/// such edges in full.
+/// Why a *needs* edge counts only as a *mentions* edge. Policies can choose to count such
+/// edges in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EdgeQualifier {
-    /// The edge counts as it is.
+    /// The edge counts in full.
     None,
     /// The reference has `optional: true`.
     Optional,
@@ -39,7 +39,8 @@ pub struct Edges {
     pub uses: Vec<UnresolvedUse>,
     /// The edges to all objects that match, including objects created later.
     pub selector_edges: Vec<SelectorEdge>,
-    /// Whether the object has more than [`MAX_REFERENCES`](crate::objects::MAX_REFERENCES). Then no edge is read.
+    /// Whether the object has more references than [`crate::objects::MAX_REFERENCES`]. Then it has
+    /// no edges here.
     pub too_many: bool,
 }
 

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_set_at_every_size() {
+    fn insert_and_remove_work_at_every_size() {
         let id = |n: u32| NodeId::from_index(n as usize);
         let mut set = IdSet::default();
         for n in 0..1000 {

@@ -1,8 +1,8 @@
 //! The graph of objects and their references.
 //!
-//! A plain struct with `apply` and `delete`, and a [`Listing`] for all objects of a kind. Every object has a node, and
-//! so has every object that a reference names. A reference to an absent object is an edge that
-//! starts to count when the object is created.
+//! [`Graph`] is a plain struct with `apply` and `delete`. A [`Listing`] replaces all objects of a
+//! kind. Every object has a node, and so has every object that a reference names. A reference to
+//! an absent object is an edge that starts to count when the object is created.
 //!
 //! ```text
 //!              owner                    use (needs, mentions, produces)

@@ -85,10 +85,11 @@ impl<'g> Node<'g> {
     }
 
     /// The existing owner that manages it, `None` if there is none or the budget is used up. An
-    /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So this
-    /// is the controller, if it is a custom resource in the same namespace, or else an owner whose
-    /// controller creates objects of this kind. Such a controller removes a reference that does not
-    /// fit its selector, so a wrong reference does not stay.
+    /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So
+    /// this is the owner with `controller: true`, if it is a custom resource in the same namespace,
+    /// or else an owner of a kind for which Kubernetes creates objects of this kind. The controller
+    /// of such a kind removes references that don't fit its selector, so a wrong reference does not
+    /// stay.
     pub fn managing_owner(self, work: StepCounter<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owner_edges().len()) {
             return None;
@@ -261,7 +262,7 @@ impl Graph {
         self.object(kind, &reference.namespace, &reference.name)
     }
 
-    /// Finds the object of a node of another graph in this graph, by name and uid.
+    /// The object of this graph with the name and uid of `node`, which may be in another graph.
     pub fn find_counterpart(&self, node: Node<'_>) -> Option<Node<'_>> {
         if std::ptr::eq(node.graph, self) {
             return self.get(node.id());

@@ -11,11 +11,11 @@ use crate::objects::{DefaultPropagation, KeyedSet, KindId};
 
 /// The owner that a reference names, as far as the graph knows.
 pub enum NamedOwner<'g> {
-    /// The reference is an error (R1).
+    /// The reference can't be resolved (R1).
     Unresolvable,
     /// The graph has no object of this name.
     Missing,
-    /// Another object has its name, so the owner does not exist.
+    /// Another object has the name of the owner, so the owner does not exist.
     Replaced,
     /// The owner.
     Exists(Node<'g>),
@@ -57,7 +57,7 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// Whether it has owner references, and no owner that they name exists. The garbage collector
+    /// Whether it has owner references, but none of these owners exists. The garbage collector
     /// deletes such an object.
     pub fn has_only_absent_owners(self) -> bool {
         let is_absent = |owner: &OwnerEdge| match self.graph.named_owner(self, owner) {

@@ -26,8 +26,8 @@ pub(super) struct StoredObject {
     pub(super) labels: PackedMap,
     pub(super) annotations: PackedMap,
     pub(super) finalizers: PackedList,
-    /// Whether the finalizers include those of the garbage collector. Stored separately
-    /// because the walks of a deletion read this often.
+    /// Whether the finalizers include `orphan` and `foregroundDeletion`. Stored separately
+    /// because the walks of a deletion read these two often.
     pub(super) orphans: bool,
     pub(super) foreground: bool,
     pub(super) created: i64,

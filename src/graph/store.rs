@@ -160,7 +160,7 @@ impl Graph {
             uses,
             selector_edges,
         }));
-        // The new edges come first, so that nodes that both versions refer to stay.
+        // The new edges were added before, so that nodes that both versions refer to stay.
         if let Some(before) = before {
             if applied == ApplyResult::Replaced {
                 self.remember(id, &before);
@@ -231,7 +231,8 @@ impl Graph {
         (slot.kind, namespace, &slot.name)
     }
 
-    /// A key by kind, namespace and name. Ids depend on the order of the reads.
+    /// A sort key by kind, namespace and name. Unlike IDs, it does not depend on the order of the
+    /// reads.
     pub fn name_key(&self, id: NodeId) -> (&str, &str, &str, &str) {
         let (kind, namespace, name) = self.coordinates(id);
         let KindInfo { group, resource, .. } = self.kinds.info(kind);

@@ -82,11 +82,11 @@ impl Graph {
         self.users_limited(id, StepCounter::default())
     }
 
-    /// The Pods for which the claim protection of Kubernetes keeps a claim: those on a Kubernetes Node,
-    /// also after they have succeeded or failed. No kubelet starts another Pod with a Terminating
-    /// claim, so other Pods do not keep it.
+    /// The Pods for which the claim protection of Kubernetes keeps a claim: Pods on a Node of
+    /// Kubernetes, also after they have succeeded or failed. Other Pods do not keep the claim,
+    /// because no kubelet starts a Pod with a Terminating claim.
     pub fn pods_keeping(&self, claim: NodeId) -> impl Iterator<Item = Node<'_>> {
-        let is_claim = self.get(claim).is_some_and(|of| of.info().group_resource() == CLAIMS);
+        let is_claim = self.get(claim).is_some_and(|node| node.info().group_resource() == CLAIMS);
         let users = is_claim.then(|| self.users(claim)).into_iter().flatten();
         users
             .filter(|user| user.strength() == Strength::Needs)
@@ -141,7 +141,7 @@ impl Graph {
         target: SelectorTarget<'g, L>,
     ) -> impl Iterator<Item = ObjectUser<'g>> + use<'g, 'l, L> {
         let SelectorTarget { kind, namespace, name, label, label_steps, work } = target;
-        // Also the key of the selectors that select in every namespace.
+        // Selectors for every namespace have this key, too.
         let no_namespace = NodeId::NONE;
         let own_namespace = match namespace {
             "" => Some(no_namespace),

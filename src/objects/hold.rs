@@ -47,8 +47,8 @@ pub struct HoldEntry {
 }
 
 impl HoldEntry {
-    /// Finds the hold among finalizers. If there are several names, a former name comes
-    /// first, because belay removes it.
+    /// Finds the hold among finalizers. If the hold is there under several names, returns a
+    /// former name, because belay removes former names.
     pub fn find<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> Option<Self> {
         let named = finalizers.into_iter().enumerate();
         let holds = named.filter_map(|(index, f)| Some(Self { index, name: hold_name(f)? }));
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_found_under_each_of_its_names_and_the_former_one_first() {
+    fn finds_the_hold_under_each_name_and_a_former_name_first() {
         set_former_hold_for_tests();
         let found = |finalizers: &[&str]| {
             HoldEntry::find(finalizers.iter().copied()).map(|hold| (hold.index, hold.name))
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_belongs_to_no_other_controller() {
+    fn rejects_former_names_that_belong_to_other_controllers() {
         assert_eq!(parse_former_hold("example.com/hold"), Ok("example.com/hold".to_owned()));
         for wrong in [
             "",

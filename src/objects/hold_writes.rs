@@ -70,16 +70,16 @@ enum JsonLevel {
 
 /// What the walk does with the value of a key.
 enum Key {
-    /// Reads it, at this level.
-    To(JsonLevel),
-    /// Skips it. The key is the hold, in the field set of the finalizers.
+    /// Reads the value, at this level.
+    Read(JsonLevel),
+    /// Skips the value. The key is the hold, in the field set of the finalizers.
     Hold,
-    /// Skips it.
+    /// Skips the value.
     Other,
 }
 
-/// Reads a key at this level. As bytes, because the walk must also skip keys that are no valid
-/// text, and without a copy, because managedFields have many keys.
+/// Reads a key at this level. Reads bytes, because the walk must also skip keys that are no valid
+/// text. Makes no copy, because managedFields have many keys.
 impl<'de> DeserializeSeed<'de> for JsonLevel {
     type Value = Key;
 
@@ -97,10 +97,10 @@ impl<'de> Visitor<'de> for JsonLevel {
 
     fn visit_bytes<E: Error>(self, key: &[u8]) -> Result<Key, E> {
         Ok(match (self, key) {
-            (Self::Manager, b"time") => Key::To(Self::Time),
-            (Self::Manager, b"fieldsV1") => Key::To(Self::Fields),
-            (Self::Fields, b"f:metadata") => Key::To(Self::Metadata),
-            (Self::Metadata, b"f:finalizers") => Key::To(Self::Finalizers),
+            (Self::Manager, b"time") => Key::Read(Self::Time),
+            (Self::Manager, b"fieldsV1") => Key::Read(Self::Fields),
+            (Self::Fields, b"f:metadata") => Key::Read(Self::Metadata),
+            (Self::Metadata, b"f:finalizers") => Key::Read(Self::Finalizers),
             (Self::Finalizers, key) if is_hold_key(key) => Key::Hold,
             _ => Key::Other,
         })
@@ -185,7 +185,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         }
         while let Some(key) = map.next_key_seed(self.level)? {
             match key {
-                Key::To(level) => map.next_value_seed(self.at_level(level))?,
+                Key::Read(level) => map.next_value_seed(self.at_level(level))?,
                 Key::Hold | Key::Other => drop(map.next_value::<IgnoredAny>()?),
             }
             self.findings.names_hold |= matches!(key, Key::Hold);
@@ -206,7 +206,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// Keys of a field set are `v:"x/y"`, the finalizer as JSON.
+/// Whether a key of a field set names the hold. The key of a finalizer is `v:` and the finalizer
+/// as JSON: `v:"x/y"`.
 fn is_hold_key(key: &[u8]) -> bool {
     let key = std::str::from_utf8(key).ok();
     let finalizer = key.and_then(|key| key.strip_prefix("v:\"")?.strip_suffix('"'));

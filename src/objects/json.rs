@@ -1,4 +1,4 @@
-//! Reads fields of JSON. What is absent, or has another type, is empty.
+//! Reads fields of JSON. A field that is absent, or has another type, is read as empty.
 
 use serde_json::Value;
 

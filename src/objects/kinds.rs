@@ -11,18 +11,18 @@ use super::builtin::BUILT_IN;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KindId(u16);
 
-/// The kind for mentions beyond the limit. It is never served.
+/// The number that all mentioned kinds beyond [`MAX_MENTIONED`] share. It is never served.
 const OVERFLOW: KindId = KindId(0);
 
-/// The limit of kinds with a number for mentions. Any user can mention kinds in owner
-/// references, which must not use up the numbers for served kinds.
+/// The limit of numbers below which a mention gets a new number. Any user can mention kinds in
+/// owner references. These mentions must not use up the numbers for served kinds.
 const MAX_MENTIONED: usize = 10_000;
 
 /// The longest group and the longest kind that the API server accepts, in bytes.
 const MAX_GROUP_BYTES: usize = 253;
 const MAX_KIND_BYTES: usize = 63;
 
-/// What a DELETE without options does to the dependents of this kind.
+/// What a DELETE without options does to the dependents of an object of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultPropagation {
     /// The garbage collector deletes dependents after the owner.
@@ -231,7 +231,7 @@ impl Kinds {
         self.info(id).versions.iter().any(|v| v == version)
     }
 
-    /// Whether both are one table, unchanged since it was cloned.
+    /// Whether both share one table, because neither has changed since the clone.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -246,7 +246,7 @@ impl Kinds {
     }
 }
 
-/// Whether a kind is that of Namespaces.
+/// Whether this is the kind of Namespaces.
 pub fn is_namespace(group: &str, resource: &str) -> bool {
     (group, resource) == ("", "namespaces")
 }
@@ -260,7 +260,7 @@ pub const CLAIMS: (&str, &str) = ("", "persistentvolumeclaims");
 /// The kind of StatefulSets: its group and plural name.
 pub const STATEFUL_SETS: (&str, &str) = ("apps", "statefulsets");
 
-/// The kinds that `kubectl scale` scales to 0: their groups and plural names.
+/// The kinds that `kubectl scale` can scale to 0: their groups and plural names.
 pub const SCALABLE: &[(&str, &str)] = &[
     ("apps", "deployments"),
     STATEFUL_SETS,
@@ -268,7 +268,7 @@ pub const SCALABLE: &[(&str, &str)] = &[
     ("", "replicationcontrollers"),
 ];
 
-/// The names of the claims from this template of a StatefulSet, without the ordinal at their end.
+/// The prefix of the names of the claims from this template of a StatefulSet. The ordinal follows.
 pub fn claim_prefix(template: &str, stateful_set: &str) -> String {
     format!("{template}-{stateful_set}-")
 }
@@ -308,8 +308,8 @@ impl KindInfo {
         self.group.is_empty() && self.resource == "secrets"
     }
 
-    /// Whether a controller of Kubernetes creates objects of the other kind, again and again, for
-    /// the objects of this kind that own them.
+    /// Whether a controller of Kubernetes creates and re-creates objects of the kind `created` for
+    /// their owner, an object of this kind.
     pub fn creates(&self, created: &Self) -> bool {
         match self.group_resource() {
             ("apps", "deployments") => created.group_resource() == ("apps", "replicasets"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn mentions_do_not_crowd_out_what_is_served() {
+    fn mentions_do_not_use_up_the_numbers_of_served_kinds() {
         let mut kinds = Kinds::default();
         for n in 0..100_000 {
             kinds.mention("example.com", &format!("Nothing{n}"));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_is_a_copy_only_after_a_change() {
+    fn clones_share_the_table_until_a_change() {
         let mut kinds = Kinds::default();
         let clone = kinds.clone();
         kinds.mention("", "Pod");

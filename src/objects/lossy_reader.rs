@@ -2,8 +2,8 @@
 
 use serde_json::Number;
 
-/// Reads JSON. If that fails, reads it again without the values that serde_json can't read, which
-/// every client can store in a field of any content.
+/// Reads JSON. If that fails, reads it again without the values that serde_json can't read. Every
+/// client can store such values in a field that accepts any content.
 pub fn read_lossy<T>(
     json: &str,
     read: impl Fn(&str) -> Result<T, serde_json::Error>,
@@ -45,12 +45,13 @@ fn read_escape(json: &str) -> (usize, Option<&'static str>) {
     match (surrogate(json), json.get(6..).and_then(surrogate)) {
         (Some(true), Some(false)) => (12, None),
         (Some(_), _) => (6, Some("\\ufffd")),
-        // `\u0022` has no quotation mark in it, but `\"` and `\\` have one more character.
+        // Skips the escaped character, which can be `"` or `\`. Digits of `\u0022` need no skip.
         (None, _) => (2, None),
     }
 }
 
-/// Whether JSON begins with the first (`true`) or with the second surrogate of a pair.
+/// Whether JSON begins with the first (`true`) or with the second (`false`) surrogate of a pair.
+/// `None` if it begins with neither.
 fn surrogate(json: &str) -> Option<bool> {
     let code = u16::from_str_radix(json.strip_prefix("\\u")?.get(..4)?, 16).ok()?;
     matches!(code, 0xd800..=0xdfff).then_some(code < 0xdc00)

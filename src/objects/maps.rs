@@ -63,7 +63,7 @@ mod tests {
     /// H5: the first half of these uids sets the state of the unkeyed hasher to zero, so that
     /// many of them get the same hash.
     #[test]
-    fn uids_that_a_client_makes_collide_for_the_unkeyed_hasher_do_not_collide() {
+    fn uids_that_collide_in_the_unkeyed_hasher_do_not_collide_in_the_keyed_one() {
         let uid = |n: u64| {
             Uid::new(&format!("d308a385-886a-3f24-8{:03x}-{:012x}", n % 0x1000, n / 0x1000))
         };

@@ -1,9 +1,9 @@
-//! What belay knows of a Kubernetes object: slim facts, read from JSON once.
+//! The few fields of Kubernetes objects that belay reads from JSON.
 //!
-//! [`Object`] borrows from the bytes (or the JSON tree) it was read from. A
-//! review can carry two copies of an object of several MiB, and of those a
-//! verdict needs a few hundred bytes of metadata. The packed types are how a
-//! graph of a million objects keeps them.
+//! [`Object`] borrows from the bytes (or the JSON tree) that it was read from. A
+//! review can contain two copies of an object of several MiB, but a verdict
+//! needs only a few hundred bytes of metadata. [`PackedList`] and [`PackedMap`]
+//! save memory in a graph of a million objects.
 
 mod api_error;
 mod builtin;

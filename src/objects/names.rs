@@ -10,7 +10,7 @@ use super::kinds::{KindInfo, Kinds, full_name};
 pub struct ServedKind {
     /// The kind, with this version alone.
     pub info: KindInfo,
-    /// The singular name; if it is empty, this is the kind in lower case.
+    /// The singular name; empty if it is the kind in lower case.
     pub singular: String,
     /// Short names.
     pub short: Vec<String>,
@@ -220,11 +220,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_means_without_an_api_server_what_it_means_with_one() {
+    fn names_find_the_same_kinds_without_an_api_server() {
         let mut kinds = Kinds::default();
         kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
-        let taught = [("example.com".to_owned(), "widgets".to_owned(), vec!["wdg".to_owned()])];
-        let names = KindNames::of_kinds(&kinds, &taught);
+        let short = [("example.com".to_owned(), "widgets".to_owned(), vec!["wdg".to_owned()])];
+        let names = KindNames::of_kinds(&kinds, &short);
         let found = |word: &str| names.find(word).map(KindInfo::full_name).unwrap_or_default();
         for (word, meant) in [
             ("pvc", "persistentvolumeclaims"),
@@ -233,7 +233,7 @@ mod tests {
             ("Deployment", "deployments.apps"),
             ("statefulsets.v1.apps", "statefulsets.apps"),
             ("hpa.v1.autoscaling", "horizontalpodautoscalers.autoscaling"),
-            // Two groups have it, and the core one is preferred.
+            // Two groups have this kind. The core group is preferred.
             ("events", "events"),
             ("wdg", "widgets.example.com"),
             ("widget.example.com", "widgets.example.com"),
@@ -255,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_a_word_that_means_it_and_no_word_means_another() {
+    fn every_kind_has_a_name_that_finds_no_other_kind() {
         let mut kinds = Kinds::default();
         kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
         kinds.learn(Kinds::custom("example.com", "v1", "Deployment", "deployments", true));
-        let taught = [("example.com".to_owned(), "widgets".to_owned(), vec!["cm".to_owned()])];
-        let words = KindNames::of_kinds(&kinds, &taught).unambiguous_names();
+        let short = [("example.com".to_owned(), "widgets".to_owned(), vec!["cm".to_owned()])];
+        let words = KindNames::of_kinds(&kinds, &short).unambiguous_names();
         let times = |word: &str| words.iter().filter(|other| *other == word).count();
         for word in ["secrets", "cm", "pvc", "deployments", "deploy", "events", "widgets"] {
             assert_eq!(times(word), 1, "{word}: {words:?}");
@@ -273,7 +273,7 @@ mod tests {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
         for (word, near) in [
             ("deploymnet", &["deployments.apps"][..]),
-            // A letter from "pvc", from "pv" and from "pc".
+            // One letter is swapped in "pvc", and added to "pv" and "pc".
             (
                 "pcv",
                 &[

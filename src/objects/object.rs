@@ -79,24 +79,24 @@ impl HoldAge {
     /// API server ends a write after 34 seconds, so no such write is left after this time.
     pub const SETTLED_SECONDS: i64 = 45;
 
-    /// The age of a hold after an update of its object. `now` is the age in the new version.
+    /// The age of a hold after an update of its object. `new` is the age in the new version.
     ///
-    /// An editor can rewrite managedFields to make a hold look older. So the age from before
-    /// the update stays valid.
-    pub fn updated_by(self, now: Self) -> Self {
-        match (self, now) {
+    /// An editor can rewrite managedFields to make a hold look older. So an update never makes
+    /// a hold older.
+    pub fn updated_by(self, new: Self) -> Self {
+        match (self, new) {
             // If a hold was added later, managedFields have an entry for it. The entry is
             // missing if an editor removed it, or if the object was created without
             // managedFields. Then the age is unknown.
             (Self::NotHeld, Self::FromCreate) => Self::Since(i64::MAX),
             (Self::Since(before), Self::FromCreate) => Self::Since(before),
             (Self::Since(before), Self::Since(time)) => Self::Since(time.max(before)),
-            (_, now) => now,
+            (_, new) => new,
         }
     }
 
-    /// The age of a hold that belay saw at this time, so it is at least that old. This gives
-    /// an age to a hold that managedFields don't name, or name with a wrong time.
+    /// The age of a hold that belay saw at this time. The hold is at least that old, even if
+    /// managedFields don't name it, or have a wrong time.
     pub fn seen_at(self, now: i64) -> Self {
         if let Self::Since(time) = self { Self::Since(time.min(now)) } else { self }
     }
@@ -216,8 +216,8 @@ impl Object<'_> {
 
     /// The age of the hold. If the mutating webhook added the hold at CREATE, managedFields
     /// have no entry for it, because the API server writes them before it calls mutating
-    /// webhooks. If a later patch added the hold, they have the manager and the time of the
-    /// API server.
+    /// webhooks. If a later patch added the hold, managedFields have its manager and the time
+    /// of the API server.
     pub fn hold_age(&self) -> HoldAge {
         if !self.is_held() {
             return HoldAge::NotHeld;
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_editor_can_not_make_a_hold_older_than_it_was_seen() {
+    fn an_editor_cannot_make_a_hold_look_older() {
         let (create, recent, old) = (HoldAge::FromCreate, HoldAge::Since(200), HoldAge::Since(100));
         for (before, claimed, expected) in [
             (create, create, create),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_effective_after_the_seconds_that_are_left() {
+    fn a_hold_becomes_effective_after_the_remaining_seconds() {
         let recent = HoldAge::Since(200);
         for (now, left) in [(200, Some(45)), (230, Some(15)), (244, Some(1)), (245, None)] {
             assert_eq!(recent.effective_in(now), left, "{now}");

@@ -188,11 +188,11 @@ mod tests {
 
     #[test]
     fn arguments_are_quoted_for_a_shell() {
-        let typed =
+        let arguments =
             |name| ObjectRef::new(("rbac.authorization.k8s.io", "roles"), "shop", name).arguments();
-        assert_eq!(typed("system:node"), "roles.rbac.authorization.k8s.io/system:node -n shop");
+        assert_eq!(arguments("system:node"), "roles.rbac.authorization.k8s.io/system:node -n shop");
         assert_eq!(
-            typed("x;touch y $(id) it's"),
+            arguments("x;touch y $(id) it's"),
             "'roles.rbac.authorization.k8s.io/x;touch y $(id) it'\\''s' -n shop"
         );
     }

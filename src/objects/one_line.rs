@@ -31,7 +31,7 @@ pub fn is_plain_name(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || ".-:_/".contains(c))
 }
 
-/// A name from a client. With quotation marks if it could pass for text of belay (H138).
+/// A name from a client. It gets quotation marks if it could pass for text of belay (H138).
 pub fn quote_if_ambiguous(name: &str) -> Cow<'_, str> {
     if is_plain_name(name) {
         one_line_name(name)
@@ -51,7 +51,7 @@ pub fn more(count: usize, noun: &str) -> String {
     counted(count, &format!("more {noun}"))
 }
 
-/// The same at the end of a list; empty if it leaves out nothing.
+/// ` and 4 more users`, for the end of a list; empty if the list leaves out nothing.
 pub fn and_more(count: usize, noun: &str) -> String {
     if count == 0 { String::new() } else { format!(" and {}", more(count, noun)) }
 }

@@ -14,8 +14,8 @@ use super::value_reader::{ValueParts, read_parts};
 const MAX_DEPTH: usize = 110;
 
 /// Reads an object without its managedFields. Reads values nested deeper than `MAX_DEPTH` as
-/// `null`, and replaces values that serde_json can't read. Clients can write all of them freely, so
-/// none may make an object unreadable.
+/// `null`, and replaces values that serde_json can't read. Clients can write all these values, so
+/// they must not make an object unreadable.
 pub fn read_tolerant(json: &str) -> Result<Value, serde_json::Error> {
     read_level(json, Level { depth: 0, metadata: false, managed_fields: false })
 }
@@ -29,7 +29,7 @@ fn read_level(json: &str, level: Level) -> Result<Value, serde_json::Error> {
     read_lossy(json, |json| read_parts(json, level))
 }
 
-/// Reads an object exactly, but for its managedFields. Fails if another value is nested too deeply
+/// Reads an object exactly, except its managedFields. Fails if another value is nested too deeply
 /// or can't be read by serde_json.
 pub fn read_without_managed_fields(json: &str) -> Result<Value, serde_json::Error> {
     let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(json)?;
@@ -74,7 +74,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn reads_what_is_not_too_deep() {
+    fn reads_all_fields_except_managed_fields_of_the_metadata() {
         let object = json!({"metadata": {"name": "a", "labels": {"x": "y"}, "managedFields": [1]},
             "spec": {"managedFields": [true, null, 1.5, -1], "metadata": {"managedFields": {}}}});
         let mut without = object.clone();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn skips_what_is_too_deep() {
+    fn skips_values_that_are_nested_too_deeply() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         let json = format!(
             r#"{{"metadata":{{"managedFields":{deep},"name":"a"}},"spec":{{"deep":{deep},"after":1}}}}"#

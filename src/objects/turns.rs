@@ -1,5 +1,5 @@
-//! The order of a truncated list in which namespaces take turns, so that one namespace can't hide
-//! objects of others (H123, H133). Cluster-scoped objects count as one namespace.
+//! Orders lists so that namespaces take turns. Otherwise one namespace could hide the objects of
+//! others in a truncated list (H123, H133). Cluster-scoped objects count as one namespace.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,15 +20,15 @@ pub fn in_turns<N: Eq + Hash>(namespaces: impl Iterator<Item = N>) -> Vec<usize>
     turns.into_iter().map(|(_, position)| position).collect()
 }
 
-/// Returns all items: first the `most` items whose turn comes first, then the others. Both parts
-/// keep their order.
+/// Returns all items: first the `limit` items with the first turns, then the others. Both parts
+/// keep the order of `items`.
 pub fn order_by_turns<'i, T, N: Eq + Hash>(
     items: &'i [T],
-    most: usize,
+    limit: usize,
     namespace: impl Fn(&'i T) -> N,
 ) -> Vec<&'i T> {
     let mut positions = in_turns(items.iter().map(namespace));
-    let (first, rest) = positions.split_at_mut(most.min(items.len()));
+    let (first, rest) = positions.split_at_mut(limit.min(items.len()));
     first.sort_unstable();
     rest.sort_unstable();
     positions.iter().filter_map(|position| items.get(*position)).collect()
@@ -42,7 +42,7 @@ mod tests {
     fn h133_the_items_of_one_namespace_cannot_hide_others() {
         let items = ["eve1", "eve2", "eve3", "dev1", "eve4", "ops1", "dev2"];
         let namespace = |item: &&'static str| &item[..3];
-        let first = |most| order_by_turns(&items, most, namespace).into_iter().copied();
+        let first = |limit| order_by_turns(&items, limit, namespace).into_iter().copied();
         assert_eq!(first(3).collect::<Vec<_>>().join(" "), "eve1 dev1 ops1 eve2 eve3 eve4 dev2");
         assert_eq!(first(4).take(4).collect::<Vec<_>>(), ["eve1", "eve2", "dev1", "ops1"]);
         assert!(first(9).eq(items));

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Text, null_is_default};
 
-/// An object that can't be read, with its name if that can be read. It never contains the
+/// An object that can't be read, with its name if it is known. It never contains the
 /// message of the parser, which may quote a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
@@ -26,7 +26,7 @@ pub enum Flaw {
         /// The column, from 1.
         column: usize,
     },
-    /// It has more references than [`MAX_REFERENCES`].
+    /// The object has more references than [`MAX_REFERENCES`].
     TooManyReferences,
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn has_no_name_if_the_name_is_null() {
+    fn has_no_name_if_the_name_cannot_be_read() {
         for json in [
             r#"{"metadata":{"name":["hunter2"]}}"#.to_owned(),
             r#"{"metadata":{"labels":1}}"#.to_owned(),

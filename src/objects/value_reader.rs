@@ -9,7 +9,7 @@ use super::Text;
 
 /// Chooses which parts of a JSON value to read.
 pub trait ValueParts: Copy {
-    /// Called before each value. If it is `false`, the value is skipped and read as `null`.
+    /// Called before each value. If it returns `false`, the value is skipped and read as `null`.
     fn enter<E: Error>(self) -> Result<bool, E>;
 
     /// The value of a text.
@@ -24,7 +24,7 @@ pub trait ValueParts: Copy {
     fn field(self, key: &str) -> Option<Self>;
 }
 
-/// Reads the parts of a value, without recursion into other parts and without storing them.
+/// Reads the parts of a value. Skips all others without recursion and without storing them.
 pub fn read_parts(json: &str, parts: impl ValueParts) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = ValueReader(parts).deserialize(&mut deserializer)?;

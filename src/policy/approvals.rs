@@ -6,7 +6,7 @@ use super::compiled::{ApprovalTerms, Policy, PolicySource};
 use super::identities::account;
 use crate::objects::{KeyedMap, ObjectRef, Uid};
 
-/// The time by which the creation of an approval may be ahead of the clock of belay.
+/// How far the creation time of an approval may be ahead of the clock of belay.
 const SKEW_SECONDS: i64 = 300;
 
 /// The assumed limit of the difference between the clocks of API servers.
@@ -134,9 +134,9 @@ impl Approval {
     /// force until it expires. After that, it stays in force for an object whose deletion
     /// began before, and for its existing content, so that the cascade can complete.
     pub fn is_in_force(&self, deleted: Option<i64>, created: i64, now: i64) -> bool {
-        let exists = self.created <= now.saturating_add(SKEW_SECONDS);
+        let was_created = self.created <= now.saturating_add(SKEW_SECONDS);
         let deleted_in_time = deleted.is_some_and(|deleted| deleted <= self.expires);
-        exists && (now < self.expires || (deleted_in_time && created <= self.expires))
+        was_created && (now < self.expires || (deleted_in_time && created <= self.expires))
     }
 }
 

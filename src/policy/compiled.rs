@@ -78,7 +78,7 @@ pub struct Modes {
     pub while_exists: Vec<Exists>,
     /// Denies requests that orphan the object or its dependents.
     pub from_orphaning: bool,
-    /// Denies users the removal of finalizers of controllers.
+    /// Denies that users remove finalizers of controllers.
     pub from_stripping: Option<FinalizerGuard>,
 }
 

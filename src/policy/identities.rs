@@ -71,7 +71,7 @@ pub fn garbage_collector_identities() -> [(&'static str, &'static [&'static str]
 pub struct Identities {
     /// belay's own account, which releases holds and records exemptions.
     pub own: Option<String>,
-    /// User names of the control plane, which removes the finalizers of Kubernetes. One that
+    /// User names of the control plane, which removes the finalizers of Kubernetes. A name that
     /// ends with `:` is a prefix.
     pub control_plane: Vec<String>,
     /// The namespace that belay runs in.
@@ -95,7 +95,7 @@ impl Default for Identities {
 
 /// The namespaces for which the API server sends no reviews, including belay's own. The
 /// cluster must be able to repair itself and belay while belay is down. No policy applies
-/// there. Otherwise belay would hold objects without reviews.
+/// in these namespaces, because belay would hold objects there without reviews.
 pub fn exempt_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
     ["kube-system", "kube-node-lease"].into_iter().chain(own)
 }

@@ -72,7 +72,7 @@ impl AppliedPolicy<'_> {
         self.action == Action::Deny && self.policy.places_hold()
     }
 
-    /// The same policy during a Pause, which denies nothing.
+    /// The same policy during a Pause, in which belay denies nothing.
     pub fn during_pause(self) -> Self {
         Self { action: Action::Audit, paused: self.action == Action::Deny, ..self }
     }

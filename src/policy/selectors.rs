@@ -193,7 +193,7 @@ impl Matcher {
         self.namespace_labels.names()
     }
 
-    /// The names of the objects, of which one must match; empty for any name.
+    /// Patterns for names. The name of an object must match one of them; empty for any name.
     pub fn names(&self) -> &[Glob] {
         &self.names
     }

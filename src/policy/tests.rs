@@ -48,7 +48,7 @@ fn target() -> impl Strategy<Value = Value> {
     let groups = prop::sample::subsequence(vec!["", "apps", "*"], 1..=2);
     let resources = prop::sample::subsequence(vec!["secrets", "namespaces", "nodes", "*"], 1..=2);
     let names = prop::sample::subsequence(vec!["x", "y", "x*", "*", "a"], 0..=2);
-    let places = prop::sample::select(vec![
+    let namespaces = prop::sample::select(vec![
         Value::Null,
         json!({}),
         json!({"matchLabels": {"env": "prod"}}),
@@ -58,10 +58,10 @@ fn target() -> impl Strategy<Value = Value> {
         json!({"matchLabels": {"kubernetes.io/metadata.name": "a", "env": "dev"}}),
     ]);
     let labels = prop::sample::select(vec![Value::Null, json!({"matchLabels": {"tier": "gold"}})]);
-    (groups, resources, names, places, labels).prop_map(
-        |(groups, resources, names, place, labels)| {
+    (groups, resources, names, namespaces, labels).prop_map(
+        |(groups, resources, names, namespaces, labels)| {
             json!({"apiGroups": groups, "resources": resources, "names": names,
-            "namespaceSelector": place, "objectSelector": labels})
+            "namespaceSelector": namespaces, "objectSelector": labels})
         },
     )
 }
@@ -75,7 +75,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_index_finds_what_asking_every_policy_finds(
+    fn the_index_finds_the_same_policies_as_a_check_of_every_policy(
         policies in prop::collection::vec((prop::collection::vec(target(), 1..3), prop::collection::vec(target(), 0..2)), 0..6),
         resource in prop::sample::select(vec![("", "secrets"), ("", "namespaces"), ("", "nodes"), ("apps", "secrets"), ("other", "things")]),
         namespace in prop::sample::select(vec!["", "a", "b", "c"]),
@@ -93,15 +93,15 @@ proptest! {
         let value = json!({ "metadata": metadata });
         let object = Object::deserialize(&value).unwrap();
         let facts = ObjectFacts::of_object(resource, (namespace, name), &object);
-        let places = NamespaceLabels::new(&graph);
+        let labels = NamespaceLabels::new(&graph);
         let expected: Vec<(PolicySource, bool)> = compiled.iter().filter_map(|policy| {
-            let matched = policy.targets.iter().map(|target| policy.matches(target, places, facts));
+            let matched = policy.targets.iter().map(|target| policy.matches(target, labels, facts));
             let matched: Vec<_> = matched.filter(|matched| *matched != MatchResult::No).collect();
             (!matched.is_empty()).then(|| (policy.source.clone(), matched.contains(&MatchResult::Yes)))
         }).collect();
         let set = PolicySet::new(compiled.clone(), &Catalogue::default());
         let found: Vec<(PolicySource, bool)> =
-            set.policies_of(places, facts, 0).iter().map(|a| (a.policy.source.clone(), a.certain)).collect();
+            set.policies_of(labels, facts, 0).iter().map(|a| (a.policy.source.clone(), a.certain)).collect();
         prop_assert_eq!(found, expected);
     }
 }
@@ -125,7 +125,7 @@ fn the_index_skips_policies_for_other_kinds_names_and_namespaces() {
     let value = json!({});
     let object = Object::deserialize(&value).unwrap();
     let facts = ObjectFacts::of_object(("", "secrets"), ("team-7", "name-9"), &object);
-    // The two policies of the label apply to every kind; the others match.
+    // The two policies of the label apply to every kind. Two other policies match.
     assert_eq!(set.candidates(facts), 2 + 2);
     assert_eq!(set.policies_of(NamespaceLabels::new(&graph), facts, 0).len(), 2);
 }
@@ -143,7 +143,7 @@ fn terms_of_several_policies_are_the_strictest_of_each() {
 }
 
 #[test]
-fn an_object_without_a_uid_is_named_by_no_approval() {
+fn no_approval_names_an_object_without_a_uid() {
     let approval = Approval {
         name: "a".into(),
         uid: "1".into(),
@@ -173,7 +173,7 @@ fn no_policy_applies_in_exempt_namespaces() {
     };
     assert!(applies("configmaps", "shop", "c") && applies("namespaces", "", "shop"));
     assert!(applies("nodes", "", "kube-system"), "a Node of that name is no Namespace");
-    for left_out in ["kube-system", "kube-node-lease", "belay"] {
-        assert!(!applies("configmaps", left_out, "c") && !applies("namespaces", "", left_out));
+    for exempt in ["kube-system", "kube-node-lease", "belay"] {
+        assert!(!applies("configmaps", exempt, "c") && !applies("namespaces", "", exempt));
     }
 }

@@ -40,8 +40,8 @@ pub enum NameableKinds<List> {
 /// The target of a row. Its paths are relative to the value at the row's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowTarget {
-    /// An object of a known kind by name. If `namespace` is empty or selects nothing, this is
-    /// the namespace of the user.
+    /// An object of a known kind by name. If `namespace` is empty or selects nothing, the
+    /// object is in the namespace of the user.
     Name {
         /// API group.
         group: &'static str,
@@ -144,7 +144,7 @@ const POD_SPECS: &[RowSource] = &[
     from("batch", "jobs", "spec.template.spec"),
     from("batch", "cronjobs", "spec.jobTemplate.spec.template.spec"),
     from("argoproj.io", "rollouts", "spec.template.spec"),
-    // Only a rollback would use the objects that it names.
+    // Only a rollback uses the objects that a ControllerRevision names.
     RowSource {
         group: "apps",
         resource: "controllerrevisions",
@@ -389,7 +389,8 @@ pub fn related_kinds() -> BTreeSet<(&'static str, &'static str)> {
     kinds
 }
 
-/// The fields and values of finished objects, which no longer use other objects.
+/// The kinds whose objects can finish, and then no longer use other objects: group, plural name, a
+/// field, and its values in a finished object.
 pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
     ("", "pods", "status.phase", &["Succeeded", "Failed"]),
     ("batch", "jobs", "status.conditions[?type=Complete].status", &["True"]),
@@ -399,8 +400,8 @@ pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
 /// An API group and a kind in it.
 pub type GroupKind = (&'static str, &'static str);
 
-/// The kinds whose objects are history if they have zero replicas, and the controllers that
-/// keep such objects for a rollback.
+/// The kinds whose objects are history if they have zero replicas: group, plural name, the field
+/// with the replicas, and the controllers that keep such objects for a rollback.
 pub const SCALED_DOWN: &[(&str, &str, &str, &[GroupKind])] = &[(
     "apps",
     "replicasets",
@@ -408,7 +409,7 @@ pub const SCALED_DOWN: &[(&str, &str, &str, &[GroupKind])] = &[(
     &[("apps", "Deployment"), ("argoproj.io", "Rollout")],
 )];
 
-/// The condition of a served CRD.
+/// The condition of a served CRD: group, plural name, and the field that is `True`.
 pub const ESTABLISHED: (&str, &str, &str) = (
     "apiextensions.k8s.io",
     "customresourcedefinitions",

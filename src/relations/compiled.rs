@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::catalogue::GroupKind;
 use super::fields::Fields;
 use super::path::{Path, Step, for_each};
-use super::reading::{EdgeReader, ORDINALS};
+use super::reading::{EdgeReader, ORDINAL_FIELDS};
 use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{Edges, ObjectPhase};
 use crate::objects::{Kinds, MAX_REFERENCES, PROTECT_LABEL, split_api_version};
 
-/// The limit of values that belay reads of one object. It is twice what references usually
-/// take: an endpoint of an EndpointSlice has eight values for two references.
+/// The limit of values that belay reads of one object. It is twice the usual number for
+/// [`MAX_REFERENCES`]: an endpoint of an EndpointSlice has eight values for two references.
 const MAX_VALUES: usize = 8 * MAX_REFERENCES;
 
 /// The number of bytes of a path that count as one more reference, because the edge stores the
@@ -49,7 +49,7 @@ impl CompiledRelations {
                 fields.add(path);
             }
             if let ReferenceTarget::Claims { .. } = rule.target {
-                for path in ORDINALS {
+                for path in ORDINAL_FIELDS {
                     fields.add_steps(&pointer_steps(path));
                 }
             }
@@ -173,8 +173,8 @@ fn pointer_steps(pointer: &str) -> Vec<Step> {
     pointer.split('/').skip(1).map(|name| Step::Field(name.to_owned())).collect()
 }
 
-/// Whether one of these controllers keeps an object with zero replicas for a rollback. An
-/// object with label value Always is no history.
+/// Whether one of these controllers keeps an object with zero replicas for a rollback. False for
+/// an object with the value Always of belay's label.
 fn is_history(object: &Value, controllers: &[GroupKind]) -> bool {
     let Some(metadata) = object.get("metadata") else { return false };
     let label = metadata.get("labels").and_then(|labels| labels.get(PROTECT_LABEL)?.as_str());

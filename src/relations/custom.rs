@@ -67,7 +67,7 @@ pub enum CustomError {
         /// The problem.
         source: PathError,
     },
-    /// Two paths do not lead to the same reference.
+    /// Two paths do not belong to the same reference.
     #[error(
         "{path} leads through another list than the name does: both must be in the same element"
     )]

@@ -107,7 +107,7 @@ impl Catalogue {
 
     fn add_row(&mut self, kinds: &Kinds, row: &Row) -> Result<(), PathError> {
         let relation = self.add_name(row.name);
-        let Some(target) = target(kinds, &row.to)? else { return Ok(()) };
+        let Some(target) = resolve_target(kinds, &row.to)? else { return Ok(()) };
         let path = |text: &str| (!text.is_empty()).then(|| Path::parse(text)).transpose();
         let rule = ReferenceRule {
             relation,
@@ -269,9 +269,9 @@ impl Catalogue {
     }
 
     /// Removes all fields that belay does not read. [`Self::feed`] has the same effect with
-    /// the result as with the whole object. `keeps` returns which annotations to keep besides
-    /// those that relations read. The result is only valid for this catalogue, because
-    /// another one may read other fields.
+    /// the result as with the whole object. `keeps` returns whether to keep an annotation that
+    /// no relation reads. The result is only valid for this catalogue, because another one may
+    /// read other fields.
     pub fn prune(
         &self,
         kind: KindId,
@@ -332,7 +332,7 @@ fn expand_containers(path: &str) -> Vec<String> {
     }
 }
 
-fn target(kinds: &Kinds, to: &RowTarget) -> Result<Option<ReferenceTarget>, PathError> {
+fn resolve_target(kinds: &Kinds, to: &RowTarget) -> Result<Option<ReferenceTarget>, PathError> {
     let path = |text: &str| (!text.is_empty()).then(|| Path::parse(text)).transpose();
     let find = |group: &str, resource: &str| kinds.find_resource(group, resource);
     Ok(match to {

@@ -13,7 +13,7 @@ use crate::graph::{
 use crate::objects::{KindId, Kinds, Uid, claim_prefix, split_api_version};
 
 /// The fields of a StatefulSet, besides its templates, that decide which claims it uses.
-pub(super) const ORDINALS: [&str; 3] = [
+pub(super) const ORDINAL_FIELDS: [&str; 3] = [
     "/spec/ordinals/start",
     "/spec/replicas",
     "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
@@ -46,7 +46,7 @@ impl<'o> EdgeReader<'o> {
             ReferenceTarget::Name { kind, name, namespace, uid } => {
                 let Some(used_name) = text(name) else { return };
                 let namespace = namespace.as_ref().and_then(text).unwrap_or(self.namespace);
-                // This is a template, and another program fills it in.
+                // The name is a template that another program fills in.
                 if used_name.contains("${") || namespace.contains("${") {
                     return;
                 }
@@ -116,7 +116,7 @@ impl<'o> EdgeReader<'o> {
     /// was scaled down from, unless `whenScaled` is `Delete`. Otherwise a user could scale
     /// a database to 0 and delete its data.
     fn ordinals(&self, template: &str) -> Selector {
-        let [start, replicas, when_scaled] = ORDINALS;
+        let [start, replicas, when_scaled] = ORDINAL_FIELDS;
         let number = |pointer: &str| {
             let value = self.object.pointer(pointer).and_then(Value::as_u64);
             value.and_then(|n| u32::try_from(n).ok())
@@ -216,10 +216,10 @@ fn join_path(place: &str, rest: &Path) -> String {
 /// The selector of a Service, which is a plain map. An empty map selects nothing.
 fn plain_labels(value: &Value) -> Option<Vec<Requirement>> {
     let labels = value.as_object().filter(|labels| !labels.is_empty())?;
-    Some(labels.iter().map(equals).collect())
+    Some(labels.iter().map(label_requirement).collect())
 }
 
-fn equals((key, value): (&String, &Value)) -> Requirement {
+fn label_requirement((key, value): (&String, &Value)) -> Requirement {
     Requirement::In(key.clone(), vec![value.as_str().unwrap_or_default().to_owned()])
 }
 
@@ -230,7 +230,7 @@ fn requirements(value: &Value) -> Option<Vec<Requirement>> {
     let expressions = fields.get("matchExpressions");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut requirements: Vec<_> =
-        labels.and_then(Value::as_object).into_iter().flatten().map(equals).collect();
+        labels.and_then(Value::as_object).into_iter().flatten().map(label_requirement).collect();
     for expression in expressions.and_then(Value::as_array).into_iter().flatten() {
         let Some(key) = expression.get("key").map(text) else { continue };
         let values = expression.get("values").and_then(Value::as_array);

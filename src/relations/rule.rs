@@ -54,7 +54,7 @@ pub(super) enum ReferenceTarget {
 }
 
 impl ReferenceRule {
-    /// Whether an object can need objects of other namespaces, if its reference names one.
+    /// Whether an object can need objects of another namespace, if its reference names one.
     pub(super) fn needs_across_namespaces(&self) -> bool {
         self.cross_namespace_strength.is_none_or(|strength| strength == Strength::Needs)
     }

@@ -41,8 +41,8 @@ fn read_value(resource: &str, object: &Value) -> (ObjectPhase, Vec<String>) {
     let (mut kinds, catalogue) = catalogue();
     let (group, resource) = resource.split_once('/').unwrap();
     let kind = kinds.find_resource(group, resource).unwrap();
-    let (progress, edges) = catalogue.read(&mut kinds, kind, &object.to_string()).unwrap();
-    (progress, describe(&kinds, &catalogue, &edges))
+    let (phase, edges) = catalogue.read(&mut kinds, kind, &object.to_string()).unwrap();
+    (phase, describe(&kinds, &catalogue, &edges))
 }
 
 /// `pod-claim spec.volumes[0].persistentVolumeClaim.claimName needs persistentvolumeclaims ns/data`
@@ -52,11 +52,11 @@ fn describe(kinds: &Kinds, catalogue: &Catalogue, edges: &Edges) -> Vec<String> 
         Strength::Mentions => "mentions",
         Strength::Produces => "produces",
     };
-    let place = |info: &KindInfo, namespace: &str| match (info.namespaced, namespace) {
+    let namespace_prefix = |info: &KindInfo, namespace: &str| match (info.namespaced, namespace) {
         (true, namespace) if !namespace.is_empty() => format!("{namespace}/"),
         _ => String::new(),
     };
-    let called = |info: &KindInfo| match info.resource.as_str() {
+    let kind = |info: &KindInfo| match info.resource.as_str() {
         "" => info.kind.clone(),
         resource => resource.to_owned(),
     };
@@ -65,25 +65,25 @@ fn describe(kinds: &Kinds, catalogue: &Catalogue, edges: &Edges) -> Vec<String> 
         .iter()
         .map(|edge| {
             let info = kinds.info(edge.kind);
-            let excuse = match edge.qualifier {
+            let qualifier = match edge.qualifier {
                 EdgeQualifier::None => "",
                 EdgeQualifier::Optional => " (optional)",
                 EdgeQualifier::ScaledDown => " (scaled down)",
             };
             format!(
-                "{} {} {}{excuse} {} {}{}",
+                "{} {} {}{qualifier} {} {}{}",
                 catalogue.relation_name(edge.relation),
                 edge.path,
                 strength(edge.strength),
-                called(info),
-                place(info, &edge.namespace),
+                kind(info),
+                namespace_prefix(info, &edge.namespace),
                 edge.name
             )
         })
         .collect();
     lines.extend(edges.selector_edges.iter().map(|edge| {
         let info = kinds.info(edge.kind);
-        let what = match &edge.selector {
+        let selector = match &edge.selector {
             Selector::Ordinals { prefix, from, below } => {
                 let below = below.map_or(String::new(), |n| n.to_string());
                 format!("{prefix}[{from}..{below}]")
@@ -91,12 +91,12 @@ fn describe(kinds: &Kinds, catalogue: &Catalogue, edges: &Edges) -> Vec<String> 
             Selector::Labels(requirements) => format!("{requirements:?}"),
         };
         format!(
-            "{} {} {} {} {}{what}",
+            "{} {} {} {} {}{selector}",
             catalogue.relation_name(edge.relation),
             edge.path,
             strength(edge.strength),
-            called(info),
-            place(info, &edge.namespace),
+            kind(info),
+            namespace_prefix(info, &edge.namespace),
         )
     }));
     lines.sort();
@@ -203,7 +203,7 @@ fn finished_pods_and_jobs_and_unserved_crds_are_recognized() {
 }
 
 #[test]
-fn guards_end_a_need() {
+fn end_conditions_turn_a_need_into_a_mention() {
     let claim = |phase: &str| {
         let manifest = format!(
             "{{metadata: {{name: c, namespace: ns}}, status: {{phase: {phase}}}, \
@@ -241,7 +241,7 @@ fn guards_end_a_need() {
 }
 
 #[test]
-fn a_replica_set_scaled_to_none_is_history() {
+fn a_replica_set_scaled_to_zero_is_history() {
     let set = |replicas: u32, metadata: &str| {
         let manifest = format!(
             "{{metadata: {{name: r, namespace: ns, {metadata}}}, spec: {{replicas: {replicas}, \
@@ -321,21 +321,21 @@ fn content_is_known_without_a_row() {
 fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
     let (kinds, catalogue) = catalogue();
     let user_kinds = catalogue.user_kinds();
-    let crosses = |of: (&str, &str), from: (&str, &str)| {
+    let crosses = |used: (&str, &str), from: (&str, &str)| {
         let kind = |(group, resource)| kinds.find_resource(group, resource).unwrap();
         user_kinds
-            .user_kinds(&kinds, kind(of))
-            .find(|(needer, _)| *needer == kind(from))
+            .user_kinds(&kinds, kind(used))
+            .find(|(user, _)| *user == kind(from))
             .map(|(_, crosses)| crosses)
     };
     let ingress = ("networking.k8s.io", "ingresses");
-    for of in [("", "configmaps"), ("", "services"), ("", "secrets")] {
-        assert_eq!(crosses(of, ingress), Some(false), "{of:?}");
-        assert_eq!(crosses(of, ("", "persistentvolumeclaims")), Some(true), "{of:?}");
-        assert_eq!(crosses(of, ("networking.k8s.io", "ingressclasses")), Some(true), "{of:?}");
+    for used in [("", "configmaps"), ("", "services"), ("", "secrets")] {
+        assert_eq!(crosses(used, ingress), Some(false), "{used:?}");
+        assert_eq!(crosses(used, ("", "persistentvolumeclaims")), Some(true), "{used:?}");
+        assert_eq!(crosses(used, ("networking.k8s.io", "ingressclasses")), Some(true), "{used:?}");
     }
-    for of in [("", "persistentvolumes"), ("storage.k8s.io", "storageclasses")] {
-        assert_eq!(crosses(of, ingress), None, "{of:?}");
+    for used in [("", "persistentvolumes"), ("storage.k8s.io", "storageclasses")] {
+        assert_eq!(crosses(used, ingress), None, "{used:?}");
     }
     assert_eq!(crosses(("networking.k8s.io", "ingressclasses"), ingress), Some(false));
     assert_eq!(crosses(("", "secrets"), ("", "persistentvolumes")), Some(true));
@@ -344,7 +344,7 @@ fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
 
 /// A reference to an absent object is an edge to any later object with this name.
 #[test]
-fn a_reference_waits_for_what_is_absent() {
+fn a_reference_to_an_absent_object_counts_when_the_object_is_created() {
     let (kinds, catalogue) = catalogue();
     let mut graph = Graph::new(kinds);
     let pods = graph.kinds.find("", "Pod").unwrap();
@@ -366,7 +366,7 @@ fn a_reference_waits_for_what_is_absent() {
         graph.users(secret).map(|u| u.path()).collect::<Vec<_>>(),
         ["spec.volumes[0].secret.secretName"]
     );
-    // An object with another uid is another object, so its deletion does not delete this one.
+    // An object with another uid is another object, so its deletion does not remove this one.
     let object: Value = serde_saphyr::from_str("{metadata: {uid: one}}").unwrap();
     let uid = crate::objects::Uid::new(
         &serde::Deserialize::deserialize(&object)

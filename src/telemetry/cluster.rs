@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::registering::new;
+use super::registering::register;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Configuration {
@@ -79,26 +79,26 @@ impl ClusterMetrics {
     #[rustfmt::skip]
     pub fn new(registry: &mut Registry) -> Self {
         Self {
-            journal_dropped: new(registry, "journal_dropped", "Verdicts that are in no status and no Event, because too many came at once"),
-            leader: new(registry, "leader", "Whether this replica is the leader (1) or not (0); there is no leader while the sum is 0"),
-            leader_changes: new(registry, "leader_changes", "How often this replica became the leader or lost leadership"),
-            registration_repairs: new(registry, "registration_repairs", "Repairs of a changed webhook configuration"),
-            registration_missing: new(registry, "registration_missing", "Whether a webhook configuration does not exist (1) or does (0)"),
-            registration_changed: new(registry, "registration_changed", "Webhooks in a webhook configuration that differ from the installation"),
-            holds: new(registry, "holds", "Objects that have the hold, as the leader counts them"),
-            backfills_stopped: new(registry, "backfills_stopped", "Stopped backfills, by policy and kind: more objects lack the hold than the limit allows"),
-            hold_changes: new(registry, "hold_changes", "Holds that the leader added to existing objects, or removed because no policy wants them"),
-            releases: new(registry, "releases", "Released holds, by reason"),
-            paused: new(registry, "paused", "Whether a Pause is in force (1), so that belay denies nothing in the whole cluster, or not (0)"),
-            releasing: new(registry, "releasing", "Terminating objects with the hold"),
-            stuck: new(registry, "stuck_objects", "Terminating objects with the hold whose users are unknown, because a read or write fails"),
-            objects: new(registry, "graph_objects", "Objects in the graph"),
-            edges: new(registry, "graph_edges", "Edges in the graph"),
-            lag: new(registry, "feed_lag_seconds", "How long the oldest disconnected watch has been disconnected"),
-            unknown: new(registry, "unknown_kinds", "Kinds that policies name but the API server does not serve"),
-            watched: new(registry, "watched_kinds", "Watched kinds"),
-            failed: new(registry, "failed_watches", "Watched kinds whose objects are not all known: verdicts that need them are Unknown"),
-            unreadable: new(registry, "unreadable_objects", "Objects that can't be read, by resource: each may use any object that its kind can use"),
+            journal_dropped: register(registry, "journal_dropped", "Verdicts that are in no status and no Event, because too many came at once"),
+            leader: register(registry, "leader", "Whether this replica is the leader (1) or not (0); there is no leader while the sum is 0"),
+            leader_changes: register(registry, "leader_changes", "How often this replica became the leader or lost leadership"),
+            registration_repairs: register(registry, "registration_repairs", "Repairs of a changed webhook configuration"),
+            registration_missing: register(registry, "registration_missing", "Whether a webhook configuration does not exist (1) or does (0)"),
+            registration_changed: register(registry, "registration_changed", "Webhooks in a webhook configuration that differ from the installation"),
+            holds: register(registry, "holds", "Objects that have the hold, as the leader counts them"),
+            backfills_stopped: register(registry, "backfills_stopped", "Stopped backfills, by policy and kind: more objects lack the hold than the limit allows"),
+            hold_changes: register(registry, "hold_changes", "Holds that the leader added to existing objects, or removed because no policy wants them"),
+            releases: register(registry, "releases", "Released holds, by reason"),
+            paused: register(registry, "paused", "Whether a Pause is in force (1), so that belay denies nothing in the whole cluster, or not (0)"),
+            releasing: register(registry, "releasing", "Terminating objects with the hold"),
+            stuck: register(registry, "stuck_objects", "Terminating objects with the hold whose users are unknown, because a read or write fails"),
+            objects: register(registry, "graph_objects", "Objects in the graph"),
+            edges: register(registry, "graph_edges", "Edges in the graph"),
+            lag: register(registry, "feed_lag_seconds", "How long the oldest disconnected watch has been disconnected"),
+            unknown: register(registry, "unknown_kinds", "Kinds that policies name but the API server does not serve"),
+            watched: register(registry, "watched_kinds", "Watched kinds"),
+            failed: register(registry, "failed_watches", "Watched kinds whose objects are not all known: verdicts that need them are Unknown"),
+            unreadable: register(registry, "unreadable_objects", "Objects that can't be read, by resource: each may use any object that its kind can use"),
         }
     }
 }

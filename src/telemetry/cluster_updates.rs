@@ -12,8 +12,8 @@ impl Metrics {
     }
 
     /// Records that this replica became the leader or lost leadership.
-    pub fn leads(&self, leads: bool) {
-        self.0.cluster.leader.set(leads.into());
+    pub fn set_leader(&self, is_leader: bool) {
+        self.0.cluster.leader.set(is_leader.into());
         self.0.cluster.leader_changes.inc();
     }
 
@@ -23,29 +23,29 @@ impl Metrics {
         self.0.cluster.registration_repairs.get_or_create(&labels).inc();
     }
 
-    /// Whether a webhook configuration does not exist.
+    /// Sets whether a webhook configuration is missing.
     pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
         let labels = Configuration { configuration };
         self.0.cluster.registration_missing.get_or_create(&labels).set(missing.into());
     }
 
-    /// The number of webhooks in a configuration that differ from the installation.
+    /// Sets the number of webhooks in a configuration that differ from the installation.
     pub fn registration_changed(&self, configuration: &'static str, count: usize) {
         let labels = Configuration { configuration };
         self.0.cluster.registration_changed.get_or_create(&labels).set(number(count));
     }
 
-    /// The number of objects with the hold.
+    /// Sets the number of objects with the hold.
     pub fn holds(&self, count: usize) {
         self.0.cluster.holds.set(number(count));
     }
 
-    /// The number of stopped backfills, because too many objects lack the hold.
+    /// Sets the number of backfills that are stopped because too many objects lack the hold.
     pub fn backfills_stopped(&self, count: usize) {
         self.0.cluster.backfills_stopped.set(number(count));
     }
 
-    /// Whether a Pause is in force.
+    /// Sets whether a Pause is in force.
     pub fn paused(&self, paused: bool) {
         self.0.cluster.paused.set(paused.into());
     }
@@ -70,14 +70,14 @@ impl Metrics {
     }
 
     /// Sets the metrics of the feed.
-    pub fn fed(&self, fed: &FeedState) {
+    pub fn set_feed(&self, state: &FeedState) {
         let metrics = &self.0.cluster;
-        metrics.objects.set(number(fed.objects));
-        metrics.edges.set(number(fed.edges));
-        metrics.lag.set(fed.lag.as_secs_f64());
-        metrics.unknown.set(number(fed.unknown));
-        metrics.watched.set(number(fed.watched));
-        metrics.failed.set(number(fed.failed));
+        metrics.objects.set(number(state.objects));
+        metrics.edges.set(number(state.edges));
+        metrics.lag.set(state.lag.as_secs_f64());
+        metrics.unknown.set(number(state.unknown));
+        metrics.watched.set(number(state.watched));
+        metrics.failed.set(number(state.failed));
     }
 
     /// Sets the number of unreadable objects of each resource.
@@ -91,8 +91,8 @@ impl Metrics {
     }
 
     /// Counts one live read that a verdict waited for, by its result.
-    pub fn read_live(&self, result: &'static str, took: Duration) {
-        self.0.live.answered(result, took);
+    pub fn count_live_read(&self, result: &'static str, took: Duration) {
+        self.0.live.count_read(result, took);
     }
 }
 

@@ -8,17 +8,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::registering::{new, registered};
+use super::registering::{register, register_metric};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Result {
+struct LiveReadLabels {
     result: &'static str,
 }
 
 /// The metrics of live reads.
 #[derive(Debug)]
 pub struct LiveMetrics {
-    reads: Family<Result, Counter>,
+    reads: Family<LiveReadLabels, Counter>,
     duration: Histogram,
 }
 
@@ -28,14 +28,14 @@ impl LiveMetrics {
         let duration = Histogram::new(exponential_buckets(0.001, 2.0, 13));
         let help = "Time from the question to the answer of a live read";
         Self {
-            reads: new(registry, "live_reads", "Reads that verdicts waited for"),
-            duration: registered(registry, "live_read_duration_seconds", help, duration),
+            reads: register(registry, "live_reads", "Reads that verdicts waited for"),
+            duration: register_metric(registry, "live_read_duration_seconds", help, duration),
         }
     }
 
     /// Counts one read that a verdict waited for.
-    pub fn answered(&self, result: &'static str, took: Duration) {
-        self.reads.get_or_create(&Result { result }).inc();
+    pub fn count_read(&self, result: &'static str, took: Duration) {
+        self.reads.get_or_create(&LiveReadLabels { result }).inc();
         self.duration.observe(took.as_secs_f64());
     }
 }

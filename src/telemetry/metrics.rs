@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
 use super::live::LiveMetrics;
-use super::registering::{new, registered};
+use super::registering::{register, register_metric};
 
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -24,8 +24,8 @@ pub struct ReviewLabels {
     /// The decision.
     pub verdict: &'static str,
     /// The action of the strictest denying policy: Deny, Hold, Warn or Audit; None if no
-    /// policy objects. A verdict Allow with action Deny passed by an approval or an
-    /// exemption.
+    /// policy denies the request. A request with verdict Allow and action Deny passed because
+    /// of an approval or an exemption.
     pub action: &'static str,
     /// The class of the user.
     pub subject_class: &'static str,
@@ -74,14 +74,14 @@ impl Default for Metrics {
         let buckets = exponential_buckets(0.000_05, 2.0, 16);
         let duration = "Time from the end of the request's body to the answer";
         Self(Arc::new(Inner {
-            answered: new(all, "admission_requests", "Reviews answered"),
-            duration: registered(all, "admission_duration_seconds", duration, Histogram::new(buckets)),
-            denied: new(all, "denials", "Denials by policies (action Deny), and requests that they held or would deny (Hold, Warn, Audit)"),
-            refused: new(all, "bad_requests", "HTTP requests that were no readable review, by status code"),
-            certificate_expiry: new(all, "certificate_expiry_seconds", "When the serving certificate expires, in seconds since 1970"),
-            certificate_failures: new(all, "certificate_reload_failures", "How often changed certificates were unusable and the previous ones stayed in use"),
-            files_loaded: new(all, "files_loaded", "How often policies and objects were read from files"),
-            files_broken: new(all, "files_broken", "Whether a file is broken, so that the previous content stays in use (1), or not (0)"),
+            answered: register(all, "admission_requests", "Reviews answered"),
+            duration: register_metric(all, "admission_duration_seconds", duration, Histogram::new(buckets)),
+            denied: register(all, "denials", "Denials by policies (action Deny), and requests that they held or would deny (Hold, Warn, Audit)"),
+            refused: register(all, "bad_requests", "HTTP requests that were no readable review, by status code"),
+            certificate_expiry: register(all, "certificate_expiry_seconds", "When the serving certificate expires, in seconds since 1970"),
+            certificate_failures: register(all, "certificate_reload_failures", "How often changed certificates were unusable and the previous ones stayed in use"),
+            files_loaded: register(all, "files_loaded", "How often policies and objects were read from files"),
+            files_broken: register(all, "files_broken", "Whether a file is broken, so that the previous content stays in use (1), or not (0)"),
             cluster: ClusterMetrics::new(all),
             live: LiveMetrics::new(all),
             registry,
@@ -102,13 +102,13 @@ impl Metrics {
         self.0.denied.get_or_create(&labels).inc();
     }
 
-    /// Counts one HTTP request that was no review.
+    /// Counts one HTTP request that was no readable review.
     pub fn bad_request(&self, code: u16) {
         self.0.refused.get_or_create(&BadRequestLabels { code }).inc();
     }
 
-    /// When the certificate in use expires, in seconds since 1970; none: there
-    /// is none yet.
+    /// When the certificate in use expires, in seconds since 1970; `None` if there is no
+    /// certificate yet.
     pub fn certificate_expiry(&self) -> Option<i64> {
         let expiry = self.0.certificate_expiry.get();
         (expiry != 0).then_some(expiry)
@@ -124,13 +124,13 @@ impl Metrics {
         self.0.certificate_failures.inc();
     }
 
-    /// Policies and objects were read from files, all of them.
+    /// Records that all policies and objects were read from files.
     pub fn files_loaded(&self) {
         self.0.files_loaded.inc();
         self.0.files_broken.set(0);
     }
 
-    /// A file is broken, and what was read last is in use.
+    /// Records that a file is broken. The content that was read last stays in use.
     pub fn files_broken(&self) {
         self.0.files_broken.set(1);
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_dashboards() {
+    fn metrics_have_the_names_that_dashboards_use() {
         let metrics = Metrics::default();
         let labels = ReviewLabels {
             webhook: "validate",
@@ -169,13 +169,13 @@ mod tests {
         metrics.certificate_failed();
         metrics.files_loaded();
         metrics.files_broken();
-        metrics.leads(true);
+        metrics.set_leader(true);
         metrics.registration_repaired("mutating");
         metrics.registration_missing("validating", true);
         metrics.registration_changed("validating", 2);
-        metrics.read_live("ok", Duration::from_millis(3));
+        metrics.count_live_read("ok", Duration::from_millis(3));
         metrics.hold_changed("added", true);
-        metrics.fed(&FeedState {
+        metrics.set_feed(&FeedState {
             objects: 3,
             edges: 2,
             lag: Duration::from_secs(1),

@@ -42,7 +42,7 @@ impl Readiness {
     }
 
     /// Adds a condition that is not required. `otherwise` is the text while it does not hold.
-    pub fn remark(&self, name: &'static str, otherwise: &'static str) -> Condition {
+    pub fn optional_condition(&self, name: &'static str, otherwise: &'static str) -> Condition {
         self.add(name, Some(otherwise))
     }
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_is_all_of_them_and_what_is_missing_is_named() {
+    fn is_ready_if_all_required_conditions_hold_and_names_the_missing_ones() {
         let readiness = Readiness::default();
         let certificate = readiness.condition("certificate");
         let policies = readiness.condition("policies");
@@ -98,7 +98,7 @@ mod tests {
         assert!(readiness.describe().ends_with(because), "{}", readiness.describe());
         policies.set(true);
         assert!(readiness.is_ready());
-        readiness.remark("files", "broken");
+        readiness.optional_condition("files", "broken");
         assert!(readiness.is_ready());
         assert!(readiness.describe().ends_with("[!]files broken\n"));
     }

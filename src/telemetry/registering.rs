@@ -2,16 +2,17 @@
 
 use prometheus_client::registry::{Metric, Registry};
 
-/// Registers a metric with this name and help.
-pub(super) fn new<M: Metric + Clone + Default>(
+/// Registers a new metric with this name and help.
+pub(super) fn register<M: Metric + Clone + Default>(
     registry: &mut Registry,
     name: &str,
     help: &str,
 ) -> M {
-    registered(registry, name, help, M::default())
+    register_metric(registry, name, help, M::default())
 }
 
-pub(super) fn registered<M: Metric + Clone>(
+/// Registers this metric with this name and help.
+pub(super) fn register_metric<M: Metric + Clone>(
     registry: &mut Registry,
     name: &str,
     help: &str,

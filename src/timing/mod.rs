@@ -1,5 +1,5 @@
-//! The intervals at which belay checks, retries and writes: all that a user or a test waits for,
-//! or that depend on another interval.
+//! The intervals at which belay checks, retries and writes: all intervals that a user or a test
+//! waits for, or that depend on another interval.
 //!
 //! Production uses [`Timing::default`], which some options of `belay serve`
 //! change. Tests pass shorter values with `--timing` or `BELAY_TIMING`. That
@@ -92,10 +92,10 @@ timing! {
         /// How long a watch may be silent before belay connects again. The API server sends a
         /// bookmark every minute if the version of the kind has changed.
         silence: Duration::from_secs(90),
-        /// How long a watch is silent after a reconnect when nothing was missed.
+        /// How long a watch must be silent after a reconnect, so that it counts as caught up.
         quiet: Duration::from_millis(500),
-        /// The minimum time until the watch of a busy kind, which is never silent, has
-        /// caught up. It takes at least as long as the gap before it.
+        /// The minimum time until the watch of a busy kind, which is never silent, counts as
+        /// caught up. The time is at least as long as the gap before the reconnect.
         catch_up: Duration::from_secs(1),
         /// How long a connection must last, so that it counts as stable.
         stable_after: Duration::from_secs(5),
@@ -195,7 +195,7 @@ timing! {
         due: Duration::from_secs(30),
         /// The time without a report after which a replica counts as deleted.
         gone: Duration::from_secs(60),
-        /// The time after which the leader deletes the report of such a replica.
+        /// The time without a report after which the leader deletes the report of a replica.
         forgotten: Duration::from_secs(600),
         /// How often the leader looks for reports to delete.
         sweep: Duration::from_secs(60),
@@ -239,7 +239,7 @@ timing! {
         remind: Duration::from_secs(60),
         /// How often it prints its progress.
         progress: Duration::from_secs(5),
-        /// How long belay uses a read owner or Namespace.
+        /// How long belay uses an owner or Namespace that it has read.
         fresh: Duration::from_secs(2),
     }
 

@@ -23,8 +23,8 @@ use crate::objects::{one_line, one_line_name};
 use crate::policy::Requester;
 use crate::telemetry::LineLimit;
 
-/// Routes for both phases. actix would match paths with a secret by regular expressions, which take
-/// milliseconds for a long path of any client.
+/// Routes for both phases. `route` finds the phase itself, because actix would match paths with a
+/// secret by regular expressions, which take milliseconds for a long path of any client.
 pub fn routes(config: &mut web::ServiceConfig) {
     config.default_service(web::to(route));
 }
@@ -56,7 +56,7 @@ fn phase_of(path: &str, secret_paths: Option<&AcceptedPaths>) -> Option<Admissio
         }
     };
     let path = path.strip_suffix(LABELLED).unwrap_or(path).strip_prefix('/')?;
-    [AdmissionPhase::Validate, AdmissionPhase::Mutate].into_iter().find(|one| one.as_str() == path)
+    [AdmissionPhase::Validate, AdmissionPhase::Mutate].into_iter().find(|p| p.as_str() == path)
 }
 
 fn wrong_method(request: &HttpRequest, payload: web::Payload, shared: &Shared) -> HttpResponse {

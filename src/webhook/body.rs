@@ -342,23 +342,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h71_long_lists_of_parsed_reviews_have_one_bound() {
-        let room = BodyMemory::new(&Limits::default());
-        let (some, wait) = (24 << 20, Duration::from_secs(1));
-        let first = room.reserve_list_memory(some, Duration::ZERO).await;
-        assert!(first.is_some() && room.reserve_list_memory(some, wait).await.is_none());
-        // Reviews with ordinary lists always have room.
-        assert!(room.reserve_list_memory(ORDINARY_LISTS, Duration::ZERO).await.is_some());
+        let memory = BodyMemory::new(&Limits::default());
+        let (bytes, wait) = (24 << 20, Duration::from_secs(1));
+        let first = memory.reserve_list_memory(bytes, Duration::ZERO).await;
+        assert!(first.is_some() && memory.reserve_list_memory(bytes, wait).await.is_none());
+        // Reviews with ordinary lists always get memory.
+        assert!(memory.reserve_list_memory(ORDINARY_LISTS, Duration::ZERO).await.is_some());
         let (second, ()) =
-            tokio::join!(room.reserve_list_memory(some, wait), async { drop(first) });
+            tokio::join!(memory.reserve_list_memory(bytes, wait), async { drop(first) });
         assert!(second.is_some());
     }
 
     #[tokio::test]
     async fn h51_a_body_takes_room_until_its_answer_was_sent() {
-        let room = BodyMemory::new(&Limits::default());
-        let free = || room.small.free.available_permits();
+        let memory = BodyMemory::new(&Limits::default());
+        let free = || memory.small.free.available_permits();
         let all = free();
-        let (permit, _) = room.small.reserve(PERMIT_BYTES, 9 * PERMIT_BYTES).await;
+        let (permit, _) = memory.small.reserve(PERMIT_BYTES, 9 * PERMIT_BYTES).await;
         let request = TestRequest::default().to_http_request();
         let mut answer =
             pin!(ResponseBody::new(vec![0; PART_BYTES + 1], &request, Vec::from_iter(permit)));

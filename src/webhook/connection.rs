@@ -52,7 +52,8 @@ struct OccupiedSlot {
     /// The slots that it uses after that, by its state.
     slots: StateSlots,
     state: ConnectionState,
-    /// Its address, and the known addresses, to which it is added when its caller is known.
+    /// Its address, and the known addresses. The address becomes known when the caller has shown
+    /// that it knows the path.
     address: Option<(IpAddr, Callers)>,
 }
 
@@ -257,7 +258,7 @@ impl ConnectionControl {
         self.phase.set(ReadPhase::HeadEnded);
     }
 
-    /// Has this task woken when more bytes may be read. Returns an error if the head is too long.
+    /// Wakes this task when more bytes may be read. Returns an error if the head is too long.
     pub fn register_waker(&self, cx: &Context<'_>) -> io::Result<()> {
         if self.is_reading_head() {
             return Err(io::ErrorKind::InvalidData.into());
@@ -276,9 +277,9 @@ mod tests {
     use super::super::timed::TimedStream;
     use super::*;
 
-    /// A connection whose review is being decided, its end, and the slots, of which one
-    /// is for those that send and one for those that are idle.
-    fn asking() -> (Rc<ConnectionControl>, impl Future<Output = Option<()>>, StateSlots) {
+    /// A connection whose review is being decided, a future that is ready when the connection ends,
+    /// and slots: one for sending connections, and one for idle ones.
+    fn open_undecided() -> (Rc<ConnectionControl>, impl Future<Output = Option<()>>, StateSlots) {
         let few = StateSlots::for_probes(1);
         let slots =
             StateSlots { sending: few.sending, idle: few.idle, ..StateSlots::for_probes(2) };
@@ -293,7 +294,7 @@ mod tests {
 
     #[tokio::test]
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
-        let (connection, ended, slots) = asking();
+        let (connection, ended, slots) = open_undecided();
         let mut ended = std::pin::pin!(ended);
         let (mut newer, _newer) = slots.first_unknown.occupy(None, std::future::pending::<()>());
         newer.enter(&slots.idle);
@@ -308,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn h75_a_connection_that_sends_ends_only_for_newer_ones_that_send() {
-        let (connection, ended, slots) = asking();
+        let (connection, ended, slots) = open_undecided();
         let mut ended = std::pin::pin!(ended);
         connection.end_answer();
         connection.begin_request();
@@ -345,7 +346,7 @@ mod tests {
     #[tokio::test]
     async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
         for arrived in [true, false] {
-            let (connection, _ended, slots) = asking();
+            let (connection, _ended, slots) = open_undecided();
             connection.end_answer();
             let (mut far, near) = duplex(64);
             let mut near = TimedStream::new(
@@ -362,7 +363,7 @@ mod tests {
             newer.enter(&slots.idle);
             let mut buffer = [0; 16];
             if arrived {
-                // HTTP is read until nothing is left, and only then is it looked at.
+                // The HTTP server reads until no bytes are left, and only then parses them.
                 assert_eq!(near.read(&mut buffer).await.unwrap(), 6);
                 let more = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
                 assert!(more.is_none(), "{more:?}");

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_begin_in_turn_however_much_one_of_them_has() {
+    fn groups_begin_in_turn_even_if_one_has_many_items() {
         let mut queue = FairQueue::new(GroupLimits { total: 4, per_group: 4 });
         (0..100).for_each(|n| queue.push(&"a", n));
         queue.push(&"b", 0);
@@ -195,18 +195,18 @@ mod tests {
     fn a_group_never_has_all_slots() {
         let mut queue = FairQueue::new(SLOTS);
         (0..9).for_each(|n| queue.push(&"a", n));
-        assert_eq!(begun(&mut queue), [("a", 0), ("a", 1)], "one is left");
+        assert_eq!(begun(&mut queue), [("a", 0), ("a", 1)], "one slot is left");
         queue.push(&"b", 0);
         queue.push(&"b", 1);
         assert_eq!(begun(&mut queue), [("b", 0)]);
         queue.end(&"a");
-        assert_eq!(begun(&mut queue), [("b", 1)], "it came before a was free to begin");
+        assert_eq!(begun(&mut queue), [("b", 1)], "b waited before a could begin again");
         queue.end(&"b");
         assert_eq!(begun(&mut queue), [("a", 2)]);
     }
 
     #[test]
-    fn forgets_a_group_without_requests() {
+    fn forgets_a_group_without_items() {
         let mut queue = FairQueue::new(SLOTS);
         queue.push(&"a", 0);
         queue.push(&"b", 1);

@@ -3,9 +3,9 @@
 //! Any client can start a handshake, and each ClientHello costs a signature. So a thread
 //! makes one step of one handshake at a time, and the addresses of clients take turns. Each
 //! known address (one that has sent a request with the secret path) gets as many turns as all
-//! unknown addresses together. Between steps the thread answers reviews. Handshakes take at most about
-//! half of its time. If a proxy gives all clients one address, handshakes continue in the order
-//! in which they started.
+//! unknown addresses together. Between steps the thread answers reviews. Handshakes take at most
+//! about half of its time. If a proxy gives all clients one address, handshakes continue in the
+//! order in which they started.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -110,23 +110,23 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// A handshake of two steps, each of which is noted.
-    fn noted(note: impl FnMut() + 'static) -> impl Future<Output = ()> + Unpin {
-        let (mut note, mut left) = (note, 2);
+    /// A handshake of two steps. Each step calls `on_step`.
+    fn two_steps(on_step: impl FnMut() + 'static) -> impl Future<Output = ()> + Unpin {
+        let (mut on_step, mut left) = (on_step, 2);
         Box::pin(poll_fn(move |cx| {
-            note();
+            on_step();
             left -= 1;
             cx.waker().wake_by_ref();
             if left == 0 { Poll::Ready(()) } else { Poll::Pending }
         }))
     }
 
-    /// Which handshakes make their two steps, in their order.
+    /// The client of each step, in the order of the steps.
     async fn order(clients: &[Client]) -> Vec<Client> {
         let (handshakes, order) = (Handshakes::new(LIMIT), Rc::new(RefCell::new(Vec::new())));
         let made = clients.iter().copied().map(|client| {
             let order = order.clone();
-            handshakes.run(client, noted(move || order.borrow_mut().push(client)))
+            handshakes.run(client, two_steps(move || order.borrow_mut().push(client)))
         });
         let made: Vec<_> = made.collect();
         LocalSet::new()
@@ -163,7 +163,7 @@ mod tests {
     async fn h40_a_thread_with_much_to_do_makes_more_than_one_step_in_a_round() {
         let (handshakes, rounds) = (Handshakes::new(LIMIT), Rc::new(Cell::new(0)));
         let made: Vec<_> =
-            (0..100).map(|_| handshakes.run(Client::Unknown(None), noted(|| ()))).collect();
+            (0..100).map(|_| handshakes.run(Client::Unknown(None), two_steps(|| ()))).collect();
         let seen = rounds.clone();
         LocalSet::new()
             .run_until(async {
@@ -183,7 +183,7 @@ mod tests {
     #[tokio::test]
     async fn h91_a_handshake_whose_turn_comes_late_takes_no_step() {
         let handshakes = Handshakes::new(Duration::ZERO);
-        let ended = handshakes.run(Client::Unknown(None), noted(|| panic!("a step")));
+        let ended = handshakes.run(Client::Unknown(None), two_steps(|| panic!("a step")));
         assert_eq!(LocalSet::new().run_until(ended).await, None);
     }
 }

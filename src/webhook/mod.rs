@@ -92,7 +92,7 @@ pub struct Limits {
     /// The time after SIGTERM in which belay still answers. It already reports not ready, so
     /// that it gets no new connections.
     pub drain: Duration,
-    /// The time after that for the requests in progress.
+    /// The time after the drain time for requests in progress.
     pub shutdown: Duration,
 }
 

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(SecretPath::parse(one.expose()), Some(one.clone()));
         assert_eq!(format!("{one:?}"), "SecretPath");
         for other in ["", "abc", &one.expose().to_uppercase(), &format!("{}0", one.expose())] {
-            // Digits alone have no upper case.
+            // A secret path without letters equals its upper case.
             assert!(SecretPath::parse(other).is_none() || other == one.expose());
         }
     }
@@ -139,13 +139,13 @@ mod tests {
     #[test]
     fn a_message_of_the_api_server_keeps_everything_but_the_secret_path() {
         let path = SecretPath::generate().unwrap();
-        let said = |secret: &str| {
+        let message = |secret: &str| {
             format!(
                 "failed calling webhook \"delete.belay.dev\": Post \
                  \"https://belay.belay.svc:443/{secret}/validate?timeout=5s\": deadline exceeded"
             )
         };
-        assert_eq!(redact_secret_paths(&said(path.expose())), said("REDACTED"));
+        assert_eq!(redact_secret_paths(&message(path.expose())), message("REDACTED"));
         let end = format!("invalid value: \"/{}\"", path.expose());
         assert_eq!(redact_secret_paths(&end), "invalid value: \"/REDACTED\"");
         for plain in ["", "/", "no path", "a/b//c/ä"] {

@@ -8,8 +8,8 @@
 //! a Pod has one, and the API server has another. So half of the slots are divided equally
 //! between the addresses. An address that needs fewer leaves the rest to the others. If a
 //! new connection needs a slot, belay ends the oldest connection among the addresses that
-//! have more than this share. The other half of the slots is for addresses that start many connections at
-//! once, as an API server does after a restart of belay.
+//! have more than this share. The other half of the slots is for addresses that start many
+//! connections at once, as an API server does after a restart of belay.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -154,9 +154,9 @@ impl StateSlots {
         }
     }
 
-    /// The slots for the probes. Answered connections move from `first_unknown` to `idle`. The server
-    /// accepts more connections than these two have slots, so that a new connection ends an
-    /// old one instead of waiting.
+    /// The slots for the probes. Answered connections move from `first_unknown` to `idle`. The
+    /// server accepts more connections than these two have slots, so that a new connection ends
+    /// an old one instead of waiting.
     pub fn for_probes(limit: usize) -> Self {
         let [first_unknown, first_known, sending, awaiting_answer] =
             [limit; 4].map(ConnectionSlots::new);
@@ -194,7 +194,7 @@ impl EndSignal {
         self.waker.wake();
     }
 
-    /// Whether the task was asked to end. If it is asked later, that wakes the task.
+    /// Whether the task was asked to end. A later request to end wakes the task.
     pub fn is_asked(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
         self.asked.load(Ordering::Acquire)

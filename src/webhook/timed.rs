@@ -165,9 +165,9 @@ impl<T: AsyncRead + Socket + Unpin> TimedStream<T> {
         Poll::Ready(Ok(arrived))
     }
 
-    /// Counts the new bytes, which are in the buffer from `start` on. Leaves only a complete head or
-    /// bytes of a body in the buffer. Keeps an unfinished head in `head`, and the bytes after a head
-    /// in `after_head`. Returns whether actix gets bytes now, or the end of the connection.
+    /// Counts the new bytes, which are in the buffer from `start` on. Leaves only a complete head
+    /// or bytes of a body in the buffer. Keeps an unfinished head in `head`, and the bytes after a
+    /// head in `after_head`. Returns whether actix gets bytes now, or the end of the connection.
     fn pass_complete_head(&mut self, buffer: &mut ReadBuf<'_>, start: usize) -> bool {
         let bytes = &buffer.filled()[start..];
         self.connection.count_received(bytes.len());
@@ -356,7 +356,7 @@ mod tests {
     const ANSWER: Duration = Duration::from_secs(4);
     const IDLE: Duration = Duration::from_secs(120);
 
-    /// The seconds until reading ends, with this much sent every second.
+    /// The seconds until reading ends, if the client sends these bytes every second.
     async fn ends_after(sent: &'static [u8], answered: bool) -> u64 {
         let (mut far, near) = duplex(64);
         let mut near = TimedStream::new(near, ANSWER, IDLE, ConnectionControl::new(MAX_HEAD_BYTES));
@@ -384,12 +384,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silent_and_slow_connections_end() {
         assert_eq!(ends_after(b"", false).await, 120);
-        assert_eq!(ends_after(b"x", false).await, 4, "a drip on a new connection");
-        assert_eq!(ends_after(b"x", true).await, 4, "a drip after an answer");
+        assert_eq!(ends_after(b"x", false).await, 4, "one byte a second on a new connection");
+        assert_eq!(ends_after(b"x", true).await, 4, "one byte a second after an answer");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_ends() {
+    async fn a_client_that_does_not_read_loses_its_connection() {
         let (_far, near) = duplex(4);
         let mut near = TimedStream::new(near, ANSWER, IDLE, ConnectionControl::new(MAX_HEAD_BYTES));
         let error = near.write_all(b"longer than the pipe").await.unwrap_err();
@@ -406,7 +406,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
-        // It would take 25 seconds.
+        // The client would need 25 seconds to read everything.
         let error = near.write_all(&[b'a'; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         slow.abort();
@@ -426,13 +426,13 @@ mod tests {
         connection.allow(3);
         near.read_exact(&mut buffer).await.unwrap();
         let waits = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
-        assert!(waits.is_none(), "a body waits");
+        assert!(waits.is_none(), "a body waits for more allowed bytes");
         connection.allow(3);
         near.read_exact(&mut buffer).await.unwrap();
         connection.end_body();
         connection.count_received(MAX_HEAD_BYTES - 3);
         let error = near.read_exact(&mut buffer).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a head does not");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a head that is too long fails");
     }
 
     #[tokio::test]
@@ -467,7 +467,7 @@ mod tests {
         assert!(waits(&mut near), "no handler reads the body");
         connection.allow(3);
         assert_eq!(near.read(&mut buffer).await.unwrap(), 3);
-        assert!(waits(&mut near), "a body has what is allowed");
+        assert!(waits(&mut near), "only allowed bytes of a body are read");
         connection.allow(1);
         assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
         connection.end_body();

@@ -190,17 +190,17 @@ mod tests {
 
     #[tokio::test]
     async fn h110_bytes_that_carry_nothing_are_bounded() {
-        let mut shaking = socket();
+        let mut handshaking = socket();
         let header = [22, 3, 3, 0xff, 0xff];
-        assert!(shaking.count(&[&header[..], &[0; MAX_EMPTY_BYTES - 5]].concat()).is_ok());
-        assert!(shaking.count(&[0]).is_err());
+        assert!(handshaking.count(&[&header[..], &[0; MAX_EMPTY_BYTES - 5]].concat()).is_ok());
+        assert!(handshaking.count(&[0]).is_err());
 
         let mut socket = socket();
         socket.end_handshake();
         let record = [&[23, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat();
         assert!((0..3).all(|_| socket.count(&record).is_ok()));
         assert!(socket.carries_no_data());
-        // HTTP gets what is in them.
+        // HTTP gets the data of these records.
         socket.allow_for(3 * 0x3fe0);
         assert!(socket.count(&record[..0x4000]).is_ok() && !socket.carries_no_data());
     }

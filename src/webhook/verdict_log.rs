@@ -70,8 +70,8 @@ pub(super) fn record_verdict(
     );
 }
 
-/// The action of the strictest denying policy. Approvals and exemptions only apply to
-/// action Deny, so a request that passed by them had action Deny.
+/// The action of the strictest denying policy. Approvals and exemptions only apply to action
+/// Deny, so a request that passed because of them has action Deny.
 fn action(verdict: &Verdict) -> &'static str {
     let passed = !verdict.overrides.approvals.is_empty() || !verdict.overrides.exempted.is_empty();
     match verdict.decision {
@@ -126,24 +126,24 @@ mod tests {
 
     #[test]
     fn policies_count_once_per_reason() {
-        let mut label_too = blocker(Decision::Deny, Reason::Protected, &["kept"]);
-        label_too.policies.push(PolicySource::Label("Always"));
+        let mut with_label = blocker(Decision::Deny, Reason::Protected, &["kept"]);
+        with_label.policies.push(PolicySource::Label("Always"));
         let blockers = vec![
-            label_too,
+            with_label,
             blocker(Decision::Deny, Reason::Protected, &["kept"]),
             blocker(Decision::Deny, Reason::InUse, &["kept"]),
             blocker(Decision::Warn, Reason::InUse, &["new"]),
         ];
         let verdict = Verdict::from_blockers(ObjectRef::default(), blockers);
         let deny = Decision::Deny;
-        let said = |name: &str, reason, outcome| (name.to_owned(), reason, outcome);
+        let entry = |name: &str, reason, outcome| (name.to_owned(), reason, outcome);
         assert_eq!(
             policy_outcomes(&verdict).into_iter().collect::<Vec<_>>(),
             [
-                said("kept", Reason::Protected, deny),
-                said("kept", Reason::InUse, deny),
-                said("label Always", Reason::Protected, deny),
-                said("new", Reason::InUse, Decision::Warn),
+                entry("kept", Reason::Protected, deny),
+                entry("kept", Reason::InUse, deny),
+                entry("label Always", Reason::Protected, deny),
+                entry("new", Reason::InUse, Decision::Warn),
             ]
         );
         assert_eq!(action(&verdict), "Deny");

@@ -175,7 +175,7 @@ struct Eviction<'a> {
 }
 
 /// Parses an envelope with its objects, if their lists are within the limits.
-fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
+fn parse_envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
     if body.len() > entry_limits::LARGE_BYTES {
         serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
     }
@@ -184,7 +184,7 @@ fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> 
 
 /// Parses a body. If the review can't be parsed in one pass, parses it again to find the reason.
 pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejection> {
-    let error = match envelope(body) {
+    let error = match parse_envelope(body) {
         Ok(envelope) => {
             let mut request = into_request(envelope)?;
             for object in request.old_object.iter_mut().chain(&mut request.object) {
@@ -202,7 +202,7 @@ pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejec
         }
         Err(error) => error,
     };
-    // Another version or kind is the better explanation of the error.
+    // If the version or kind is wrong, this explains the error better.
     if let Ok(found) = serde_json::from_slice::<VersionAndKind<'_>>(body) {
         check_version(&found.api_version, &found.kind)?;
     }
@@ -430,6 +430,7 @@ pub fn truncate_before_objects(body: &[u8]) -> Vec<u8> {
 
 /// The reason for an answer without the objects of a review: no time.
 pub const NO_TIME: &str = "it is large, and there was no time left to read it";
+/// Such a reason: no memory.
 pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left for them";
 
 /// Parses the result of [`truncate_before_objects`]. `why` is the reason in the answer.

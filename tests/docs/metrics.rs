@@ -29,8 +29,8 @@ fn scraped() -> String {
     metrics.registration_changed("mutating", 0);
     metrics.hold_changed("added", true);
     metrics.released("unused");
-    metrics.read_live("ok", Duration::ZERO);
-    metrics.fed(&FeedState::default());
+    metrics.count_live_read("ok", Duration::ZERO);
+    metrics.set_feed(&FeedState::default());
     metrics.unreadable(&[("pods".to_owned(), 1)]);
     metrics.encode()
 }

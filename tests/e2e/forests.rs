@@ -257,7 +257,7 @@ async fn delete_trees(
             let node =
                 graph.find(ids[tree.kind], namespace, &tree.name).and_then(|id| graph.get(id));
             let node = node.ok_or("a stored object is not in the graph")?;
-            targets.push((node.id(), Propagation::of_delete_of(node, policy)));
+            targets.push((node.id(), Propagation::of_node_delete(node, policy)));
             requests.push((tree, policy));
         }
         let said = requests.iter().map(|(t, p)| format!("{} {p:?}", t.name)).collect::<Vec<_>>();

@@ -37,7 +37,7 @@ impl<'a> Leadership<'a> {
     pub fn assume(&self, term: LeaderTerm) {
         self.term.send_replace(Some(term));
         if !self.context.signals.leading.send_replace(true) {
-            self.context.metrics.leads(true);
+            self.context.metrics.set_leader(true);
             tracing::info!(replica = self.context.settings.replica, "this replica is the leader");
         }
     }
@@ -47,7 +47,7 @@ impl<'a> Leadership<'a> {
         self.term.send_replace(None);
         let was_ours = self.context.signals.leading.send_replace(false);
         if was_ours {
-            self.context.metrics.leads(false);
+            self.context.metrics.set_leader(false);
             tracing::info!(
                 replica = self.context.settings.replica,
                 "this replica is no longer the leader"

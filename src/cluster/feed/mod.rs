@@ -94,7 +94,7 @@ impl Conditions {
         let conditions = Self {
             loaded: readiness.condition("policies"),
             synced: readiness.condition("feed"),
-            effective: readiness.remark(
+            effective: readiness.optional_condition(
                 "policy-kinds",
                 "policies cannot be read, because their kind is not served (install it again: \
                  kubectl belay admin crds | kubectl apply -f -) or another version of belay wrote \
@@ -298,9 +298,9 @@ impl Feed {
             // The status of policies names one of these objects.
             self.context.signals.change();
         }
-        self.context.metrics.fed(&FeedState { unknown: self.unserved_count, ..state.fed });
-        // The condition stays true after the first time. Verdicts that need an unread kind fail
-        // closed.
+        self.context.metrics.set_feed(&FeedState { unknown: self.unserved_count, ..state.fed });
+        // belay stays ready after the first time. Verdicts that need a kind that is not read
+        // yet fail closed.
         if state.waiting.is_empty() && self.context.world.read().loaded {
             self.conditions.synced.set(true);
         } else {

@@ -183,7 +183,7 @@ impl Reader {
                     Err(_) => ("late", Err(ApiError::TimedOut(limit))),
                 },
             };
-            self.metrics.read_live(result, start.elapsed());
+            self.metrics.count_live_read(result, start.elapsed());
             answers.push((read, answer));
         }
         self.reserve_graph_memory(group, answers, deadline).await

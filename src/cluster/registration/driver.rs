@@ -46,7 +46,7 @@ pub async fn run(context: Context) {
         .map(|phase| ConfigurationState::new(&context, phase));
     let [mutating, validating] = configurations.each_ref().map(|c| (c.api.clone(), c.kind));
     let (name, retry) = (context.settings.name.clone(), context.settings.timing.retry);
-    let readiness = context.readiness.remark(
+    let readiness = context.readiness.optional_condition(
         "registration",
         "a webhook configuration or one of its webhooks is missing, changed or not read yet, so belay \
          does not receive all requests. If this lasts, install belay again",

@@ -309,7 +309,7 @@ fn used(graph: &Graph, user: NodeId, depth: u8) -> Vec<Use> {
 fn count_cascaded(graph: &Graph, target: NodeId) -> usize {
     let deletion = graph
         .get(target)
-        .map(|node| (target, Propagation::of_delete_of(node, Some(Propagation::Background))));
+        .map(|node| (target, Propagation::of_node_delete(node, Some(Propagation::Background))));
     let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
     let fates = fates(graph, &DeletionRequest::new(&targets));
     fates.iter().filter(|(id, _)| *id != target && fates.may_be_lost(*id)).count()

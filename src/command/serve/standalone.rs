@@ -50,7 +50,7 @@ impl StandaloneArguments {
             Arc::default()
         } else {
             let problem = "a file is invalid (see the log); belay uses the last valid content";
-            let good = readiness.remark("files", problem);
+            let good = readiness.optional_condition("files", problem);
             let status = FileStatus { metrics: metrics.clone(), good };
             files::watch(folders, with_objects, files_poll, status)?
         };

@@ -44,9 +44,9 @@ impl Propagation {
     /// All values.
     pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
 
-    /// The propagation of a DELETE of this object: `policy`, else that of an existing finalizer, else
-    /// the default of the kind (R8).
-    pub fn of_delete_of(node: Node<'_>, policy: Option<Self>) -> Self {
+    /// The propagation of a DELETE of this object: `policy`, else the propagation of an existing
+    /// finalizer, else the default of the kind (R8).
+    pub fn of_node_delete(node: Node<'_>, policy: Option<Self>) -> Self {
         let default = node.info().default_propagation;
         Self::of_delete(default, node.finalizers().iter(), policy, None)
     }
@@ -182,7 +182,7 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
         } else if certain.is_stuck(id) || possible.is_stuck(id) {
             DeletionOutcome::Terminating
         } else {
-            // It may be deleted, depending on timing, or when an object that it waits for is
+            // It may be deleted: depending on timing, or after an object that it waits for is
             // deleted.
             fates.insert(
                 id,

@@ -48,6 +48,6 @@ pub(super) enum OwnerReferenceState {
     Waiting,
     /// The owner exists.
     Solid,
-    /// The garbage collector removes the reference because the owner orphans.
+    /// The garbage collector removes the reference because the deletion of the owner orphans.
     Orphaning,
 }

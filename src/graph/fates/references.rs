@@ -29,7 +29,7 @@ impl DeletionWalk<'_> {
             return by_finalizers;
         }
         // R6 applies if the owner still waits when the garbage collector checks this object.
-        // An owner that waits for this object certainly does.
+        // This is certain if the owner waits for this object.
         match by_finalizers {
             _ if owner_waits_for_node => DeletionMode::Foreground,
             DeletionMode::Orphan => DeletionMode::OrphanOrNot,
@@ -53,8 +53,8 @@ impl DeletionWalk<'_> {
             return OwnerReferenceState::Unresolved;
         }
         match self.mode(reference.to) {
-            // The garbage collector first removes the reference, also if the owner is
-            // removed.
+            // The garbage collector removes the reference before the API server removes the
+            // owner.
             Some(DeletionMode::Orphan) => return OwnerReferenceState::Orphaning,
             Some(DeletionMode::OrphanOrNot) if self.is_certain() => {
                 return OwnerReferenceState::Orphaning;
@@ -62,8 +62,8 @@ impl DeletionWalk<'_> {
             _ if self.removed.contains(&reference.to) => return OwnerReferenceState::Absent,
             _ => {}
         }
-        // After its wait, an owner with another finalizer counts as solid again (R9). So the
-        // wait is certain only for a dependent that keeps the owner waiting.
+        // An owner with another finalizer counts as solid again after its wait (R9). So the
+        // state Waiting is certain only for a dependent that keeps the owner waiting.
         let may_be_solid_again = self.is_certain() && self.has_finalizer(reference.to);
         match self.mode(reference.to) {
             Some(DeletionMode::Background) => OwnerReferenceState::Solid,

@@ -45,8 +45,8 @@ fn find(graph: &Graph, name: &str) -> NodeId {
 /// A line `name: outcome certainty` for each object and each user that breaks, sorted.
 fn fate_lines(graph: &Graph, targets: &[(&str, Propagation)], refuse: &[&str]) -> Vec<String> {
     let targets: Vec<_> = targets.iter().map(|(name, p)| (find(graph, name), *p)).collect();
-    let cut = |node: Node<'_>| refuse.contains(&node.name());
-    let fates = fates(graph, &DeletionRequest { refuses: &cut, ..DeletionRequest::new(&targets) });
+    let deny = |node: Node<'_>| refuse.contains(&node.name());
+    let fates = fates(graph, &DeletionRequest { refuses: &deny, ..DeletionRequest::new(&targets) });
     assert!(fates.is_complete());
     let mut lines: Vec<_> = fates
         .iter()
@@ -192,7 +192,7 @@ fn r14_a_crd_deletes_its_instances_and_perhaps_their_dependents() {
 }
 
 #[test]
-fn r8_options_then_finalizers_then_the_default_of_the_kind() {
+fn r8_options_override_finalizers_and_finalizers_override_the_default_of_the_kind() {
     let graph = feed(&[
         ("Job", meta("job", json!({}))),
         ("ReplicationController", meta("rc", json!({}))),
@@ -279,7 +279,7 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
     );
 
     // A second owner that is not in the graph keeps the item only if the graph may lack
-    // objects of its kind.
+    // objects of the owner's kind.
     let mut two = meta("item", owned_by("ConfigMap", "v1", "owner"));
     let absent = owned_by("Secret", "v1", "absent")["ownerReferences"][0].clone();
     two["metadata"]["ownerReferences"].as_array_mut().unwrap().push(absent);

@@ -30,14 +30,14 @@ impl<'g> DeletionWalk<'g> {
         })
     }
 
-    /// R5: another owner certainly exists, so the garbage collector removes the reference
-    /// to `from`.
+    /// R5: whether another owner certainly exists. Then the garbage collector removes the
+    /// reference to `from`.
     pub(super) fn is_detached(&self, dependent: Node<'_>, from: NodeId) -> bool {
         if dependent.has_too_many_owners() || !self.charge(2 * dependent.owner_edges().len()) {
             return false;
         }
-        // R2 and R4: the garbage collector ignores these objects, and objects that are
-        // being deleted.
+        // R2 and R4: the garbage collector ignores objects with an unresolvable reference,
+        // Terminating objects, and objects that are being deleted.
         let ignored = dependent.is_terminating()
             || self.possible.unwrap_or(self).is_deleting(dependent.id())
             || dependent

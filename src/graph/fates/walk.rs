@@ -134,7 +134,7 @@ impl<'g> DeletionWalk<'g> {
             self.add_container(id, &content);
             for instance in content {
                 let Some(object) = self.graph.get(instance) else { continue };
-                let mode = Propagation::of_delete_of(object, None);
+                let mode = Propagation::of_node_delete(object, None);
                 self.unresolvable.insert(instance);
                 self.delete(instance, mode.into());
             }

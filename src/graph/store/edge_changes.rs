@@ -17,7 +17,7 @@ impl Graph {
         let edge = |reference: &OwnerReference<'_>| {
             let (group, version) = split_api_version(&reference.api_version);
             let kind = self.kinds.mention(group, &reference.kind);
-            // R1: in the item's namespace if the owner's kind is namespaced.
+            // R1: the owner is in the item's namespace if its kind is namespaced.
             let in_namespace = if self.kinds.info(kind).namespaced { namespace } else { "" };
             OwnerEdge {
                 to: self.find_or_insert_node(kind, in_namespace, &reference.name),

@@ -1,4 +1,4 @@
-//! What the graph remembers of owners: deleted ones, and those that an object has lost.
+//! Remembers deleted owners, and owners that an object has lost.
 
 use super::Graph;
 use crate::graph::deleted_objects::{DeletedObject, PastOwner, RememberedOwner};

@@ -189,8 +189,8 @@ fn a_few_lost_owners_of_an_object_are_remembered() {
     assert!(graph.deleted_objects.is_empty());
 }
 
-/// The kind of the topmost owner of a Pod with owners of these kinds, each with whether it is the
-/// controller. An editor writes them, and messages advise to delete it.
+/// The kind of the topmost owner of a Pod with these owners: group, kind, and whether the owner is
+/// the controller. Editors write owners, and messages advise to delete the topmost owner.
 fn root_of_pod(owners: &[(&str, &str, bool)]) -> String {
     let mut graph = Graph::default();
     graph.kinds.learn(Kinds::custom("example.com", "v1", "Database", "databases", true));

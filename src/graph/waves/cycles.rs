@@ -11,7 +11,7 @@ pub(super) fn components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     }
     let mut components: Vec<Vec<usize>> = Vec::new();
     let mut seen = vec![false; edges.len()];
-    for start in finished(edges).into_iter().rev() {
+    for start in postorder(edges).into_iter().rev() {
         if std::mem::replace(&mut seen[start], true) {
             continue;
         }
@@ -32,7 +32,7 @@ pub(super) fn components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
 }
 
 /// All nodes, in the order in which a depth-first search leaves them.
-fn finished(edges: &[BTreeSet<usize>]) -> Vec<usize> {
+fn postorder(edges: &[BTreeSet<usize>]) -> Vec<usize> {
     let mut finished = Vec::with_capacity(edges.len());
     let mut seen = vec![false; edges.len()];
     for start in 0..edges.len() {

@@ -68,15 +68,15 @@ pub struct Waves {
     /// The waves. Each object is in one of them.
     pub waves: Vec<Vec<WaveObject>>,
     /// The objects with a DELETE that use each other, also through objects that follow them. Each
-    /// list is sorted: if a client waits for each deletion before it sends the next DELETE, most of these
-    /// DELETEs find no remaining users.
+    /// list is sorted: if a client waits for each deletion before it sends the next DELETE, most of
+    /// these DELETEs find no remaining users.
     pub cycles: Vec<Vec<NodeId>>,
 }
 
 /// The position of a kind in the order, for objects that do not use each other. A controller
 /// removes the finalizers of custom resources, so custom resources come before all workloads. A
-/// webhook
-/// without its workload fails the requests of later waves.
+/// webhook without its workload fails the requests of later waves, so webhooks come before
+/// workloads as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     CustomResource,
@@ -200,8 +200,8 @@ fn later_units(objects: &Objects<'_>, predecessors: &Predecessors) -> Vec<BTreeS
     later
 }
 
-/// The units of a cycle in an order in which a unit without remaining users is next, or the first
-/// one if all have users.
+/// Orders the units of a cycle. Next comes a unit without remaining users, or the first remaining
+/// unit if all have users.
 fn order_in_cycle(component: &[usize], later: &[BTreeSet<usize>]) -> Vec<usize> {
     let mut users: BTreeMap<usize, usize> = component.iter().map(|unit| (*unit, 0)).collect();
     for used in component.iter().flat_map(|unit| &later[*unit]) {
@@ -249,17 +249,17 @@ impl<'o> Order<'o> {
         Self { components, later: later_components, ranks }
     }
 
-    /// How many components each one waits for.
+    /// For each component, the number of components that it waits for.
     fn waits(&self) -> Vec<usize> {
         let mut waits = vec![0; self.later.len()];
         self.later.iter().flatten().for_each(|component| waits[*component] += 1);
         waits
     }
 
-    /// The first rank among each component and all later ones.
+    /// For each component, the first rank of itself and all later components.
     fn first_ranks(&self) -> Vec<Rank> {
         let mut waits = self.waits();
-        let mut sorted: Vec<usize> = (0..waits.len()).filter(|one| waits[*one] == 0).collect();
+        let mut sorted: Vec<usize> = (0..waits.len()).filter(|index| waits[*index] == 0).collect();
         let mut next = 0;
         while let Some(component) = sorted.get(next).copied() {
             next += 1;

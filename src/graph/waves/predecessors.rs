@@ -20,22 +20,22 @@ pub(super) struct Predecessors {
 impl Predecessors {
     pub(super) fn new(objects: &Objects<'_>, deletion: &DeletionToOrder<'_>) -> Self {
         let count = objects.ids.len();
-        let mut own = Self {
+        let mut found = Self {
             deleters: vec![Deleter::Client; count],
             predecessors: vec![Vec::new(); count],
             units: Vec::new(),
         };
         for number in 0..count {
-            own.find_controller(objects, deletion, number);
+            found.find_controller(objects, deletion, number);
         }
-        own.find_units();
-        for (number, namespace) in own.rest_of_namespaces(objects) {
-            own.set_deleter(number, Deleter::NamespaceController, vec![namespace]);
+        found.find_units();
+        for (number, namespace) in found.rest_of_namespaces(objects) {
+            found.set_deleter(number, Deleter::NamespaceController, vec![namespace]);
         }
-        own.find_units();
-        while own.leave_cycles_to_namespaces(objects) {}
-        while own.delete_targets_of_cycles(objects, deletion.targets) {}
-        own
+        found.find_units();
+        while found.leave_cycles_to_namespaces(objects) {}
+        while found.delete_targets_of_cycles(objects, deletion.targets) {}
+        found
     }
 
     pub(super) fn deleter(&self, number: usize) -> Deleter {
@@ -93,20 +93,20 @@ impl Predecessors {
         };
         let mut rest: Vec<Option<usize>> = (0..objects.ids.len()).map(namespace_of_rest).collect();
         let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); rest.len()];
-        let mut ordered = Vec::new();
+        let mut need_delete = Vec::new();
         for (user, used) in &objects.uses {
             for user in &self.units[*user] {
                 for used in self.units[*used].iter().filter(|used| *used != user) {
                     users[*used].insert(*user);
                     if rest[*user].is_some() && rest[*user] != rest[*used] {
-                        ordered.push(*user);
+                        need_delete.push(*user);
                     }
                 }
             }
         }
-        while let Some(number) = ordered.pop() {
+        while let Some(number) = need_delete.pop() {
             if rest[number].take().is_some() {
-                ordered.extend(users[number].iter().filter(|user| rest[**user].is_some()));
+                need_delete.extend(users[number].iter().filter(|user| rest[**user].is_some()));
             }
         }
         rest.into_iter()
@@ -115,8 +115,9 @@ impl Predecessors {
             .collect()
     }
 
-    /// Leaves cycles to the namespace controller, if the Namespace of all their objects is deleted, and
-    /// its DELETEs can be accepted one after the other. Returns whether there were such cycles.
+    /// Leaves cycles to the namespace controller, if the Namespace of all their objects is deleted,
+    /// and belay can accept the controller's DELETEs one after the other. Returns whether there
+    /// were such cycles.
     fn leave_cycles_to_namespaces(&mut self, objects: &Objects<'_>) -> bool {
         let mut were_left = false;
         let components = components(&later_units(objects, self));

@@ -84,14 +84,14 @@ fn random_objects() -> impl Strategy<Value = Vec<Random>> {
     proptest::collection::vec(object, 1..9).prop_map(|all| {
         let count = all.len();
         let namespace = |is_first| if is_first { "a" } else { "b" };
-        let spaces: Vec<&str> = all.iter().map(|one| namespace(one.1)).collect();
+        let spaces: Vec<&str> = all.iter().map(|object| namespace(object.1)).collect();
         let object = |(place, (kind, _, owners, uses)): (usize, (_, _, Vec<usize>, Vec<usize>))| {
             let namespace = namespace(spaces[place] == "a");
-            let is_near = |owner: &usize| *owner < count && spaces[*owner] == namespace;
+            let can_own = |owner: &usize| *owner < count && spaces[*owner] == namespace;
             Random {
                 kind,
                 namespace,
-                owners: owners.into_iter().filter(is_near).collect(),
+                owners: owners.into_iter().filter(can_own).collect(),
                 uses: uses.into_iter().filter(|used| *used < count).collect(),
             }
         };
@@ -102,7 +102,7 @@ fn random_objects() -> impl Strategy<Value = Vec<Random>> {
 /// The wave of each object.
 fn wave_of(waves: &Waves) -> BTreeMap<NodeId, usize> {
     let numbered = waves.waves.iter().enumerate();
-    numbered.flat_map(|(wave, all)| all.iter().map(move |one| (one.id, wave))).collect()
+    numbered.flat_map(|(wave, all)| all.iter().map(move |object| (object.id, wave))).collect()
 }
 
 fn plan(graph: &Graph, deleted: &[NodeId], targets: &NumberSet<NodeId>) -> Waves {
@@ -193,7 +193,7 @@ fn check(
     }
     let mut reversed = deleted.to_vec();
     reversed.reverse();
-    prop_assert_eq!(plan(graph, &reversed, targets), planned, "the order is definite");
+    prop_assert_eq!(plan(graph, &reversed, targets), planned, "the order is stable");
     Ok(())
 }
 
@@ -210,7 +210,7 @@ proptest! {
             ids.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen).map(|(id, _)| *id).collect();
         // Any set of objects has an order.
         check(&graph, &chosen, &NumberSet::default())?;
-        // So has what the deletion of these targets deletes.
+        // The objects that a deletion of these targets deletes have an order as well.
         let targets: Vec<_> = chosen.iter().map(|id| (*id, Propagation::Background)).collect();
         let fates = fates(&graph, &DeletionRequest::new(&targets));
         let deleted: Vec<NodeId> =
@@ -219,21 +219,21 @@ proptest! {
     }
 }
 
-/// The waves of everything, as the names of the objects.
-fn named(objects: &[Random]) -> (Vec<String>, usize) {
+/// The waves of all objects, as names, and the number of cycles.
+fn wave_names(objects: &[Random]) -> (Vec<String>, usize) {
     let (graph, ids) = graph_of(objects);
     names_of(&graph, &plan(&graph, &ids, &NumberSet::default()))
 }
 
 fn names_of(graph: &Graph, planned: &Waves) -> (Vec<String>, usize) {
-    let name = |one: &WaveObject| {
-        let mark = match one.deleter {
+    let name = |object: &WaveObject| {
+        let mark = match object.deleter {
             Deleter::Client => "",
             Deleter::GarbageCollector => "+",
             Deleter::NamespaceController => "*",
             Deleter::PodGarbageCollector => "?",
         };
-        format!("{mark}{}", graph.coordinates(one.id).2)
+        format!("{mark}{}", graph.coordinates(object.id).2)
     };
     let line = |wave: &Vec<WaveObject>| wave.iter().map(name).collect::<Vec<_>>().join(" ");
     (planned.waves.iter().map(line).collect(), planned.cycles.len())
@@ -253,7 +253,7 @@ fn a_namespace_is_deleted_after_its_workloads_and_with_its_other_content() {
         object(3, &[2], &[0, 1]),
         object(4, &[], &[]),
     ];
-    let (waves, cycles) = named(&objects);
+    let (waves, cycles) = wave_names(&objects);
     assert_eq!(waves, ["o4", "+o3 o2", "*o0 a b *o1 gizmos.example.com"]);
     assert_eq!(cycles, 0);
 }
@@ -262,7 +262,7 @@ fn a_namespace_is_deleted_after_its_workloads_and_with_its_other_content() {
 fn content_that_uses_a_workload_is_deleted_before_it() {
     let objects = [object(2, &[], &[]), object(0, &[], &[0]), object(0, &[], &[1])];
     // The Deployment o0 is used by o1, which is used by o2.
-    assert_eq!(named(&objects).0, ["o2", "o1", "o0", "a b gizmos.example.com"]);
+    assert_eq!(wave_names(&objects).0, ["o2", "o1", "o0", "a b gizmos.example.com"]);
 }
 
 #[test]
@@ -278,15 +278,15 @@ fn objects_that_use_each_other_share_a_wave_and_are_reported() {
     ids.retain(|id| !graph.coordinates(*id).1.is_empty());
     let cycles = plan(&graph, &ids, &NumberSet::default()).cycles;
     assert_eq!(cycles, [[ids[0], ids[2], ids[1]]]);
-    // A ConfigMap that a Pod uses owns the Pod, as another Pod does that owns a used claim. The
-    // namespace controller deletes the user first.
+    // The Pod o3 uses its owner o2. Its other owner, o0, also owns the claim o1 that the Pod uses.
+    // The namespace controller deletes the Pod first.
     let owned = [
         object(2, &[], &[]),
         object(1, &[0], &[]),
         object(0, &[], &[]),
         object(3, &[0, 2], &[1, 2]),
     ];
-    let (waves, cycles) = named(&owned);
+    let (waves, cycles) = wave_names(&owned);
     assert_eq!((waves, cycles), (vec!["*o2 a b +o1 +o3 gizmos.example.com *o0".to_owned()], 0));
     // A Pod uses its two owners. As a target, it gets a DELETE of its own, and comes first.
     let used = [object(0, &[], &[]), object(0, &[], &[]), object(3, &[0, 1], &[0, 1])];
@@ -299,5 +299,5 @@ fn objects_that_use_each_other_share_a_wave_and_are_reported() {
     assert_eq!((waves, cycles), (vec!["o2".to_owned(), "o0 o1".to_owned()], 0));
     // Owners in a cycle: the first one gets a DELETE.
     let owners = [object(2, &[1], &[]), object(2, &[0], &[])];
-    assert_eq!(named(&owners).0[0], "o0 +o1");
+    assert_eq!(wave_names(&owners).0[0], "o0 +o1");
 }

@@ -32,11 +32,11 @@ const MAX_EVICTION_ENTRIES: usize = 16;
 /// The limit of characters of one annotation of an Eviction.
 const MAX_EVICTION_ANNOTATION: usize = 1_024;
 
-/// The limit of characters of any other text of an Eviction, as of a name.
+/// The limit of characters of any other text of an Eviction. Names have the same limit.
 const MAX_EVICTION_TEXT: usize = 253;
 
-/// The kinds whose objects contain templates of other objects, or a number or name that the API
-/// server does not validate, by group.
+/// The kinds, by group, whose objects contain templates of other objects, or a number or name that
+/// the API server does not validate.
 const TEMPLATE_KINDS: [(&str, &[&str]); 4] = [
     ("", &["podtemplates", "replicationcontrollers"]),
     ("apps", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
@@ -230,7 +230,8 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
     (variables, validations)
 }
 
-/// A condition on the user who creates an approval or Pause, but not on users who change its labels.
+/// A condition on the user who creates an approval or a Pause, but not on users who change its
+/// labels.
 fn on_create(condition: &str) -> String {
     format!("request.operation != 'CREATE' || {condition}")
 }
@@ -333,8 +334,8 @@ fn evictions() -> (Vec<Variable>, Vec<Validation>) {
     (variables, vec![check])
 }
 
-/// Rejects an unknown value of the label, because it would protect nothing. Accepts a stored
-/// one, so that other changes of its object succeed.
+/// Rejects an unknown value of the label, because it would protect nothing. Accepts the value if
+/// the stored object has it already, so that other changes of the object succeed.
 fn labels() -> (Vec<Variable>, Vec<Validation>) {
     let value = |object: &str| {
         let labels = format!("{object}.metadata.labels");

@@ -8,7 +8,7 @@ use crate::graph::{Graph, Strength};
 use crate::objects::{Flaw, KindId, Kinds, MAX_REFERENCES, Object};
 use crate::relations::{Catalogue, CustomRelation, CustomTo};
 
-/// Keys, many of which are in a path.
+/// The keys of random objects. Many of them occur in paths of relations.
 const KEYS: &[&str] = &[
     "metadata",
     "name",
@@ -140,10 +140,10 @@ fn object() -> impl Strategy<Value = Value> {
     })
 }
 
-fn nodes(value: &Value) -> usize {
+fn count_values(value: &Value) -> usize {
     1 + match value {
-        Value::Array(list) => list.iter().map(nodes).sum(),
-        Value::Object(map) => map.values().map(nodes).sum(),
+        Value::Array(list) => list.iter().map(count_values).sum(),
+        Value::Object(map) => map.values().map(count_values).sum(),
         _ => 0,
     }
 }
@@ -158,11 +158,11 @@ proptest! {
         let kind = kind(&graph, resource);
         let json = object.to_string();
         let read = |json: &str| {
-            let (progress, edges) = catalogue.read(&mut graph.kinds.clone(), kind, json).unwrap();
-            format!("{progress:?} {edges:?}")
+            let (phase, edges) = catalogue.read(&mut graph.kinds.clone(), kind, json).unwrap();
+            format!("{phase:?} {edges:?}")
         };
-        let (progress, edges) = catalogue.read_whole(&mut graph.kinds.clone(), kind, &object);
-        prop_assert_eq!(read(&json), format!("{progress:?} {edges:?}"));
+        let (phase, edges) = catalogue.read_whole(&mut graph.kinds.clone(), kind, &object);
+        prop_assert_eq!(read(&json), format!("{phase:?} {edges:?}"));
         let pruned = catalogue.prune(kind, &json, |key| key.starts_with("belay.dev/")).unwrap();
         prop_assert_eq!(read(pruned.get()), read(&json));
         let mut whole: Object<'_> = serde_json::from_str(&json).unwrap();
@@ -188,7 +188,7 @@ proptest! {
         let json = String::from_utf8_lossy(&bytes);
         if let Ok(pruned) = catalogue.prune(kind, &json, |_| true) {
             let value: Value = serde_json::from_str(pruned.get()).unwrap();
-            prop_assert!(nodes(&value) <= json.len() + 64);
+            prop_assert!(count_values(&value) <= json.len() + 64);
         }
         let _ = catalogue.feed(&mut graph, kind, &json);
     }
@@ -227,7 +227,7 @@ fn a_large_object_leaves_few_values() {
             assert!(pruned.get().len() < 2048, "{}", pruned.get().len());
             let fields = catalogue.by_kind_fields(pods).unwrap();
             let whole = fields.read(&json, usize::MAX).unwrap().unwrap();
-            assert!(nodes(&whole) < 16, "{}", nodes(&whole));
+            assert!(count_values(&whole) < 16, "{}", count_values(&whole));
         }
     }
 }
@@ -245,7 +245,7 @@ fn work_grows_linearly() {
         let read = |count: usize| {
             let list = vec![element; count].join(",");
             let json = format!(r#"{{"spec":{{"volumes":[{list}]}}}}"#);
-            nodes(&fields.read(&json, usize::MAX).unwrap().unwrap())
+            count_values(&fields.read(&json, usize::MAX).unwrap().unwrap())
         };
         let (few, many) = (read(1_000), read(10_000));
         assert!(many <= 10 * few, "{element}: {few}, {many}");
@@ -277,8 +277,8 @@ fn an_object_has_a_bounded_number_of_references() {
         ("services", &|n| format!(r#"{{"selector":{{{}}}}}"#, map(n))),
         ("poddisruptionbudgets", &|n| {
             let values = list(r#""a""#, n);
-            let one = format!(r#"{{"key":"k","operator":"In","values":[{values}]}}"#);
-            format!(r#"{{"selector":{{"matchExpressions":[{one}]}}}}"#)
+            let requirement = format!(r#"{{"key":"k","operator":"In","values":[{values}]}}"#);
+            format!(r#"{{"selector":{{"matchExpressions":[{requirement}]}}}}"#)
         }),
         ("statefulsets", &|n| {
             let claims = list(r#"{"metadata":{"name":"data"}}"#, n);
@@ -287,24 +287,24 @@ fn an_object_has_a_bounded_number_of_references() {
     ];
     for (shape, (resource, spec)) in shapes.iter().enumerate() {
         let (kind, _) = graph.kinds.iter().find(|(_, info)| info.resource == *resource).unwrap();
-        let mut bounded = false;
+        let mut is_over_limit = false;
         for count in [1, 1_000, 4_000, 4_001, 5_000, 20_000, 70_000] {
             let json =
                 format!(r#"{{"metadata":{{"name":"a","namespace":"n"}},"spec":{}}}"#, spec(count));
             let (_, edges) = catalogue.read(&mut graph.kinds.clone(), kind, &json).unwrap();
-            let open: usize =
+            let selected: usize =
                 edges.selector_edges.iter().map(|edge| 1 + edge.selector.size()).sum();
-            let kept = edges.uses.len() + open;
+            let kept = edges.uses.len() + selected;
             assert!(kept <= 2 * MAX_REFERENCES, "{shape} {count}: {kept}");
             assert!(!edges.too_many || kept == 0);
-            assert!(edges.too_many || !bounded, "{shape} {count}: more of them, and no word");
-            bounded |= edges.too_many;
+            assert!(edges.too_many || !is_over_limit, "{shape} {count}: no mark");
+            is_over_limit |= edges.too_many;
             let pruned = catalogue.prune(kind, &json, |_| false);
             let flaw = pruned.err().map(|unreadable| unreadable.flaw);
             assert_eq!(flaw, edges.too_many.then_some(Flaw::TooManyReferences));
-            assert!(count > 1_000 || !bounded, "{shape} {count}");
+            assert!(count > 1_000 || !is_over_limit, "{shape} {count}");
         }
-        assert!(bounded, "{shape}");
+        assert!(is_over_limit, "{shape}");
     }
     // The reader does not parse the text after the last value within the limit.
     let pods = kind(&graph, ("", "pods"));
@@ -315,7 +315,7 @@ fn an_object_has_a_bounded_number_of_references() {
 
 /// A key of a map is a part of the path of every edge below it.
 #[test]
-fn long_places_count_more() {
+fn long_paths_count_more() {
     let mut kinds = Kinds::default();
     let widgets = kinds.learn(Kinds::custom("x.dev", "v1", "Widget", "widgets", true));
     let to = CustomTo::Name {
@@ -342,6 +342,7 @@ fn long_places_count_more() {
 fn invalid_json_is_refused() {
     let (graph, catalogue) = catalogue();
     let pods = kind(&graph, ("", "pods"));
+    // belay reads a number that is too large as `null`.
     for json in ["", "7", "[]", "{", "{\"spec\":}", "{} {}", "\u{0}", "{\"spec\":1e999}"] {
         assert!(catalogue.prune(pods, json, |_| true).is_err() || json.contains("1e999"), "{json}");
     }

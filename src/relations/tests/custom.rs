@@ -83,7 +83,7 @@ fn custom_relations_follow_the_same_rules() {
             "many spec.refs[0].to.name needs clusters m/a",
             "many spec.refs[1].to.name needs clusters ns/b",
             "one spec.cluster.name needs clusters ns/main",
-            // It ignores requirements that belay can't read, so that no need is lost.
+            // belay ignores requirements that it can't read, so that no need is lost.
             "selected spec.selector needs clusters ns/[In(\"app\", [\"web\"])]",
             "typed spec.target.name produces deployments ns/web",
         ]
@@ -137,7 +137,8 @@ fn h159_a_relation_can_mention_what_is_not_in_the_namespace_of_the_user() {
             "refs spec.refs[3].name mentions classes a",
         ]
     );
-    // An object that can't be read concerns its own namespace alone.
+    // Routes need Routes only in their own namespace. So an unreadable Route does not affect
+    // other namespaces.
     let user_kinds = catalogue.user_kinds();
     assert!(user_kinds.user_kinds(&kinds, route).any(|user| user == (route, false)));
 }

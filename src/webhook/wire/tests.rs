@@ -17,12 +17,12 @@ fn review(groups: usize, field: &str, value: &str) -> Vec<u8> {
 fn h34_a_review_has_a_bounded_number_of_groups() {
     let body = review(entry_limits::MAX_GROUPS, "labels", "null");
     let Parsed::Review(read) = parse(&body, AdmissionPhase::Validate).unwrap() else {
-        panic!("it can be read")
+        panic!("the review is unreadable")
     };
     assert_eq!(read.requester.groups.len(), entry_limits::MAX_GROUPS);
     let body = review(entry_limits::MAX_GROUPS + 1, "labels", "null");
     let Parsed::Unreadable { detail, .. } = parse(&body, AdmissionPhase::Validate).unwrap() else {
-        panic!("it has too many")
+        panic!("belay accepts too many groups")
     };
     assert!(detail.contains("more than 10000 groups in userInfo"), "{detail}");
 }
@@ -32,7 +32,7 @@ fn h71_long_lists_are_counted_in_bytes_of_memory() {
     let bytes = |groups: usize| {
         let body = review(groups, "labels", "null");
         let Parsed::Review(read) = parse(&body, AdmissionPhase::Validate).unwrap() else {
-            panic!("it can be read")
+            panic!("the review is unreadable")
         };
         read.list_bytes()
     };
@@ -58,7 +58,7 @@ fn h76_a_propagation_policy_of_a_million_bytes_is_not_copied() {
         let Parsed::Unreadable { detail, .. } =
             parse(body.as_bytes(), AdmissionPhase::Validate).unwrap()
         else {
-            panic!("it is too long")
+            panic!("belay accepts the long text")
         };
         assert!(detail.contains("line 3"), "{detail}");
     }
@@ -73,12 +73,12 @@ fn h64_a_late_review_is_answered_without_its_objects() {
     let Parsed::Unreadable { uid, detail, target, .. } =
         parse_truncated(&truncated, NO_TIME).unwrap()
     else {
-        panic!("it has no objects")
+        panic!("belay finds objects")
     };
     assert_eq!((&*uid, &*target.name), ("7", "a"));
     assert!(detail.contains("no time left"), "{detail}");
     assert_eq!(parse_truncated(b"}}", NO_TIME).err().unwrap().code, StatusCode::BAD_REQUEST);
-    // An authenticator sent an `extra` of that name.
+    // An authenticator sent an `extra` field with the name `object`.
     let body =
         br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7",
         "resource":{"resource":"pods"},"name":"a","operation":"DELETE",
@@ -232,17 +232,17 @@ fn h56_all_lists_of_an_object_have_one_bound() {
     let annotations = format!(r#","annotations":{{{}}}"#, entries(60_000));
     let owner = r#"{"apiVersion":"v1","kind":"Pod","name":"a","uid":"a"}"#;
     let owners = format!(r#","ownerReferences":[{}]"#, vec![owner; 60_000].join(","));
-    let ask = |lists: String| {
+    let read_lists = |lists: String| {
         let metadata = format!(r#"{{"name":"a"{lists}}}"#);
         let body = String::from_utf8(review(0, "x", "0")).unwrap();
         let body = body.replace(r#"{"name":"a","x":0}"#, &metadata);
         reads(body.as_bytes())
     };
-    assert_eq!(ask(format!("{finalizers}{labels}")), Ok(()));
-    assert_eq!(ask(format!("{labels}{annotations}{owners}")), Ok(()));
-    let detail = ask(format!("{finalizers}{labels}{annotations}")).unwrap_err();
+    assert_eq!(read_lists(format!("{finalizers}{labels}")), Ok(()));
+    assert_eq!(read_lists(format!("{labels}{annotations}{owners}")), Ok(()));
+    let detail = read_lists(format!("{finalizers}{labels}{annotations}")).unwrap_err();
     assert!(detail.starts_with("more than "), "{detail}");
-    let detail = ask(format!("{finalizers}{owners}{annotations}")).unwrap_err();
+    let detail = read_lists(format!("{finalizers}{owners}{annotations}")).unwrap_err();
     assert!(detail.starts_with("more than "), "{detail}");
 }
 
@@ -268,7 +268,7 @@ fn reads_the_finalizers_of_a_namespace_whatever_its_managed_fields_are() {
         body[at..at + 2].fill(0xff);
     }
     let Parsed::Review(review) = parse(&body, AdmissionPhase::Validate).unwrap() else {
-        panic!("it can be read")
+        panic!("the review is unreadable")
     };
     assert_eq!(review.details.old_spec_finalizers, ["kubernetes"]);
     assert_eq!(review.details.new_spec_finalizers, Vec::<String>::new());

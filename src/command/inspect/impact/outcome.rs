@@ -92,7 +92,7 @@ impl<'s> ImpactOutcomes<'s> {
         let graph = &inspection.graph;
         let targets = targets.iter().filter_map(|id| graph.get(*id));
         let targets =
-            targets.map(|node| (node.id(), Propagation::of_delete_of(node, Some(cascade))));
+            targets.map(|node| (node.id(), Propagation::of_node_delete(node, Some(cascade))));
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
         let kube_node_of_pod = pods_on_nodes(inspection);
         targets.extend(kube_node_of_pod.keys().map(|pod| (*pod, Propagation::Background)));

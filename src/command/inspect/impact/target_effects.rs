@@ -41,7 +41,7 @@ pub fn deleted_with(graph: &Graph, node: Node<'_>, cascade: Propagation) -> Vec<
 }
 
 fn delete(node: Node<'_>, cascade: Propagation) -> (NodeId, Propagation) {
-    (node.id(), Propagation::of_delete_of(node, Some(cascade)))
+    (node.id(), Propagation::of_node_delete(node, Some(cascade)))
 }
 
 fn lost(graph: &Graph, deletes: &[(NodeId, Propagation)]) -> Vec<NodeId> {

@@ -97,10 +97,11 @@ fn check(
             let deleted = after.is_none();
             let newly_terminating = after.is_some_and(|a| a.terminating && !before.terminating);
             let orphaned = after.is_some_and(|a| a.orphaned && !before.orphaned);
-            // Because of another owner, the garbage collector may remove the reference first.
+            // The garbage collector may remove the reference before it orphans the object,
+            // because of another owner.
             let lost_an_owner = after.is_some_and(|a| a.refs.len() < before.refs.len());
             let wrong = match fate {
-                // A Terminating object may be removed together with this one.
+                // An object that was Terminating before may be removed without a fate.
                 None => deleted && !before.terminating || newly_terminating || orphaned,
                 Some(Fate { outcome, certainty: Certainty::Certain }) => match outcome {
                     DeletionOutcome::Deleted => !deleted,
@@ -132,7 +133,7 @@ fn check(
         // The deletion of Terminating objects continues without the request (R4).
         if may_vanish && !lost && !before.terminating {
             return Err(format!(
-                "c{number} has the fate {fate:?}, but goes when finalizers are removed\ntargets \
+                "c{number} has the fate {fate:?}, but is deleted without finalizers\ntargets \
                  {targets:?}\nbefore {:#?}",
                 state.objects
             ));
@@ -177,8 +178,8 @@ fn objects(max_count: usize) -> impl Strategy<Value = Vec<Obj>> {
             .prop_map(|(mut refs, foreground, orphan, other, refuses)| {
                 refs.sort();
                 refs.dedup_by_key(|r| r.uid);
-                // An item that an error saves keeps references that the garbage collector would
-                // have removed (R2).
+                // An unresolvable reference keeps the item and all its references, even if the
+                // garbage collector would otherwise remove some (R2). So the others are correct.
                 if refs.iter().any(|r| r.error) {
                     refs.iter_mut().filter(|r| !r.error).for_each(|r| r.uid = r.number);
                     refs.dedup_by_key(|r| r.uid);
