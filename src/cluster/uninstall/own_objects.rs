@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::report::Event;
 use crate::cluster::api::delete_exactly;
-use crate::cluster::certificates::{is_running, replica_label};
+use crate::cluster::certificates::{is_running, replica_selector};
 use crate::cluster::context::Settings;
 use crate::cluster::election::Election;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
@@ -176,7 +176,7 @@ impl OwnObjects<'_> {
         leases: &Api<Lease>,
         now: Timestamp,
     ) -> Result<Vec<String>, ApiError> {
-        let labels = replica_label(&self.settings.name);
+        let labels = replica_selector(&self.settings.name);
         let list = within(leases.list(&ListParams::default().labels(&labels))).await?;
         let due = self.settings.timing.certificates.due;
         let mut running = Vec::new();
