@@ -1,10 +1,10 @@
 //! Changes the metadata of objects in protobuf.
 //!
 //! Clients can store objects by protobuf that JSON can't express: deep managedFields (H137), bytes
-//! that are no UTF-8 text (H166), times with a year that JSON can't express (H131, H167), ports with
-//! a number and a text (H171). The API server patches the JSON of an object, so it rejects patches
-//! of such objects. belay replaces the object by its protobuf, in which all fields but the changed
-//! fields keep their bytes.
+//! that are no UTF-8 text (H166), times with a year that JSON can't express (H131, H167), ports
+//! with a number and a text (H171). The API server patches the JSON of an object, so it rejects
+//! patches of such objects. belay replaces the object by its protobuf, in which all fields but the
+//! changed fields keep their bytes.
 //!
 //! After four bytes, a `runtime.Unknown` contains the object, and the object contains its
 //! ObjectMeta.
