@@ -163,8 +163,8 @@ fn has_planned_user(state: &DeletionState, planned: &PlannedObject) -> bool {
     state.plan.objects().any(|other| other.id.is_some_and(|id| users.contains(&id)))
 }
 
-/// Whether a denial ends when the objects of earlier waves are deleted. A denial for another reason,
-/// such as a missing approval, does not end.
+/// Whether a denial ends when the objects of earlier waves are deleted. A denial for another
+/// reason, such as a missing approval, does not end.
 fn is_ended_by_earlier_waves(wave: usize, verdict: &Verdict) -> bool {
     let ends = |reason| matches!(reason, Reason::InUse | Reason::NotEmpty | Reason::StillNeeded);
     wave > 0 && verdict.more == 0 && verdict.blockers.iter().all(|blocker| ends(blocker.reason))

@@ -256,7 +256,8 @@ impl Run {
         Sent::Again
     }
 
-    /// The report at the end. Only objects that stay Terminating according to the impact may remain.
+    /// The report at the end. Only objects that stay Terminating according to the impact may
+    /// remain.
     async fn end(self, state: &DeletionState) -> Result<DeleteReport, CommandError> {
         let remaining = state.plan.objects().filter(self.plan.awaits());
         let remaining: Vec<Object> = remaining.map(|planned| planned.object.clone()).collect();
