@@ -1,6 +1,6 @@
 //! Updates and deletes belay's own CRDs.
 //!
-//! Helm creates CRDs when it installs the chart and never updates them, so an upgrade runs
+//! Helm creates CRDs when it installs the chart and never updates them, so an upgrade needs
 //! `belay admin crds --apply`. belay replaces the whole CRD if it is still in the version that
 //! belay read. A server-side apply would keep removed fields that another field manager owns.
 
