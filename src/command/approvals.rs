@@ -231,7 +231,8 @@ fn select_approvals(
     let kinds = Kinds::default();
     let all =
         all.into_iter().filter(in_scope).map(|approval| ApprovalReport::new(approval, &kinds, now));
-    let mut selected: Vec<ApprovalReport> = all.filter(|one| expired || one.in_force).collect();
+    let mut selected: Vec<ApprovalReport> =
+        all.filter(|approval| expired || approval.in_force).collect();
     selected.sort_by(|a, b| (b.expires, &a.name).cmp(&(a.expires, &b.name)));
     selected
 }
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_left_out_unless_all_is_asked_for() {
+    fn omits_expired_approvals_without_all() {
         assert_eq!(
             text(None, false, Format::Table),
             "OBJECT                   APPROVED BY   VALID      SCOPE     REASON\n\
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn f03_one_that_does_not_count_is_not_in_force() {
+    fn f03_an_approval_that_does_not_count_is_not_in_force() {
         let now = Timestamp::from_second(1000).unwrap();
         let mut all = select_approvals(vec![approval("long", "shop", 2800)], None, false, now);
         all[0].uncounted = Some("lasts longer than policy p allows (10m)".to_owned());
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn h42_one_that_is_being_deleted_does_not_count() {
+    fn h42_an_approval_that_is_being_deleted_does_not_count() {
         let now = Timestamp::from_second(1000).unwrap();
         let mut ending = approval("ending", "shop", 2800);
         ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_when_each_ends() {
+    fn the_json_contains_the_expiry_of_each_approval() {
         let json: serde_json::Value =
             serde_json::from_str(&text(None, true, Format::Json)).unwrap();
         assert_eq!(json["kind"], "ApprovalList");

@@ -87,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_as_long_as_it_has_to_be() {
-        for (seconds, says) in [
+    fn formats_an_age_in_one_or_two_units() {
+        for (seconds, text) in [
             (-3, "0s"),
             (59, "59s"),
             (60, "1m"),
@@ -99,7 +99,7 @@ mod tests {
             (90_000, "25h"),
             (200_000, "2d"),
         ] {
-            assert_eq!(format_age(seconds), says, "{seconds}");
+            assert_eq!(format_age(seconds), text, "{seconds}");
         }
     }
 }

@@ -149,7 +149,7 @@ mod tests {
             let summary = about.lines().next().unwrap();
             assert!(summary.chars().count() <= 60, "{path:?}: {summary}");
             assert!(summary.starts_with(|c: char| c.is_uppercase()), "{path:?}: {summary}");
-            let (_, lines) = examples().find(|(of, _)| *of == path).unwrap();
+            let (_, lines) = examples().find(|(documented, _)| *documented == path).unwrap();
             assert!((2..=4).contains(&lines.lines().count()), "{path:?}");
             for line in lines.lines() {
                 let (_, line) = line.split_once("belay ").unwrap();

@@ -288,8 +288,8 @@ pub fn main() -> ExitCode {
 }
 
 /// Removes suggestions of commands that may change something: `relase` is similar to `release`.
-/// A command of `admin` is found there. Removes suggestions of options that begin with another
-/// letter: `--all` is not `--installation`.
+/// For a command of `admin`, suggests its help. Removes suggestions of options that begin with
+/// another letter: `--all` is not `--installation`.
 fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
         && admin::AdminCommand::has_subcommand(typed)

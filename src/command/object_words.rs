@@ -43,7 +43,7 @@ fn is_word(word: &str) -> bool {
 /// Parses the arguments for one object.
 pub fn parse_object(words: &[String]) -> Result<(&str, &str), ObjectWordsError> {
     let pair = match words {
-        [one] => parse_type_and_name(one),
+        [word] => parse_type_and_name(word),
         [kind, name] => Some((kind.as_str(), name.as_str())),
         _ => None,
     };
@@ -137,8 +137,8 @@ mod tests {
         }
         assert_eq!(read("pods,svc", true).as_deref(), Ok("pods svc"));
         for wrong in ["pvc/", "/data", "pvc/a/b", "pvc/a b", "pvc, a"] {
-            let said = read(wrong, false).unwrap_err().to_string();
-            assert!(said.contains("is not an object; expected"), "{wrong}: {said}");
+            let error = read(wrong, false).unwrap_err().to_string();
+            assert!(error.contains("is not an object; expected"), "{wrong}: {error}");
         }
         assert!(read("pvc", false).unwrap_err().to_string().contains("no object of it is named"));
         assert!(read("pvc data", true).unwrap_err().to_string().contains("omit the names"));

@@ -254,13 +254,13 @@ mod tests {
         assert!(text.contains("\npause pause-x by alice: INC-1234 [2J\n"), "{text}");
         assert!(text.ends_with("kubectl belay pause --end\n"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&render(Format::Json)).unwrap();
-        let said = |field: &str| json[field].clone();
-        assert_eq!((said("kind"), said("name")), ("Paused".into(), "pause-x".into()));
-        assert_eq!((said("by"), said("until")), ("alice".into(), "2027-01-15T08:00:00Z".into()));
+        let value = |field: &str| json[field].clone();
+        assert_eq!((value("kind"), value("name")), ("Paused".into(), "pause-x".into()));
+        assert_eq!((value("by"), value("until")), ("alice".into(), "2027-01-15T08:00:00Z".into()));
     }
 
     #[test]
-    fn only_what_is_in_force_is_ended() {
+    fn ends_only_active_pauses() {
         let all = [pause("old", 100), pause("new", 200)];
         let now = |second| Timestamp::from_second(second).unwrap();
         let names = |second| {

@@ -207,9 +207,9 @@ const WORDS_AFTER_COMMAND: &[&str] = &["and", "or", "says", "shows", "to"];
 fn command_end(text: &str) -> Option<usize> {
     let bare = text.trim_start_matches('(');
     let verb = |after: &str| after.split(' ').next().unwrap_or_default().to_owned();
-    let of_kubectl = bare.strip_prefix("kubectl ").map(verb);
+    let kubectl_verb = bare.strip_prefix("kubectl ").map(verb);
     let is_command =
-        of_kubectl.is_some_and(|verb| VERBS.contains(&verb.trim_end_matches(['.', ',', ')'])));
+        kubectl_verb.is_some_and(|verb| VERBS.contains(&verb.trim_end_matches(['.', ',', ')'])));
     if !is_command {
         return None;
     }
@@ -357,7 +357,8 @@ fn line(fields: &[Field], widths: &[usize], layout: Layout, screen: Screen) -> S
     let (mut text, mut column) = (String::new(), 0);
     for (index, field) in fields.iter().enumerate() {
         let is_last = index + 1 == fields.len();
-        // Below the row, a field is below its heading too: all rows break at the same columns.
+        // All rows break before the same fields, so that a field below the row is also below its
+        // heading.
         let length = match index.cmp(&layout.aligned) {
             Ordering::Less => 0,
             Ordering::Equal if is_last => shown[index],

@@ -84,8 +84,8 @@ mod tests {
             assert_eq!(parse(text), Ok(meant), "{text}");
         }
         for wrong in ["=a", "a b", "a in b", "a in (b", "a=b=c", "a of (b)", "!"] {
-            let said = parse(wrong).unwrap_err().to_string();
-            assert!(said.contains("is not a label selector; expected"), "{wrong}: {said}");
+            let error = parse(wrong).unwrap_err().to_string();
+            assert!(error.contains("is not a label selector; expected"), "{wrong}: {error}");
         }
     }
 }

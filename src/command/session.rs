@@ -104,7 +104,7 @@ impl UserSession {
         }
     }
 
-    /// The end of what lasts this long from now, in whole seconds.
+    /// The time after this duration, in whole seconds.
     pub fn end_of(&self, lasts: Duration) -> Timestamp {
         let until = self.me.now().saturating_add(lasts).unwrap_or(Timestamp::MAX);
         Timestamp::from_second(until.as_second()).unwrap_or(until)

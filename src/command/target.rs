@@ -161,7 +161,8 @@ pub fn unserved(names: &KindNames, kind: &str, prefix: &str) -> String {
 /// Why the policies are unknown, and the next step.
 pub fn unknown_policies_text(session: &UserSession, snapshot: &Snapshot) -> String {
     if !snapshot.is_installed() {
-        // A user who has uninstalled belay may have left objects with its hold.
+        // Objects may still have the hold after an uninstall, so the text names the step to install
+        // the CRDs again.
         let next = match session.asks_files() {
             true => {
                 "the files have no object of belay.dev; next: name a file with the policies, too: \
@@ -271,14 +272,14 @@ mod tests {
     #[test]
     fn a_mistyped_kind_is_answered_with_the_most_similar_one() {
         let names = KindNames::of_kinds(&crate::objects::Kinds::default(), &[]);
-        let said = |kind: &str| unserved(&names, kind, "there is no kind");
-        assert_eq!(said("secert"), "there is no kind \"secert\"; nearest: secrets");
+        let text = |kind: &str| unserved(&names, kind, "there is no kind");
+        assert_eq!(text("secert"), "there is no kind \"secert\"; nearest: secrets");
         let far = "there is no kind \"gizmo\"; kubectl api-resources lists the kinds";
-        assert_eq!(said("gizmo"), far);
+        assert_eq!(text("gizmo"), far);
         let mut silent = names.clone();
         silent.unavailable_groups.push("metrics.k8s.io".to_owned());
-        let said = unserved(&silent, "gizmo", "there is no kind");
-        assert!(said.contains("(the kinds of metrics.k8s.io are unknown: its"), "{said}");
+        let text = unserved(&silent, "gizmo", "there is no kind");
+        assert!(text.contains("(the kinds of metrics.k8s.io are unknown: its"), "{text}");
     }
 
     #[test]

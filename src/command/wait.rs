@@ -25,7 +25,7 @@ pub fn awaited(info: KindInfo, object: &Object) -> Awaited<'_> {
     (object, AwaitedObject { info, namespace, name, uid: Uid::new(&object.uid) })
 }
 
-/// The object of a report, and the same as one to wait for.
+/// An object of a report, and the same object in the form that [`Removals`] waits for.
 pub type Awaited<'o> = (&'o Object, AwaitedObject);
 
 /// Waits for objects until a deadline.
@@ -90,7 +90,7 @@ impl Waiter {
             tokio::select! {
                 () = changed => {}
                 () = sleep_until(self.deadline) => return objects_of(waiting),
-                stays = &mut explained => stays.iter().for_each(|one| progress(&one.line())),
+                stays = &mut explained => stays.iter().for_each(|object| progress(&object.line())),
             }
         }
     }
@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_at_its_deadline_although_the_explanation_has_not_ended() {
-        // It accepts connections, and answers no request.
+        // The server accepts connections, and answers no request.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let (cluster, _folder) = cluster_at(server.local_addr().unwrap());
         let deadline = Instant::now() + EXPLAIN_AFTER + Duration::from_secs(1);

@@ -19,15 +19,15 @@ use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 /// The kind of the webhook configuration that denies requests.
 pub const VALIDATING: &str = kind_name(AdmissionPhase::Validate);
 
-/// The sentence where that configuration does not exist.
+/// The sentence if that configuration does not exist.
 const MISSING: &str = "the webhook configurations of belay are missing, so belay refuses \
                            nothing; next: install belay again";
 
-/// The sentence where an uninstall has deleted that configuration and still removes holds.
+/// The sentence if an uninstall has deleted that configuration and still removes holds.
 const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all holds, and belay \
                                 refuses nothing; next: kubectl belay status";
 
-/// The sentence where neither the configurations nor the Lease of belay exist.
+/// The sentence if neither the configurations nor the Lease of belay exist.
 pub const UNINSTALLED: &str = "belay is not installed (its CRDs remain), so it denies nothing";
 
 /// What the API server does while no replica answers.
@@ -47,15 +47,15 @@ pub struct WebhookConfiguration {
 /// The webhook configurations of an installation.
 #[derive(Debug, Default)]
 pub struct Webhooks {
-    /// Those that could be read.
+    /// The configurations that could be read.
     pub configurations: Vec<WebhookConfiguration>,
     /// When the certificates of their CAs expire, in seconds since 1970.
     pub ca_expiries: Vec<i64>,
-    /// Failed reads of them.
+    /// Failed reads of the configurations.
     pub not_read: Vec<FailedRead>,
     /// Whether the API server accepts deletes while no replica answers.
     pub ignores_failures: bool,
-    /// The name of the uninstall that has deleted them and still runs.
+    /// The name of the uninstall that has deleted the configurations and still runs.
     pub uninstall: Option<String>,
     /// Whether the Lease does not exist either: belay is not installed.
     pub is_uninstalled: bool,
@@ -75,7 +75,7 @@ impl Webhooks {
         let mut webhooks = Self::default();
         if let (_, Ok(Some(configuration))) = &validating {
             let hooks = parse_webhooks(configuration.data.get("webhooks")).unwrap_or_default();
-            // Others ignore failures in each installation.
+            // Only this webhook counts: some others ignore failures in every installation.
             webhooks.ignores_failures =
                 hooks.iter().any(|hook| hook.judges_deletes() && hook.ignores_failures());
             for bundle in hooks.iter().filter_map(|hook| hook.bundle()) {
@@ -91,7 +91,7 @@ impl Webhooks {
             webhooks.uninstall =
                 holder.filter(LeaderInfo::is_uninstall).map(|holder| holder.replica);
             let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-            let no_configuration = webhooks.configurations.iter().all(|one| !one.present);
+            let no_configuration = webhooks.configurations.iter().all(|found| !found.present);
             webhooks.is_uninstalled = webhooks.not_read.is_empty()
                 && no_configuration
                 && matches!(leases.get_metadata_opt(name).await, Ok(None))
@@ -114,9 +114,9 @@ impl Webhooks {
         }
     }
 
-    /// Whether it is known that both exist.
+    /// Whether it is known that both configurations exist.
     pub fn are_present(&self) -> bool {
-        self.not_read.is_empty() && self.configurations.iter().all(|one| one.present)
+        self.not_read.is_empty() && self.configurations.iter().all(|found| found.present)
     }
 
     /// What the API server does while belay is down.
@@ -124,7 +124,7 @@ impl Webhooks {
         if self.ignores_failures { ACCEPTS_ALL } else { REFUSES_ALL }
     }
 
-    /// The sentence where no replica is the leader.
+    /// The sentence if no replica is the leader.
     pub fn no_leader_text(&self) -> String {
         let effect = self.effect_of_outage();
         format!("belay has no leader: while it is down, {effect}; next: check that its Pods run")
@@ -135,7 +135,8 @@ impl Webhooks {
         is_missing(&self.configurations)
     }
 
-    /// Why belay refuses nothing, with the next step; `None` unless they are missing.
+    /// Why belay refuses nothing, with the next step; `None` if the configuration that denies
+    /// requests may exist.
     pub fn why_missing(&self) -> Option<&'static str> {
         let why = if self.uninstall.is_some() { UNINSTALLING } else { MISSING };
         self.are_missing().then_some(why)
@@ -144,5 +145,5 @@ impl Webhooks {
 
 /// Whether the configuration that denies requests is known to be missing.
 pub fn is_missing(configurations: &[WebhookConfiguration]) -> bool {
-    configurations.iter().any(|one| !one.present && one.object.kind == VALIDATING)
+    configurations.iter().any(|found| !found.present && found.object.kind == VALIDATING)
 }

@@ -58,7 +58,7 @@ mod tests {
     use crate::certs;
 
     #[test]
-    fn cas_are_read_from_a_file_and_nothing_else_is() {
+    fn reads_cas_from_a_file_and_rejects_other_content() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.crt");
         assert!(read(&path).unwrap_err().to_string().contains("No such file"));

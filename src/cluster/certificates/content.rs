@@ -26,7 +26,7 @@ pub fn read(secret: Option<&Secret>, names: &[String]) -> Content {
         foreign: !empty && !is_own(&secret.metadata),
         requested: has_annotation(&secret.metadata, REQUESTED),
         current: certificate_info(certificate, key, &cas, names),
-        // Each CA certificate appears once.
+        // A CA that still signs the current certificate is not old.
         old: old.difference(&cas).cloned().collect(),
         cas,
         next: next(secret, names),
@@ -67,7 +67,8 @@ pub fn bundle(cas: &BTreeSet<CaCertificate>) -> String {
     cas.iter().map(|ca| certs::pem(ca)).collect()
 }
 
-/// Reads a certificate and key that clients which trust these CA certificates accept.
+/// Reads a certificate and key. `None` if clients that trust these CA certificates accept the
+/// certificate for none of the names.
 fn certificate_info(
     certificate: &[u8],
     key: &[u8],
@@ -78,8 +79,8 @@ fn certificate_info(
     let cas: Vec<_> = cas.iter().map(|ca| ca.as_slice().into()).collect();
     let expiries = cas.iter().map(certs::expiry).collect::<Option<Vec<_>>>()?;
     // The validity period is checked elsewhere.
-    let convinced = |name: &&String| read.is_trusted_by(&cas, name, read.begins);
-    let count = names.iter().filter(convinced).count();
+    let is_accepted = |name: &&String| read.is_trusted_by(&cas, name, read.begins);
+    let count = names.iter().filter(is_accepted).count();
     (count > 0).then(|| CertificateInfo {
         expires: expiries.into_iter().fold(read.expires, i64::min),
         begins: read.begins,
@@ -88,8 +89,8 @@ fn certificate_info(
     })
 }
 
-/// Creates a certificate and key for these names. One that clients reject would be
-/// re-created again and again.
+/// Creates a certificate and key for these names. Returns an error if clients would reject the
+/// certificate, because belay would create a new one again and again.
 pub fn generate(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
     let fresh = certs::make(names, days)?;
     let NewCertificate { ca_cert, tls_cert, tls_key } = &fresh;
@@ -234,9 +235,9 @@ mod tests {
         assert!(to_trust(&dropped).is_disjoint(&first.cas));
     }
 
-    /// No client asks for a name that ends with a dot, though one can be signed.
+    /// A CA can sign a name that ends with a dot, but no client asks for such a name.
     #[test]
-    fn an_unusable_certificate_is_not_used() {
+    fn generates_no_certificate_for_names_that_no_client_accepts() {
         for names in [vec![], vec!["belay.belay.svc.".to_owned()], vec!["no name".to_owned()]] {
             assert!(super::generate(&names, 90).is_err(), "{names:?}");
         }
@@ -260,11 +261,11 @@ mod tests {
 
         let mut foreign = filled;
         foreign.metadata.annotations = None;
-        let consent = Step::Wait(Waiting::Permission);
-        assert_eq!(step(&content(&foreign), &Observations::default(), now()), consent);
-        assert!(content(&foreign).current.is_some(), "it is served all the same");
-        let word = [(REQUESTED.to_owned(), "yes".to_owned())];
-        foreign.metadata.annotations = Some(word.into());
+        let wait = Step::Wait(Waiting::Permission);
+        assert_eq!(step(&content(&foreign), &Observations::default(), now()), wait);
+        assert!(content(&foreign).current.is_some(), "belay serves the foreign certificate");
+        let request = [(REQUESTED.to_owned(), "yes".to_owned())];
+        foreign.metadata.annotations = Some(request.into());
         assert_eq!(step(&content(&foreign), &Observations::default(), now()), Step::Stage);
     }
 
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_start_trusts_on_what_may_still_be_served() {
+    fn a_new_certificate_keeps_the_cas_that_replicas_may_still_use() {
         let (lost, none) = (content(&made()), BTreeSet::new());
         let again = content(&make(None, PLACE, generate(), &to_trust(&lost)));
         assert_eq!(again.old, lost.cas);

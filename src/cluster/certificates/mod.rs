@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
+pub(in crate::cluster) use self::replicas::{is_running, label_selector as replica_selector};
 use super::context::{Certificates, Context, send_changed};
 use crate::certs::Serving;
 

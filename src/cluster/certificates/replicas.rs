@@ -21,7 +21,7 @@ use crate::timing;
 
 /// The label of these Leases; its value is the name of the installation.
 const LABEL: &str = "belay.dev/replica";
-/// The serial number of the leaf in use.
+/// The annotation with the serial number of the served certificate.
 const CERTIFICATE: &str = "belay.dev/certificate";
 
 /// The Leases of the replicas.
@@ -100,13 +100,13 @@ impl Replicas {
         within_limit(LIMIT, write).await.map(drop)
     }
 
-    /// This replica no longer serves.
+    /// Deletes the Lease of this replica, because it no longer serves.
     pub async fn leave(&self) {
         let (name, parameters) = (self.own_name(), DeleteParams::default());
         let delete = self.leases.delete(&name, &parameters);
         match within_limit(super::LAST_REQUEST_LIMIT, delete).await {
             Ok(_) | Err(ApiError::NotFound) => {}
-            // A replica counts as stopped after it has not reported for this long.
+            // Other replicas ignore a Lease that is not renewed.
             Err(error) => tracing::debug!(%error, lease = name, "not deleted"),
         }
     }
@@ -141,7 +141,7 @@ impl Replicas {
     }
 
     async fn list(&self) -> Result<Vec<Lease>, ApiError> {
-        let labels = label(&self.context.settings.name);
+        let labels = label_selector(&self.context.settings.name);
         let parameters = ListParams::default().labels(&labels);
         let list = self.leases.list(&parameters);
         Ok(within_limit(LIMIT, list).await?.items)
@@ -159,8 +159,8 @@ impl Replicas {
     }
 }
 
-/// The label selector of these Leases of an installation.
-pub fn label(name: &str) -> String {
+/// The label selector of the replicas' Leases of an installation.
+pub fn label_selector(name: &str) -> String {
     format!("{LABEL}={name}")
 }
 

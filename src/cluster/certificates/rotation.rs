@@ -1,13 +1,14 @@
-//! Computes the next step of a rotation from the Secret and from the observed
-//! configurations and replicas. Pure: after a crash between two steps, the same Secret
-//! gives the same step.
+//! Computes the next step of a rotation from the Secret, the observed webhook configurations and
+//! the replicas. Pure: after a crash between two steps, the same Secret gives the same step.
+//!
+//! Certificate 2 replaces certificate 1:
 //!
 //! ```text
-//!            served   trusted        next step when
-//!   steady   one      one            a third of its life is left, or on request
-//!   Stage    one      one, two       both configurations have contained both for the margin
-//!   Promote  two      one, two       every live replica reports to serve two
-//!   Drop     two      two
+//!   after    served   trusted   next step when
+//!   -        1        1         a third of the life of 1 is left, or on request
+//!   Stage    1        1, 2      both webhook configurations have had both CAs for the margin
+//!   Promote  2        1, 2      every live replica reports that it serves 2
+//!   Drop     2        2
 //! ```
 //!
 //! The API servers always trust the certificates that replicas serve, even if a replica sees a step
@@ -29,8 +30,7 @@ pub struct Content {
     pub requested: bool,
     /// The certificate to serve; `None` if clients would not accept it.
     pub current: Option<CertificateInfo>,
-    /// The CA that signed the certificate, and the CA in the Secret if the certificate is
-    /// unusable.
+    /// The CA certificates of `current`. They are read even if the certificate is unusable.
     pub cas: BTreeSet<CaCertificate>,
     /// The next certificate.
     pub next: Next,
@@ -79,9 +79,9 @@ impl CertificateInfo {
 pub struct Observations {
     /// The CA certificates in all webhooks of both configurations.
     pub trusted: BTreeSet<CaCertificate>,
-    /// How long this process has seen them there.
+    /// How long this process has seen `trusted` unchanged.
     pub trusted_for: Duration,
-    /// How long they must have been there.
+    /// How long `trusted` must be unchanged before a promotion.
     pub margin: Duration,
     /// The serial number of the certificate that each live replica serves; `None` if the replicas
     /// were not asked.
@@ -139,7 +139,7 @@ pub fn step(content: &Content, seen: &Observations, now: i64) -> Step {
     }
     match &content.next {
         Next::Usable(next, cas) if next.is_fresh(now) => {
-            if !content.cas.union(cas).all(|one| seen.trusted.contains(one)) {
+            if !content.cas.union(cas).all(|ca| seen.trusted.contains(ca)) {
                 return Step::Wait(Waiting::Configurations);
             }
             match seen.margin.checked_sub(seen.trusted_for) {

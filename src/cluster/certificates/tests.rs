@@ -66,17 +66,17 @@ fn trusts_the_old_ca_until_every_replica_serves_the_new_certificate() {
     };
     let wait = Step::Wait(Waiting::Replicas);
     assert_eq!(after(None), wait);
-    assert_eq!(after(Some(&[])), wait, "not even this replica has said so");
+    assert_eq!(after(Some(&[])), wait, "not even this replica has reported");
     assert_eq!(after(Some(&["2", "1"])), wait);
     assert_eq!(after(Some(&["2", ""])), wait);
     assert_eq!(after(Some(&["2", "2"])), Step::Drop);
-    // Nor does another rotation begin before that.
+    // Another rotation does not begin before the old CA is removed.
     let asked = Content { requested: true, ..content.clone() };
     assert_eq!(step(&asked, &Observations::default(), 80 * DAY), wait);
 }
 
 #[test]
-fn replaces_a_certificate_that_no_client_accepts_at_once() {
+fn replaces_at_once_a_certificate_that_no_client_accepts() {
     let seen = Observations::default();
     assert_eq!(step(&Content::default(), &seen, DAY), Step::Make);
     assert_eq!(step(&steady(1), &seen, 90 * DAY), Step::Make);
@@ -99,7 +99,7 @@ fn replaces_an_unusable_staged_certificate() {
     next.every_name = false;
     let both = seen(&ca(1) | &ca(2), 9_000);
     assert_eq!(step(&narrow, &both, DAY), Step::Stage);
-    // It has waited so long that it is due itself.
+    // The staged certificate has waited so long that it must be replaced itself.
     assert_eq!(step(&staged(), &both, 70 * DAY), Step::Stage);
 }
 
@@ -115,11 +115,12 @@ fn a_foreign_secret_is_left_alone_until_a_request() {
     assert_eq!(step(&asked, &Observations::default(), 100 * DAY), Step::Make);
 }
 
-/// The Secret, those who follow it, and what API servers trust.
+/// The Secret, the replicas that watch it, and the CAs that API servers trust.
 struct World {
     now: i64,
-    /// Every version of the Secret that there was, and since when.
+    /// Every version of the Secret so far, and when it was stored.
     stored: Vec<(i64, Content)>,
+    /// The number of the newest certificate.
     certificates: u32,
     /// Which version each replica has seen last.
     views: [usize; 3],
@@ -127,23 +128,29 @@ struct World {
     reports: [String; 3],
     leader: usize,
     leads_since: i64,
-    /// Every bundle that stood in the configurations, and since when.
+    /// Every bundle so far in the webhook configurations, and when it was written.
     registered: Vec<(i64, BTreeSet<CaCertificate>)>,
 }
 
 #[derive(Debug, Clone)]
 enum Event {
+    /// This many milliseconds pass.
     Pass(i64),
+    /// A replica sees the latest version of the Secret.
     See(usize),
+    /// A replica reports the certificate that it serves.
     Report(usize),
+    /// The leader writes the bundle into the webhook configurations.
     Register,
+    /// The leader takes the next step.
     Step,
-    /// Another leader, or the same one started again.
+    /// Another replica becomes the leader, or the same leader starts again.
     Lead(usize),
+    /// A user requests a rotation.
     Ask,
 }
 
-/// A watch that lags for longer than the margin is not covered by it.
+/// The longest lag of a watch. The margin does not cover longer lags.
 const LAG: i64 = MARGIN - 1;
 
 impl World {
@@ -174,8 +181,8 @@ impl World {
                 self.now += by;
                 for view in &mut self.views {
                     let is_new = |(since, _): &&(i64, Content)| self.now - since < LAG;
-                    let heard = self.stored.len() - self.stored.iter().filter(is_new).count();
-                    *view = (*view).max(heard.saturating_sub(1));
+                    let seen = self.stored.len() - self.stored.iter().filter(is_new).count();
+                    *view = (*view).max(seen.saturating_sub(1));
                 }
             }
             Event::See(i) => self.views[i] = self.latest(),
@@ -223,15 +230,14 @@ impl World {
             Step::Make => panic!("there is a certificate"),
             Step::Wait(_) => return,
         }
-        // The write is made on the version that the leader has seen.
+        // The write fails if the leader has not seen the latest version.
         if self.views[self.leader] == self.latest() {
             self.stored.push((self.now, content));
         }
     }
 
-    /// Whether every API server accepts what every replica serves. An API
-    /// server knows the configuration of now, or one that was replaced within
-    /// the margin.
+    /// Whether every API server accepts the certificate of every replica. An API server knows the
+    /// current configuration, or one that was replaced less than the margin ago.
     fn is_safe(&self) -> bool {
         let replaced = self.registered.iter().skip(1).map(|(since, _)| *since);
         let known = self.registered.iter().zip(replaced.chain([i64::MAX]));
@@ -262,7 +268,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_a_replica_serves_is_trusted(events in prop::collection::vec(event(), 0..200)) {
+    fn api_servers_trust_all_served_certificates(events in prop::collection::vec(event(), 0..200)) {
         let mut world = World::new();
         for event in &events {
             world.play(event);
@@ -287,8 +293,8 @@ proptest! {
     }
 }
 
-/// The property can fail: the new certificate is served before the API servers have
-/// heard of what signed it.
+/// The property can fail: here, a replica serves the new certificate before the API servers know
+/// its CA.
 #[test]
 fn without_the_margin_a_review_would_fail() {
     let mut world = World::new();

@@ -91,18 +91,18 @@ async fn create(
     Ok(Change::Created)
 }
 
-/// Replaces a CRD if that changes it. Only the API server knows, because it adds default
-/// values, so a dry run comes first.
+/// Replaces a CRD if a dry run shows that this changes it. Only the API server can tell, because
+/// it adds default values.
 async fn replace(
     client: &kube::Client,
     wanted: &CustomResourceDefinition,
     stored: CustomResourceDefinition,
 ) -> Result<Change, ApiError> {
     let api = crd_api(client);
-    let (metadata, message) = merged(&wanted.metadata, stored.metadata.clone());
+    let (metadata, metadata_differs) = merged(&wanted.metadata, stored.metadata.clone());
     let after = CustomResourceDefinition { metadata, spec: wanted.spec.clone(), ..stored };
     let tried = within(api.replace(crd_name(wanted), &post_params(true), &after)).await?;
-    if !message && tried.metadata.generation == after.metadata.generation {
+    if !metadata_differs && tried.metadata.generation == after.metadata.generation {
         return Ok(Change::None);
     }
     within(api.replace(crd_name(wanted), &post_params(false), &after)).await?;

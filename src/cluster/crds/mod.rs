@@ -1,8 +1,8 @@
 //! Updates and deletes belay's own CRDs.
 //!
-//! Helm creates CRDs when it installs the chart and never updates them, so an upgrade has
-//! to. CRDs are replaced as a whole, upon the version that was read. A server-side apply
-//! would keep the removed fields that another field manager owns.
+//! Helm creates CRDs when it installs the chart and never updates them, so an upgrade needs
+//! `belay admin crds --apply`. belay replaces the whole CRD if it is still in the version that
+//! belay read. A server-side apply would keep removed fields that another field manager owns.
 
 mod apply;
 mod delete;
@@ -21,7 +21,7 @@ pub use delete::{Deleted, delete};
 /// The interval of reads while belay waits for the API server.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The longest wait.
+/// The longest wait until a CRD is served or deleted.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why an operation on a CRD failed.
@@ -47,9 +47,8 @@ fn crd_api(client: &kube::Client) -> Api<CustomResourceDefinition> {
     Api::all(client.clone())
 }
 
-/// `what` is the verb of the failed operation.
-fn crd_error(what: &str, name: &str, error: ApiError) -> CrdError {
-    let message = format!("cannot {what} customresourcedefinition {name}: {error}");
+fn crd_error(verb: &str, name: &str, error: ApiError) -> CrdError {
+    let message = format!("cannot {verb} customresourcedefinition {name}: {error}");
     match error {
         ApiError::Forbidden(_) => CrdError::Refused(message),
         _ => CrdError::Unknown(message),

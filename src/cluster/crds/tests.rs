@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::local_api::{failure, local_client};
-use crate::policy::api::crds as all;
+use crate::policy::api::crds as own_crds;
 
 /// The stored CRD and the received writes.
 #[derive(Default)]
@@ -95,7 +95,7 @@ fn server(store: Store) -> (kube::Client, Arc<Mutex<Store>>) {
 }
 
 fn wanted() -> CustomResourceDefinition {
-    all().remove(0)
+    own_crds().remove(0)
 }
 
 #[tokio::test]
@@ -107,13 +107,13 @@ async fn creates_a_missing_crd_and_does_not_write_an_equal_one() {
 }
 
 #[tokio::test]
-async fn an_older_one_is_replaced_as_a_whole_and_stays_whose_it_was() {
+async fn replaces_an_older_crd_as_a_whole_and_keeps_annotations_of_helm() {
     let (client, store) = server(Store::default());
     apply(&client, &wanted()).await.unwrap();
     {
         let stored = &mut store.lock().crd;
         let stored = stored.as_mut().unwrap();
-        // The stored CRD has an older schema with more fields, and Helm's labels and annotations.
+        // The stored CRD has an older schema with more fields, and an annotation of Helm.
         let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
         let schema = stored.pointer_mut(schema).unwrap();
         schema["longGone"] = json!({"type": "string"});
@@ -134,7 +134,7 @@ async fn an_older_one_is_replaced_as_a_whole_and_stays_whose_it_was() {
 }
 
 #[tokio::test]
-async fn a_version_that_objects_are_stored_in_is_never_taken_away() {
+async fn refuses_to_remove_a_version_in_which_objects_are_stored() {
     let (client, store) = server(Store::default());
     apply(&client, &wanted()).await.unwrap();
     let versions = json!(["v1alpha1", "v2"]);
@@ -180,11 +180,11 @@ async fn reports_crds_that_are_not_served_in_time() {
 
 #[tokio::test]
 async fn deletes_a_crd_and_counts_the_objects_deleted_with_it() {
-    for (objects, message) in [(Some(3), Some(3)), (Some(0), Some(0)), (None, None)] {
+    for (objects, counted) in [(Some(3), Some(3)), (Some(0), Some(0)), (None, None)] {
         let (client, store) = server(Store { objects, ..Store::default() });
         assert_eq!(delete(&client, &wanted()).await, Ok(Deleted::Absent));
         apply(&client, &wanted()).await.unwrap();
-        assert_eq!(delete(&client, &wanted()).await, Ok(Deleted::With(message)));
+        assert_eq!(delete(&client, &wanted()).await, Ok(Deleted::With(counted)));
         assert_eq!(delete(&client, &wanted()).await, Ok(Deleted::Absent));
         assert_eq!(store.lock().writes, ["create", "delete"]);
     }

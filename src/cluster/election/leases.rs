@@ -57,10 +57,10 @@ impl Leases {
         };
         match within_limit(self.limit, write).await {
             Ok(stored) => Ok(Some(stored)),
-            // It was changed or created since it was read.
+            // Another client has changed or created the Lease since the read.
             Err(error) if error.is_conflict() => Ok(None),
-            // Or deleted. If the create request fails with 404, the namespace does not
-            // exist.
+            // Another client has deleted the Lease. If a create request fails with 404, the
+            // namespace does not exist.
             Err(ApiError::NotFound) if exists => Ok(None),
             Err(error) => Err(error),
         }
@@ -69,8 +69,9 @@ impl Leases {
     /// Deletes the Lease in the version that was read. Returns whether it existed.
     pub async fn delete(&self, lease: &Lease) -> Result<bool, ApiError> {
         let ObjectMeta { uid, resource_version, .. } = lease.metadata.clone();
-        let read = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
-        match within_limit(self.limit, self.api.delete(&self.name, &read)).await {
+        let same = Preconditions { uid, resource_version };
+        let parameters = DeleteParams::default().preconditions(same);
+        match within_limit(self.limit, self.api.delete(&self.name, &parameters)).await {
             Ok(_) => Ok(true),
             Err(ApiError::NotFound) => Ok(false),
             Err(error) => Err(error),
@@ -78,7 +79,7 @@ impl Leases {
     }
 }
 
-/// Whether a Lease that was read exists.
+/// Whether a Lease from [`Leases::read`] exists.
 pub fn exists(lease: &Lease) -> bool {
     lease.metadata.resource_version.is_some()
 }

@@ -51,7 +51,7 @@ pub async fn run(context: Context) {
     tokio::select! {
         never = election.run_candidate() => match never {},
         () = election.leadership.watch_expiry() => {}
-        // Without a sender there is no receiver of the leadership.
+        // If the sender was dropped, no part of belay uses the leadership.
         _ = ending.wait_for(|ending| *ending) => {}
     }
     // This replica stops before another replica can take over.
@@ -70,8 +70,8 @@ const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(2);
 
 /// The leader according to the Lease of an installation; `None` if there is no leader.
 ///
-/// A Lease that has expired by the local clock, but not by much, may be that of a leader
-/// whose clock is wrong. A running leader renews it while this function waits.
+/// If the Lease expired a short time ago by the local clock, the clock of the leader may be wrong.
+/// So this function waits for a while: a running leader renews the Lease in that time.
 pub(crate) async fn leader(
     client: &kube::Client,
     (namespace, name): (&str, &str),
@@ -181,8 +181,8 @@ impl<'a> Election<'a> {
         Err(ApiError::Other("another client writes the Lease again and again".to_owned()))
     }
 
-    /// The times in the Lease do not prove that the leader stopped. The Lease of a leader whose
-    /// clock is far behind looks expired.
+    /// The leader before the take-over, and how long it may still act. An expired Lease does not
+    /// prove that the leader stopped, because the leader's clock may be far behind.
     fn previous(&self, before: Spec) -> PreviousLeader {
         // A replica may have longer intervals than this uninstall.
         let written = before.duration.unwrap_or_default();
@@ -262,8 +262,8 @@ impl<'a> Election<'a> {
         }
     }
 
-    /// Called while another replica is the leader for this long. Returns how long to wait before
-    /// the next round.
+    /// Gives up the leadership, because another replica is the leader. `left` is the rest of its
+    /// term. Returns how long to wait before the next round.
     fn stand_by(&self, left: Duration) -> Duration {
         self.leadership.resign();
         left.min(jittered(self.timing.look))
@@ -296,7 +296,7 @@ impl<'a> Election<'a> {
         }
     }
 
-    /// Writes that there is no leader, if the Lease names us. It gives up after a while.
+    /// Writes that there is no leader, if the Lease names this process. It gives up after a while.
     pub async fn step_down(&self) -> Result<(), ApiError> {
         within_limit(self.timing.farewell, self.release_lease()).await
     }

@@ -68,7 +68,7 @@ pub fn set_certificate_until(lease: &mut Lease, until: Option<i64>) {
     };
 }
 
-/// Reads the expiry, and ignores invalid values.
+/// Reads the spec of a Lease, and ignores invalid values.
 pub fn spec_from_lease(lease: &LeaseSpec) -> Spec {
     let seconds = lease.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let transitions = lease.lease_transitions.and_then(|count| u32::try_from(count).ok());
@@ -81,7 +81,7 @@ pub fn spec_from_lease(lease: &LeaseSpec) -> Spec {
     }
 }
 
-/// Keeps the fields that belay does not know.
+/// Writes the spec into a Lease. Keeps the fields that belay does not know.
 pub fn apply_to_lease(spec: &Spec, lease: &mut LeaseSpec) {
     let seconds = spec.duration.map(|duration| i32::try_from(duration.as_secs()));
     lease.holder_identity.clone_from(&spec.holder);
@@ -103,7 +103,7 @@ mod tests {
     use crate::lease::released_spec;
 
     #[test]
-    fn a_spec_survives_the_lease_and_what_others_wrote_stays() {
+    fn a_spec_is_read_as_it_was_written_and_other_fields_stay() {
         let time = Timestamp::new(1_767_268_800, 123_456_789).unwrap();
         let rounded = Timestamp::new(1_767_268_800, 123_456_000).unwrap();
         let spec = Spec {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_says_nonsense_says_nothing() {
+    fn ignores_invalid_values_of_a_lease() {
         let lease = LeaseSpec {
             holder_identity: Some(String::new()),
             lease_duration_seconds: Some(-1),

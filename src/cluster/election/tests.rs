@@ -1,4 +1,4 @@
-//! An uninstall takes the Lease from a scripted API server.
+//! Elections of an uninstall and of a replica, with a simulated API server that stores the Lease.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ fn server(lease: Option<Value>) -> (kube::Client, Arc<Mutex<Option<Value>>>) {
             (Some(lease), Method::GET) => (200, lease.clone()),
             (Some(lease), Method::DELETE) => {
                 let read = &body["preconditions"];
-                let is = |field: &str| read[field] == lease["metadata"][field];
-                if is("uid") && is("resourceVersion") {
+                let matches = |field: &str| read[field] == lease["metadata"][field];
+                if matches("uid") && matches("resourceVersion") {
                     *lease = Value::Null;
                     (200, json!({"kind": "Status", "status": "Success"}))
                 } else {
@@ -67,8 +67,8 @@ fn led_by(holder: &str, renewed: i64) -> Value {
         "leaseDurationSeconds": 15, "leaseTransitions": 1}})
 }
 
-/// An uninstall with these intervals, and the Lease in the API server.
-fn uninstall(lease: Option<Value>, timing: &str) -> (Context, Arc<Mutex<Option<Value>>>) {
+/// The context of a process named `me` with these intervals, and the Lease in the API server.
+fn context_with_lease(lease: Option<Value>, timing: &str) -> (Context, Arc<Mutex<Option<Value>>>) {
     let (client, stored) = server(lease);
     let world = World { clock: Clock::from_server(at(5)), ..World::default() };
     let mut context = Context::of_test(client, world, &[]);
@@ -83,7 +83,7 @@ fn spec(stored: &Mutex<Option<Value>>) -> Spec {
     lease_spec(&serde_json::from_value(stored.lock().clone().unwrap()).unwrap())
 }
 
-/// Another replica has written the Lease.
+/// The Lease after replica `b` has written it.
 fn taken_by_b() -> Option<Value> {
     let mut lease = led_by("b", 10);
     lease["metadata"]["resourceVersion"] = json!("20");
@@ -92,7 +92,7 @@ fn taken_by_b() -> Option<Value> {
 
 #[tokio::test(start_paused = true)]
 async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
-    let (context, stored) = uninstall(Some(led_by("a", 0)), "lease.uninstall=120");
+    let (context, stored) = context_with_lease(Some(led_by("a", 0)), "lease.uninstall=120");
     let election = Election::of_uninstall(&context);
     let previous = election.take_over().await.unwrap().unwrap();
     let acts_for = Duration::from_secs(15);
@@ -102,8 +102,9 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
         // The clock is a minute ahead, or a minute behind.
         for now in [-60, 5, 65] {
             let me = Candidate { name, duration, skew, takes_over: false };
-            let stand = evaluate(&spec(&stored), me, at(now));
-            assert!(matches!(stand, LeaseDecision::StandBy { .. }), "{name} at {now}: {stand:?}");
+            let decision = evaluate(&spec(&stored), me, at(now));
+            let stands_by = matches!(decision, LeaseDecision::StandBy { .. });
+            assert!(stands_by, "{name} at {now}: {decision:?}");
         }
     }
     let version = || {
@@ -111,7 +112,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
         lease["metadata"]["resourceVersion"].as_str().unwrap().parse::<u32>().unwrap()
     };
     let (taken, renewal) = (version(), renewal(uninstall));
-    let steals = async {
+    let renewals = async {
         sleep(renewal + Duration::from_secs(1)).await;
         assert_eq!(version(), taken + 2, "one write at the beginning, and a renewal");
         // A replica takes the Lease back. The next renewal takes it again.
@@ -122,7 +123,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
         assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
     };
     tokio::select! {
-        () = steals => {}
+        () = renewals => {}
         never = election.run_candidate() => match never {},
     }
     assert_eq!(spec(&stored).duration, Some(uninstall));
@@ -135,14 +136,14 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
 #[tokio::test(start_paused = true)]
 async fn an_uninstall_waits_for_a_leader_that_looks_dead_and_creates_a_missing_lease() {
     // The leader stopped, or its clock is ten minutes behind.
-    let (context, _) = uninstall(Some(led_by("a", -600)), "lease.uninstall=120");
+    let (context, _) = context_with_lease(Some(led_by("a", -600)), "lease.uninstall=120");
     let previous = Election::of_uninstall(&context).take_over().await.unwrap().unwrap();
     assert_eq!(previous.acts_for, Duration::from_secs(15));
-    let (context, stored) = uninstall(Some(Value::Null), "lease.uninstall=120");
+    let (context, stored) = context_with_lease(Some(Value::Null), "lease.uninstall=120");
     let previous = Election::of_uninstall(&context).take_over().await.unwrap().unwrap();
     assert_eq!((previous.name, previous.acts_for), (None, Duration::ZERO));
     assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
-    let (context, _) = uninstall(None, "lease.uninstall=120");
+    let (context, _) = context_with_lease(None, "lease.uninstall=120");
     assert_eq!(Election::of_uninstall(&context).take_over().await, Ok(None));
 }
 
@@ -152,15 +153,15 @@ async fn an_uninstall_waits_for_a_leader_with_longer_intervals() {
     for (written, acts_for) in [(4, 4), (15, 15), (120, 15)] {
         let mut lease = led_by("a", 0);
         lease["spec"]["leaseDurationSeconds"] = json!(written);
-        let (context, _) = uninstall(Some(lease), short);
+        let (context, _) = context_with_lease(Some(lease), short);
         let previous = Election::of_uninstall(&context).take_over().await.unwrap();
         assert_eq!(previous.unwrap().acts_for, Duration::from_secs(acts_for));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_uninstall_does_not_give_up_the_lease_of_a_replica() {
-    let (context, stored) = uninstall(Some(led_by("a", 0)), "lease.uninstall=120");
+async fn an_uninstall_does_not_release_the_lease_of_a_replica() {
+    let (context, stored) = context_with_lease(Some(led_by("a", 0)), "lease.uninstall=120");
     let election = Election::of_uninstall(&context);
     election.take_over().await.unwrap();
     *stored.lock() = taken_by_b();
@@ -170,7 +171,7 @@ async fn an_uninstall_does_not_give_up_the_lease_of_a_replica() {
 
 #[tokio::test]
 async fn an_uninstall_deletes_only_its_own_lease() {
-    let (context, stored) = uninstall(Some(led_by("a", 0)), "lease.uninstall=120");
+    let (context, stored) = context_with_lease(Some(led_by("a", 0)), "lease.uninstall=120");
     let election = Election::of_uninstall(&context);
     assert!(election.delete_lease().await.is_err());
     assert_eq!(spec(&stored).holder.as_deref(), Some("a"));
@@ -181,7 +182,7 @@ async fn an_uninstall_deletes_only_its_own_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_without_an_answer_does_not_keep_an_uninstall_from_its_end() {
+async fn an_uninstall_ends_although_the_api_server_does_not_answer() {
     let client = local_client::<String>(|_| None);
     let context = Context::of_test(client, World::default(), &[]);
     let election = Election::of_uninstall(&context);
@@ -204,7 +205,7 @@ async fn a_replica_takes_the_lease_of_an_ended_uninstall_if_belay_was_installed_
         if let Some(by) = by {
             lease["metadata"]["annotations"] = uninstalled_by(by);
         }
-        let (context, stored) = uninstall(Some(lease), "lease.duration=15");
+        let (context, stored) = context_with_lease(Some(lease), "lease.duration=15");
         context.signals.registered.send_modify(|registered| registered.any_exists = exists);
         let election = Election::new(&context);
         tokio::select! {

@@ -18,7 +18,7 @@ struct StoredPath {
     made: String,
 }
 
-/// Reads the secret paths from the Secret; `None` if it does not exist. Invalid ones are omitted.
+/// Reads the secret paths from the Secret, which may not exist. Omits invalid paths.
 pub fn read(secret: Option<&Secret>) -> Content {
     let Some(secret) = secret else { return Content::default() };
     let bytes = secret.data.as_ref().and_then(|data| data.get(KEY));
@@ -64,7 +64,7 @@ mod tests {
     const PLACE: (&str, &str) = ("belay", "belay-path");
 
     #[test]
-    fn secret_paths_are_read_as_they_were_written_and_what_is_none_is_left_out() {
+    fn reads_secret_paths_as_written_and_omits_invalid_ones() {
         assert_eq!(read(None), Content::default());
         let dated = |made| DatedPath { path: SecretPath::generate().unwrap(), made };
         let paths = vec![dated(1_800_000_000), dated(1_800_086_400)];

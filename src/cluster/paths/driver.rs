@@ -137,7 +137,7 @@ impl Follower for Driver {
         let (paths, answered) = match &next {
             Step::Wait(wait) => return Ok(wait.unwrap_or(IDLE).min(IDLE)),
             Step::Add => (self.with_new_path(now)?, true),
-            Step::Drop => (last(content), false),
+            Step::Drop => (only_newest(content), false),
         };
         let place = (self.context.settings.namespace.as_str(), self.name.as_str());
         let written = content::with_paths(self.secret.clone(), place, &paths, answered);
@@ -148,7 +148,6 @@ impl Follower for Driver {
     }
 }
 
-/// Only the newest secret path.
-fn last(content: Content) -> Vec<DatedPath> {
+fn only_newest(content: Content) -> Vec<DatedPath> {
     content.paths.into_iter().next_back().into_iter().collect()
 }

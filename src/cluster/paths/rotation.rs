@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_path_is_made_first_on_schedule_and_on_request() {
+    fn creates_a_secret_path_at_the_start_on_schedule_and_on_request() {
         let next =
             |content: &Content| step(content, &Timing::default().paths, Some(seconds(9)), NOW);
         assert_eq!(next(&made(&[])), Step::Add);

@@ -1,9 +1,9 @@
 //! Finds webhooks that differ from the manifests of this version, apart from the fields that
 //! belay writes.
 //!
-//! belay reports these fields and does not write them, because they belong to the manifests of the
-//! installation. It does not compare the path, which the leader writes, and the port, which only
-//! the installation knows.
+//! belay reports the differing fields and does not write them, because they belong to the manifests
+//! of the installation. It compares neither the path, which the leader writes, nor the port, which
+//! only the installation knows.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +20,13 @@ use crate::decide::AdmissionPhase;
 /// The webhooks of one configuration that differ from the manifests.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// The installed webhooks for this account.
-    installed: Option<(String, Vec<StoredWebhook>)>,
+    /// The webhooks of the manifests, for the account with this name.
+    expected: Option<(String, Vec<StoredWebhook>)>,
     found: Vec<String>,
 }
 
 impl Changes {
-    /// Each text contains the differing fields.
+    /// The differing webhooks, each as a text with its differing fields.
     pub(super) fn found(&self) -> &[String] {
         &self.found
     }
@@ -40,10 +40,10 @@ impl Changes {
         now: &[StoredWebhook],
         rules: &Rules,
     ) -> bool {
-        if self.installed.as_ref().is_none_or(|(name, _)| name != account) {
-            self.installed = Some((account.to_owned(), installed(settings, account, phase)));
+        if self.expected.as_ref().is_none_or(|(name, _)| name != account) {
+            self.expected = Some((account.to_owned(), expected(settings, account, phase)));
         }
-        let expected = self.installed.as_ref().map_or(&[][..], |(_, webhooks)| webhooks);
+        let expected = self.expected.as_ref().map_or(&[][..], |(_, webhooks)| webhooks);
         let found = changed(now, expected, rules);
         let differs = found != self.found;
         self.found = found;
@@ -51,7 +51,8 @@ impl Changes {
     }
 }
 
-fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<StoredWebhook> {
+/// The webhooks of the manifests.
+fn expected(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<StoredWebhook> {
     let Settings { namespace, name, timeout_seconds, .. } = settings;
     let address = Address::Service { namespace: namespace.clone(), name: name.clone(), port: 443 };
     let configurations = skeleton(name, &address, account);
@@ -65,21 +66,21 @@ fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<S
     webhooks
 }
 
-/// Compares the webhooks that have rules, and finds those that only another version of belay has.
-fn changed(now: &[StoredWebhook], installed: &[StoredWebhook], rules: &Rules) -> Vec<String> {
-    let active = installed.iter().filter(|webhook| !rules.for_webhook(&webhook.name).is_empty());
+/// Compares the webhooks that have rules, and finds webhooks of another version of belay.
+fn changed(now: &[StoredWebhook], expected: &[StoredWebhook], rules: &Rules) -> Vec<String> {
+    let active = expected.iter().filter(|webhook| !rules.for_webhook(&webhook.name).is_empty());
     let differs = active.filter_map(|webhook| {
         let now = now.iter().find(|now| now.name == webhook.name)?;
-        let fields = differing(now, webhook);
+        let fields = differing_fields(now, webhook);
         (!fields.is_empty()).then(|| format!("{} ({})", webhook.name, fields.join(", ")))
     });
-    let is_known = |name: &str| installed.iter().any(|webhook| webhook.name == name);
+    let is_known = |name: &str| expected.iter().any(|webhook| webhook.name == name);
     let unknown = now.iter().map(|webhook| &*webhook.name);
     let unknown = unknown.filter(|name| name.ends_with(".belay.dev") && !is_known(name));
     differs.chain(unknown.map(|name| format!("{name} (unknown)"))).collect()
 }
 
-fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str> {
+fn differing_fields(now: &StoredWebhook, expected: &StoredWebhook) -> Vec<&'static str> {
     let same_target = |a: &StoredWebhook, b: &StoredWebhook| {
         let service = |webhook: &StoredWebhook| {
             let service = webhook.client_config.service.as_ref();
@@ -88,24 +89,24 @@ fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str
         };
         (a.client_config.url == b.client_config.url, service(a) == service(b))
     };
-    let (same_url, same_service) = same_target(now, installed);
+    let (same_url, same_service) = same_target(now, expected);
     [
         ("clientConfig.url", same_url),
         ("clientConfig.service", same_service),
-        ("failurePolicy", now.failure_policy == installed.failure_policy),
-        ("matchPolicy", now.match_policy == installed.match_policy),
-        ("matchConditions", conditions(now) == conditions(installed)),
+        ("failurePolicy", now.failure_policy == expected.failure_policy),
+        ("matchPolicy", now.match_policy == expected.match_policy),
+        ("matchConditions", conditions(now) == conditions(expected)),
         (
             "namespaceSelector",
             selector(now.namespace_selector.as_ref())
-                == selector(installed.namespace_selector.as_ref()),
+                == selector(expected.namespace_selector.as_ref()),
         ),
         (
             "objectSelector",
-            selector(now.object_selector.as_ref()) == selector(installed.object_selector.as_ref()),
+            selector(now.object_selector.as_ref()) == selector(expected.object_selector.as_ref()),
         ),
-        ("sideEffects", now.side_effects == installed.side_effects),
-        ("timeoutSeconds", now.timeout_seconds == installed.timeout_seconds),
+        ("sideEffects", now.side_effects == expected.side_effects),
+        ("timeoutSeconds", now.timeout_seconds == expected.timeout_seconds),
     ]
     .into_iter()
     .filter(|(_, same)| !same)
@@ -162,9 +163,9 @@ mod tests {
             webhooks_json.find(|webhook| webhook["name"] == "label-delete.belay.dev").unwrap();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         webhook.pointer_mut(parent).unwrap()[field] = value;
-        let installed = installed(&settings(), ACCOUNT, AdmissionPhase::Validate);
+        let expected = expected(&settings(), ACCOUNT, AdmissionPhase::Validate);
         let rules = rules(&World::default(), &[]);
-        changed(&parse_webhooks(Some(&webhooks)).unwrap(), &installed, &rules)
+        changed(&parse_webhooks(Some(&webhooks)).unwrap(), &expected, &rules)
     }
 
     #[test]
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!(with("/namespaceSelector", namespaces), [""; 0]);
         assert_eq!(with("/clientConfig/service/path", json!("/secret/validate")), [""; 0]);
         assert_eq!(with("/clientConfig/caBundle", json!("")), [""; 0]);
-        // A webhook without rules matters to no policy.
+        // No policy needs a webhook without rules.
         assert_eq!(with("/name", json!("delete.belay.dev")), [""; 0]);
     }
 }

@@ -24,11 +24,11 @@ pub(super) enum Condition {
     AnnotationsChange,
     /// On UPDATE: belay's hold is removed from an object that is not Terminating.
     HoldRemoved,
-    /// On DELETE: the request is not a repetition without effect.
+    /// On DELETE: the request does more than repeat an earlier DELETE.
     NoRepeat,
     /// On DELETE: the garbage collector may remove the owner references of the dependents.
     Orphaning,
-    /// On DELETE: the opposite.
+    /// The opposite of `Orphaning`.
     NotOrphaning,
     /// A finalizer is added to or removed from the spec of a Namespace.
     SpecFinalizersChange,

@@ -27,7 +27,7 @@ pub(super) fn changed(settings: &Settings, kind: &str, now: Timestamp, what: &[S
 }
 
 /// Creates an Event in belay's namespace. The API server requires that an Event is in the namespace
-/// of its object. A configuration has none, so the reference names belay's namespace.
+/// of its object. A configuration has no namespace, so the reference names belay's namespace.
 fn event(
     settings: &Settings,
     kind: &str,

@@ -59,8 +59,8 @@ impl WebhookTemplate {
 
 /// All webhooks, in the order of the manifests.
 ///
-/// If belay does not answer, a request passes if the hold or a later request still protects the
-/// object. Otherwise the API server rejects it.
+/// If belay does not answer, a request passes if the object stays protected: by its hold, or
+/// because another webhook decides about a later request. Otherwise the API server rejects it.
 pub(crate) const WEBHOOKS: &[WebhookTemplate] = &[
     webhook("hold.belay.dev", AdmissionPhase::Mutate, false)
         .with_conditions(&[HoldRemoved, NotOurs]),
@@ -136,8 +136,8 @@ pub fn skeleton(name: &str, address: &Address, account: &str) -> WebhookConfigur
 /// The complete configurations for a standalone belay, which protects only objects with
 /// the label.
 pub fn label_only(name: &str, address: &Address, bundle: &[u8]) -> WebhookConfigurations {
-    let alone = ["label-delete.belay.dev", "label-hold.belay.dev"];
-    let webhooks = WEBHOOKS.iter().filter(|webhook| alone.contains(&webhook.name));
+    let names = ["label-delete.belay.dev", "label-hold.belay.dev"];
+    let webhooks = WEBHOOKS.iter().filter(|webhook| names.contains(&webhook.name));
     let fill = |webhook: &WebhookTemplate| {
         let operation = match webhook.phase {
             AdmissionPhase::Mutate => "CREATE",
@@ -172,7 +172,7 @@ fn build<'e>(
         let conditions = (!conditions.is_empty()).then_some(conditions);
         let failure_policy = Some(if webhook.fails { "Fail" } else { "Ignore" }.to_owned());
         let object_selector = webhook.labelled.then(labelled);
-        // The two types have the same fields, but for one.
+        // The two types differ in one field.
         macro_rules! webhook {
             ($type:ident $(, $field:ident: $value:expr)?) => {
                 $type {
@@ -191,7 +191,8 @@ fn build<'e>(
                 }
             };
         }
-        // A webhook that runs later may replace the list of finalizers.
+        // A webhook that runs later may replace the list of finalizers. Then the API server calls
+        // belay again.
         let again = || Some("IfNeeded".to_owned());
         match webhook.phase {
             AdmissionPhase::Validate => validating.push(webhook!(ValidatingWebhook)),
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_leader_the_label_alone_is_registered_and_complete() {
+    fn configurations_for_a_standalone_belay_are_complete() {
         let url = Address::Url("https://127.0.0.1:8443".to_owned());
         let WebhookConfigurations { validating, mutating } = label_only("belay", &url, b"pem");
         let [delete] = &validating.webhooks.unwrap()[..] else { panic!("one webhook") };

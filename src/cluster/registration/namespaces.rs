@@ -34,7 +34,8 @@ pub(super) type OwnerPair<'p> = (Kind<'p>, Kind<'p>);
 /// The namespaces of owners of protected objects, by the kind of the owner; `None`: any namespace.
 type OwnerNamespaces<'p> = BTreeMap<Kind<'p>, Option<BTreeSet<&'p str>>>;
 
-/// The kinds about which belay is asked only in some namespaces, with the names of these.
+/// The kinds about which the API server asks belay only in some namespaces, each with the names of
+/// these namespaces.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NamespaceLimits<'p>(BTreeMap<Kind<'p>, BTreeSet<&'p str>>);
 
@@ -97,7 +98,7 @@ impl<'p> NamespaceLimits<'p> {
         }
     }
 
-    /// The limits of the owners alone.
+    /// The kinds of the owners, each with the namespaces of the owners.
     pub(super) fn of_owners(owners: OwnerNamespaces<'p>) -> Self {
         let limited = owners.into_iter().filter(|(kind, _)| !UNLIMITED.contains(kind));
         Self(limited.filter_map(|(kind, names)| Some((kind, names?))).collect())
@@ -123,8 +124,8 @@ impl<'p> NamespaceLimits<'p> {
     }
 }
 
-/// The kinds for which `select` finds something in all targets of these policies, with all that it
-/// finds.
+/// The kinds for which `select` returns items for every target of these policies, each with all of
+/// these items.
 pub(super) fn limited_kinds<'p, S: IntoIterator<Item: Ord>>(
     policies: impl Iterator<Item = &'p Policy>,
     select: impl Fn(&'p Matcher) -> Option<S>,

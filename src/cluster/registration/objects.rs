@@ -19,8 +19,8 @@ use crate::policy::{Glob, Matcher, Policy};
 /// The limit of the text in bytes. Beyond it, the API server asks about all objects.
 const MAX_LENGTH: usize = 8 << 10;
 
-/// The kinds about which belay is asked only for some objects, with CEL tests for the object `o`. At
-/// least one must match.
+/// The kinds about which the API server asks belay only for some objects, each with CEL tests for
+/// the object `o`. At least one test must match.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ObjectLimits<'p>(BTreeMap<Kind<'p>, BTreeSet<String>>);
 
@@ -30,8 +30,8 @@ impl<'p> ObjectLimits<'p> {
         Self(limited_kinds(policies, |target| object_test(target).map(std::iter::once)))
     }
 
-    /// Without the kinds that own protected objects: their deletion cascades, whatever their name and
-    /// labels.
+    /// Removes the kinds that own protected objects, because the deletion of an owner cascades,
+    /// whatever its name and labels.
     #[must_use]
     pub(super) fn without_owners(mut self, pairs: &[OwnerPair<'p>]) -> Self {
         pairs.iter().for_each(|(_, owner)| drop(self.0.remove(owner)));
@@ -48,11 +48,11 @@ impl<'p> ObjectLimits<'p> {
     pub(super) fn expression(&self) -> Option<String> {
         let kinds = self.0.keys().map(|(group, resource)| format!("{group}/{resource}"));
         let kinds: Vec<String> = kinds.collect();
-        let of_kind = |((group, resource), tests): (&Kind<'p>, &BTreeSet<String>)| {
+        let kind_test = |((group, resource), tests): (&Kind<'p>, &BTreeSet<String>)| {
             let tests: Vec<&str> = tests.iter().map(String::as_str).collect();
             format!("{KIND} == '{group}/{resource}' && ({})", tests.join(" || "))
         };
-        let tests: Vec<String> = self.0.iter().map(of_kind).collect();
+        let tests: Vec<String> = self.0.iter().map(kind_test).collect();
         let expression = format!(
             "oldObject == null || !({KIND} in {}) || [oldObject, object].exists(o, o != null && \
              (!has(o.metadata) || !has(o.metadata.name) || {}))",

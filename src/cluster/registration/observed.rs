@@ -38,8 +38,8 @@ impl ObservedConfiguration {
     pub(super) fn apply(&mut self, event: ConfigurationEvent) -> Result<(), serde_json::Error> {
         match event {
             ConfigurationEvent::Missing => *self = Self::Missing,
-            ConfigurationEvent::Deleted(gone) => {
-                if !matches!(self, Self::Exists { uid, .. } if *uid != gone) {
+            ConfigurationEvent::Deleted(deleted_uid) => {
+                if !matches!(self, Self::Exists { uid, .. } if *uid != deleted_uid) {
                     *self = Self::Missing;
                 }
             }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recreated_object_is_not_deleted() {
+    fn the_deletion_of_an_old_object_keeps_a_re_created_object() {
         let mut observed = ObservedConfiguration::default();
         observed.apply(object("b", "12", &[])).unwrap();
         observed.apply(ConfigurationEvent::Deleted("a".to_owned())).unwrap();

@@ -1,6 +1,6 @@
 //! The owner of the webhook configurations: the Namespace that belay runs in.
 //!
-//! A user may delete that Namespace without `belay uninstall`. Then no replica answers, and
+//! A user may delete that Namespace without `belay admin uninstall`. Then no replica answers, and
 //! half of the webhooks deny every request that gets no answer. So the Namespace owns both
 //! webhook configurations, and the garbage collector deletes them after it. The owner reference
 //! has no `blockOwnerDeletion`, because nothing has to wait for the configurations.
@@ -228,9 +228,9 @@ mod tests {
         }
     }
 
-    /// Otherwise the leader would read the Namespace again in a tight loop.
+    /// Otherwise the leader would wake up again and again, because the time of the retry is past.
     #[tokio::test]
-    async fn does_not_wait_for_an_existing_owner() {
+    async fn an_existing_owner_clears_the_retry() {
         let client = local_client::<String>(|_| panic!("no request is expected"));
         let resource = kube::core::ApiResource::erase::<Namespace>(&());
         let api = Api::all_with(client.clone(), &resource);

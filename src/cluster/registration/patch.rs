@@ -104,8 +104,8 @@ fn change_condition(
     stored: Option<&[MatchCondition]>,
     wanted: Option<&MatchCondition>,
 ) -> Option<Vec<PatchOperation>> {
-    let position =
-        stored.unwrap_or_default().iter().position(|one| one.name == namespaces::LEADER_CONDITION);
+    let is_own = |condition: &MatchCondition| condition.name == namespaces::LEADER_CONDITION;
+    let position = stored.unwrap_or_default().iter().position(is_own);
     let current = position.and_then(|position| stored?.get(position));
     if current == wanted {
         return None;
@@ -127,8 +127,8 @@ fn change_condition(
 
 /// The CA certificates of all of belay's webhooks; `None` if they differ or are missing.
 pub fn bundle(stored: &[StoredWebhook], phase: AdmissionPhase) -> Option<&str> {
-    let template = stored.iter().filter(|webhook| webhook.template(phase).is_some());
-    let mut bundles = template.map(StoredWebhook::bundle);
+    let own = stored.iter().filter(|webhook| webhook.template(phase).is_some());
+    let mut bundles = own.map(StoredWebhook::bundle);
     let first = bundles.next()??;
     bundles.all(|bundle| bundle == Some(first)).then(|| std::str::from_utf8(first).ok())?
 }

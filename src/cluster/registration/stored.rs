@@ -108,7 +108,8 @@ impl StoredWebhook {
         self.client_config.service.as_ref().map(|service| service.namespace.clone())
     }
 
-    /// Whether the API server asks it about the DELETEs of all objects that policies protect.
+    /// Whether the API server asks this webhook about the DELETEs of all objects that policies
+    /// protect.
     pub fn judges_deletes(&self) -> bool {
         self.name == "delete.belay.dev"
     }

@@ -142,7 +142,8 @@ impl Releases {
         }
     }
 
-    /// Sends the drivers the changes since the last call.
+    /// Sends the drivers the changes since the last call. `first`: sends the states of all waiting
+    /// objects.
     fn apply_changes(&mut self, first: bool) {
         let (changed, all) = {
             let mut world = self.shared.context.world.write();
@@ -243,7 +244,7 @@ impl Releases {
             self.shared.context.signals.waiting.notify_one();
             return;
         }
-        // No watch covers an object that left its watch, so its state is removed here.
+        // If the object has left its watch, no event removes its state.
         if graph.object(key.0, &key.1, &key.2).is_none() {
             waiting.objects.remove(key);
         }

@@ -1,9 +1,10 @@
 //! Changes the metadata of objects in protobuf.
 //!
 //! Clients can store objects by protobuf that JSON can't express: deep managedFields (H137), bytes
-//! that are no UTF-8 text (H166), times in other years (H131, H167), ports with a number and a text
-//! (H171). The API server patches the JSON of an object, so it rejects patches of such objects. belay
-//! replaces the object by its protobuf, in which all fields but the changed ones keep their bytes.
+//! that are no UTF-8 text (H166), times with a year that JSON can't express (H131, H167), ports
+//! with a number and a text (H171). The API server patches the JSON of an object, so it rejects
+//! patches of such objects. belay replaces the object by its protobuf, in which all fields but the
+//! changed fields keep their bytes.
 //!
 //! After four bytes, a `runtime.Unknown` contains the object, and the object contains its
 //! ObjectMeta.
@@ -29,12 +30,12 @@ const ANNOTATIONS: u64 = 12;
 const FINALIZERS: u64 = 14;
 const MANAGED_FIELDS: u64 = 17;
 
-/// The JSON of `fieldsV1` is in this field of the entry of managedFields, and there in field 1.
+/// The field `fieldsV1` of an entry of managedFields. Its field 1 contains the JSON.
 const FIELDS_V1: u64 = 7;
 
 /// The object after a JSON patch of its finalizers and annotations. The API server accepts the
-/// result only while it still stores this version. With `reset`, the object has new managedFields, of this API
-/// version. `None` if a test of the patch fails.
+/// result only while it still stores this version. With `reset`, the object gets new managedFields
+/// of this API version. `None` if a test of the patch fails.
 pub fn patch(object: &[u8], patch: &json_patch::Patch, reset: Option<&str>) -> Option<Vec<u8>> {
     change_metadata(object, |metadata| {
         let patched = patch_metadata(metadata, patch)?;
@@ -43,7 +44,8 @@ pub fn patch(object: &[u8], patch: &json_patch::Patch, reset: Option<&str>) -> O
 }
 
 /// The object with new managedFields; `None` if its managedFields are not nested too deeply for
-/// JSON (H137). A replaced object that stays too deep would only end its watch again.
+/// JSON (H137). If another part of the object is too deep, a replacement would only end the watch
+/// of its kind again.
 pub fn reset_deep_fields(object: &[u8], api_version: &str) -> Option<Vec<u8>> {
     change_metadata(object, |metadata| {
         let mut is_deep = false;
@@ -52,7 +54,8 @@ pub fn reset_deep_fields(object: &[u8], api_version: &str) -> Option<Vec<u8>> {
             if field.number == MANAGED_FIELDS {
                 let fields = find(field.content?, FIELDS_V1)?.and_then(|json| find(json, 1)?);
                 let json = String::from_utf8_lossy(fields.unwrap_or_default());
-                // Below the object, its metadata, the list and the entry.
+                // The JSON is four levels deep: below the object, its metadata, the list and the
+                // entry.
                 is_deep |= is_too_deep(&json, 4);
             }
         }
@@ -355,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_none_if_a_test_of_the_patch_fails() {
+    fn a_patch_gives_no_object_if_one_of_its_tests_fails() {
         for (field, value) in [("uid", "v"), ("resourceVersion", "6"), ("name", "name")] {
             assert_eq!(patched(vec![test(&["metadata", field], value)]), None, "{field}");
         }
@@ -379,12 +382,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes: Vec<u8>, at: prop::sample::Index) {
-            let none = json_patch::Patch(Vec::new());
+            let empty = json_patch::Patch(Vec::new());
             let mut damaged = object_of_test(&metadata());
             let at = at.index(damaged.len());
             damaged.splice(at..at + 1, bytes.iter().copied());
             for object in [&object_of_test(&bytes), &[PREFIX, &bytes].concat(), &bytes, &damaged] {
-                let same = patch(object, &none, Some("v1"));
+                let same = patch(object, &empty, Some("v1"));
                 prop_assert!(same.is_none_or(|same| same.len() < 2 * object.len() + 400));
                 reset_deep_fields(object, "v1");
             }

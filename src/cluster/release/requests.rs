@@ -18,8 +18,8 @@ use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_tolerant};
 use crate::telemetry::NamespaceLines;
 
-/// The time limit of one read or patch of the target. A patch may take three requests. The reads of
-/// a pass are too old before that.
+/// The time limit of one read or patch of the target. A patch may take three requests. A longer
+/// limit is useless, because the reads of the pass are too old by then.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Sends the requests about one target.
@@ -77,7 +77,7 @@ impl SendFailure {
                 .any(|reason| message.contains(reason));
             return is_too_large.then_some(JsonPatchProblem::LossyJson);
         }
-        // At the beginning: belay reads only this part of a long answer.
+        // These words are at the beginning, because belay reads only that part of a long message.
         let (_, reason) = message.split_once(" is invalid: ")?;
         (status.code == 422).then(|| match reason.starts_with("patch: Invalid value: ") {
             true => JsonPatchProblem::InvalidTime,

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_reads_of_a_batch_are_sent_together_and_the_first_one_tells_their_age() {
+    async fn the_reads_of_a_batch_are_sent_together_and_the_earliest_time_is_returned() {
         // Each answer waits until both requests have arrived.
         let arrived = Arc::new(tokio::sync::Barrier::new(2));
         let (sweeps, kind) = sweeps_with(concurrent_client(move |_| {

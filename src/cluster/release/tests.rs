@@ -28,7 +28,7 @@ fn add_waiting(context: &Context, key: &ObjectKey) {
     waiting.changed.insert(key.clone());
 }
 
-/// The releases of an object that is seen and has its driver.
+/// A waiting object, and the releases with a driver for it.
 fn with_driver() -> (Context, ObjectKey, Releases) {
     let context = context();
     let key = key(&context);

@@ -27,8 +27,8 @@ pub trait Follower {
     /// Called with the new Secret; `None` if it does not exist.
     fn apply(&mut self, secret: Option<Secret>);
 
-    /// Called with the state of the webhook configurations on all replicas, because each may become
-    /// the leader. Returns when a step is due without another change.
+    /// Called on every replica with the state of the webhook configurations, because every replica
+    /// may become the leader. Returns when a step is due even if nothing changes.
     fn apply_registered(&mut self, registered: &Registered) -> Option<Instant>;
 
     /// Carries out the next step, if this replica is the leader. Returns how long to wait before
@@ -68,7 +68,7 @@ pub async fn follow<F: Follower>(
                 // A watch has no end.
                 None => return,
             },
-            // Both senders are the context's.
+            // `signals` has both senders, so `changed` does not fail.
             _ = registered.changed() => next_step = Instant::now(),
             _ = leading.changed() => next_step = Instant::now(),
             () = sleep_until(next_step) => {}

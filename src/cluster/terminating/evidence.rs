@@ -115,7 +115,7 @@ pub async fn evidence(
         return evidence;
     }
     let reader = ListReader { snapshot, unread: Mutex::default() };
-    evidence.more_groups = reader.info(CRDS.0, CRDS.1, "").is_none();
+    evidence.more_groups = reader.readable_kind(CRDS.0, CRDS.1, "").is_none();
     evidence.of_files = snapshot.kinds_in_files.is_some();
     let pods = found.iter().any(|found| found.object_ref.is_of(("", "pods")));
     // The workloads may be the controllers of other finalizers.
@@ -203,7 +203,7 @@ impl ListReader<'_> {
     async fn events_of(&self, namespace: &str, uid: &str, since: Timestamp) -> Vec<ObjectEvent> {
         // Events about cluster-scoped objects are in the namespace default.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
-        if self.info("", "events", namespace).is_none() {
+        if self.readable_kind("", "events", namespace).is_none() {
             return Vec::new();
         }
         let api: Api<Event> = Api::namespaced(self.snapshot.context.client.clone(), namespace);
@@ -213,7 +213,7 @@ impl ListReader<'_> {
                 self.add_unread("events".to_owned(), why);
                 Listed::default()
             });
-        // An editor can write such an Event, so it has its name in the report.
+        // An editor can write such an Event, so the report names it.
         if let Some(name) = unreadable.first() {
             let resource = ObjectRef::new(("", "events"), namespace, name).arguments();
             let why = ApiError::Unreadable("the Event has an unexpected form".to_owned());
@@ -261,7 +261,7 @@ pub struct ClaimUser {
     pub pod: String,
     /// The kind and the name of the workload to scale down or to delete.
     pub controller: Option<String>,
-    /// Whether the Pod has succeeded or failed. No scaling deletes it.
+    /// Whether the Pod has succeeded or failed. Scaling down its workload does not delete it.
     pub has_ended: bool,
 }
 
@@ -300,8 +300,8 @@ impl ClaimUser {
     }
 }
 
-fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+fn is_true(object: &Value, condition_type: &str) -> bool {
+    condition(object, condition_type).is_some_and(|condition| condition["status"] == "True")
 }
 
 fn broken(service: &Value) -> Option<BrokenApi> {
@@ -337,8 +337,8 @@ fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
     })
 }
 
-/// The PersistentVolumeClaims that the claim protection of Kubernetes keeps for a Pod: those of a Pod
-/// on a node, also after it has ended.
+/// The PersistentVolumeClaims that Kubernetes keeps while this Pod exists (claim protection). They
+/// are kept for a Pod on a node, also after the Pod has ended.
 fn claims_of(pod: &Value) -> Vec<String> {
     if text_at(pod, "/spec/nodeName").is_empty() {
         return Vec::new();

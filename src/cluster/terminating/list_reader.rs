@@ -23,9 +23,14 @@ impl ListReader<'_> {
         self.unread.lock().push(UnreadKind { resource, why });
     }
 
-    /// Returns a kind whose objects in a namespace (empty: in all) can be read. Otherwise it
-    /// records the failed read.
-    pub(super) fn info(&self, group: &str, resource: &str, namespace: &str) -> Option<KindInfo> {
+    /// Returns a kind if its objects in a namespace (empty: in all) can be read. Records a kind of
+    /// which the files do not contain all objects.
+    pub(super) fn readable_kind(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Option<KindInfo> {
         let kinds = &self.snapshot.context.world.read().graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
         let info = kinds.info(kind);
@@ -43,7 +48,7 @@ impl ListReader<'_> {
         resource: &str,
         namespace: &str,
     ) -> Option<Vec<Value>> {
-        let info = self.info(group, resource, namespace)?;
+        let info = self.readable_kind(group, resource, namespace)?;
         self.labelled(&info, namespace, "").await
     }
 

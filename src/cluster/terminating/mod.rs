@@ -255,8 +255,8 @@ async fn read_kind(
     read_list_if_served(client, query, add).await
 }
 
-/// Reads the whole object instead of its metadata. A deleted or forbidden object stays as
-/// it was; a forbidden one is recorded.
+/// Reads the whole object instead of its metadata. If the object was deleted or can't be read,
+/// `found` keeps the metadata. A failed read is recorded.
 pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
     let TerminatingObject { info, object_ref, uid, .. } = &*found;
     let ObjectRef { namespace, name, .. } = object_ref;
@@ -267,7 +267,7 @@ pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
     };
     match read.and_then(parse) {
         Ok(Some(mut read)) if text_at(&read, "/metadata/uid") == uid => {
-            // They are not in `read`, and name the client that added a finalizer.
+            // The managedFields are not in `read`. They name the client that added a finalizer.
             let managers = found.object.pointer_mut("/metadata/managedFields");
             if let Some(managers) = managers.map(serde_json::Value::take) {
                 read["metadata"]["managedFields"] = managers;

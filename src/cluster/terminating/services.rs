@@ -49,10 +49,10 @@ impl ListReader<'_> {
             let problem = hook.address.service().and_then(|service| silent.get_mut(service));
             hook.problem = problem.map(|problem| problem.clone());
         }
-        let anywhere = LabelsByNamespace::new();
+        let unknown_labels = LabelsByNamespace::new();
         let selects_namespaces = |hook: &Webhook| {
             !hook.namespaces.is_empty()
-                && found.iter().any(|found| hook.is_called_for(found, &anywhere))
+                && found.iter().any(|found| hook.is_called_for(found, &unknown_labels))
         };
         let namespaces = match hooks.iter().any(selects_namespaces) {
             true => self.all("", "namespaces", "").await.unwrap_or_default(),
@@ -69,8 +69,9 @@ impl ListReader<'_> {
         let crds = self.all(CRDS.0, CRDS.1, "").await;
         let crds = crds.unwrap_or_default();
         let converted = crds.iter().filter_map(|crd| {
-            let at = WebhookAddress::of(crd.pointer("/spec/conversion/webhook/clientConfig")?);
-            Some((at.service()?.clone(), name(crd)?))
+            let address =
+                WebhookAddress::parse(crd.pointer("/spec/conversion/webhook/clientConfig")?);
+            Some((address.service()?.clone(), name(crd)?))
         });
         let converted: Vec<(Service, &str)> = converted.collect();
         let silent = self.problems(converted.iter().map(|(service, _)| service)).await;
@@ -97,7 +98,7 @@ impl ListReader<'_> {
 
     /// The problem of a Service; `None` if none is known.
     async fn problem(&self, (namespace, name): &Service) -> Option<ServiceProblem> {
-        let info = self.info("", "services", namespace)?;
+        let info = self.readable_kind("", "services", namespace)?;
         let client = &self.snapshot.context.client;
         let json = match api::object(client, &info, namespace, name, Detail::Whole).await {
             Ok(Some(json)) => json,
@@ -114,7 +115,7 @@ impl ListReader<'_> {
         // belay knows nothing about a Service without a selector: another client writes its
         // endpoints.
         service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
-        let slices = self.info("discovery.k8s.io", "endpointslices", namespace)?;
+        let slices = self.readable_kind("discovery.k8s.io", "endpointslices", namespace)?;
         let label = format!("kubernetes.io/service-name={name}");
         let slices = self.labelled(&slices, namespace, &label).await?;
         let mut endpoints = slices.iter().flat_map(|slice| list_at(slice, "/endpoints"));

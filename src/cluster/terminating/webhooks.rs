@@ -40,7 +40,7 @@ pub enum WebhookAddress {
 impl WebhookAddress {
     /// Parses a `clientConfig`. Keeps only the host of a URL, because the rest may
     /// contain secrets.
-    pub(super) fn of(config: &Value) -> Self {
+    pub(super) fn parse(config: &Value) -> Self {
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str);
         if let Some(service) = text("/service/namespace").zip(text("/service/name")) {
             return Self::Service((service.0.to_owned(), service.1.to_owned()));
@@ -97,7 +97,7 @@ impl Webhook {
         Self {
             configuration: format!("{kind}/{}", text_at(configuration, "/metadata/name")),
             name: text_at(hook, "/name").to_owned(),
-            address: hook.get("clientConfig").map(WebhookAddress::of).unwrap_or_default(),
+            address: hook.get("clientConfig").map(WebhookAddress::parse).unwrap_or_default(),
             problem: None,
             required: hook["failurePolicy"] != "Ignore",
             rules: rules.filter_map(|rule| RuleWithOperations::deserialize(rule).ok()).collect(),

@@ -13,16 +13,16 @@ pub struct ChangeReporter<'a> {
     /// The failures of the last sweep.
     failures: Vec<Event>,
     /// Why the policies could not be read.
-    refresh: Option<ApiError>,
+    refresh_error: Option<ApiError>,
 }
 
 impl<'a> ChangeReporter<'a> {
     pub fn new(report: &'a dyn Fn(Event)) -> Self {
-        Self { report, waits: BTreeMap::new(), failures: Vec::new(), refresh: None }
+        Self { report, waits: BTreeMap::new(), failures: Vec::new(), refresh_error: None }
     }
 
     /// Reports an object that waits, if its reason is new.
-    pub fn waits(&mut self, held: HeldObject) {
+    pub fn report_wait(&mut self, held: HeldObject) {
         let before = self.waits.insert(held.target.clone(), held.reason.clone());
         if before.as_ref() != Some(&held.reason) {
             (self.report)(Event::Waits(held));
@@ -56,16 +56,16 @@ impl<'a> ChangeReporter<'a> {
         self.failures = failures;
     }
 
-    /// The policies were read again, or could not be read.
-    pub fn refreshed(&mut self, error: Option<ApiError>) {
+    /// Reports that the policies could not be read, if the error is new. `None`: they were read.
+    pub fn report_refresh(&mut self, error: Option<ApiError>) {
         if let Some(error) = &error
-            && self.refresh.as_ref() != Some(error)
+            && self.refresh_error.as_ref() != Some(error)
         {
             (self.report)(Event::Warning(format!(
                 "the served kinds and policies cannot be read: {error}; belay tries again"
             )));
         }
-        self.refresh = error;
+        self.refresh_error = error;
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(events.lock().drain(..).collect::<Vec<_>>(), texts.map(Event::Warning));
         let error = || Some(ApiError::NotFound);
         for error in [error(), error(), None, error()] {
-            reporter.refreshed(error);
+            reporter.report_refresh(error);
         }
         assert_eq!(events.lock().len(), 2);
     }

@@ -77,10 +77,10 @@ impl Configurations {
             own.push((kind, found));
         }
         let found = own.iter().filter_map(|(_, found): &(_, Option<_>)| found.as_ref());
-        let elsewhere = |webhook: StoredWebhook| {
+        let other_namespace = |webhook: StoredWebhook| {
             webhook.namespace().filter(|namespace| *namespace != settings.namespace)
         };
-        let namespace = found.flat_map(webhooks).find_map(elsewhere);
+        let namespace = found.flat_map(webhooks).find_map(other_namespace);
         if namespace.is_some() {
             return Err(UninstallError::OtherInstallation { namespace, name: name.clone() });
         }

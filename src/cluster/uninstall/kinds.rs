@@ -62,7 +62,8 @@ pub fn unserved(
         .map(|(_, info)| info.full_name())
         .collect();
     let missing = record.difference(&served).cloned();
-    let is_stale = |name: &String| name.split_once('.').is_some_and(|(_, of)| stale.contains(of));
+    let is_stale =
+        |name: &String| name.split_once('.').is_some_and(|(_, group)| stale.contains(group));
     let (unknown, gone) = missing.partition(is_stale);
     (gone, unknown)
 }

@@ -64,7 +64,7 @@ pub struct UninstallOptions {
 pub enum UninstallError {
     /// The served kinds can't be read.
     Kinds(ApiError),
-    /// This webhook configuration, or these, can't be read.
+    /// A webhook configuration, or the list of a kind of them, can't be read.
     ReadConfiguration(String, ApiError),
     /// Webhook configurations of another installation exist, which may be in use.
     OtherInstallation {
@@ -131,8 +131,8 @@ impl Uninstall<'_> {
                 OwnObjects { client, settings, own_user, may_be_registered, election, report };
             own.delete_all(self.clock.now()).await;
         } else if let Err(error) = election.step_down().await {
-            // With the Lease, running replicas release the remaining objects when they are unused.
-            // They add no holds, because no leader does so without webhook configurations.
+            // A replica that gets the Lease releases the remaining objects when they are unused. It
+            // adds no holds, because no leader does so without webhook configurations.
             (self.report)(Event::Warning(format!(
                 "cannot release the Lease {name}: {error}; replicas take it after it expires"
             )));

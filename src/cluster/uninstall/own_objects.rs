@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::report::Event;
 use crate::cluster::api::delete_exactly;
-use crate::cluster::certificates::{is_running, replica_label};
+use crate::cluster::certificates::{is_running, replica_selector};
 use crate::cluster::context::Settings;
 use crate::cluster::election::Election;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
@@ -58,12 +58,12 @@ impl OwnObjects<'_> {
             // objects.
             Err(error) => {
                 let why = format!("it is unknown whether replicas still run: {error}");
-                return self.left_behind(&format!("Lease {name}"), why);
+                return self.report_left_behind(&format!("Lease {name}"), why);
             }
         };
         let owner = if running.is_empty() { Ok(None) } else { self.owner_of_replicas().await };
         match owner {
-            Err(error) => self.left_behind(&format!("Lease {name}"), error),
+            Err(error) => self.report_left_behind(&format!("Lease {name}"), error),
             Ok(None) => self.report_deletion("Lease", name, self.election.delete_lease().await),
             Ok(Some(owner)) => self.hand_over_leases(&leases, &running, &owner).await,
         }
@@ -79,28 +79,29 @@ impl OwnObjects<'_> {
     ) {
         // After a failed renewal, the Lease is still valid for a while.
         let _ = self.election.take_over().await;
-        let mut left = json!({"metadata": {"ownerReferences": [owner]}});
-        let owned = Patch::Merge(left.clone());
-        // Otherwise replicas would add holds before their Deployment is deleted.
+        let mut lease_patch = json!({"metadata": {"ownerReferences": [owner]}});
+        let owned = Patch::Merge(lease_patch.clone());
+        // With these annotations, replicas take the Lease if the webhook configurations exist. If
+        // they exist now, replicas would add holds before their Deployment is deleted.
         if !self.may_be_registered {
-            left["metadata"]["annotations"] = self.election.left_behind_annotations();
+            lease_patch["metadata"]["annotations"] = self.election.left_behind_annotations();
         }
         let parameters = PatchParams::default();
         for name in running {
             match within(leases.patch_metadata(name, &parameters, &owned)).await {
                 Ok(_) | Err(ApiError::NotFound) => {}
-                Err(error) => self.left_behind(&format!("Lease {name}"), error),
+                Err(error) => self.report_left_behind(&format!("Lease {name}"), error),
             }
         }
         let name = &self.settings.name;
-        match within(leases.patch_metadata(name, &parameters, &Patch::Merge(left))).await {
+        match within(leases.patch_metadata(name, &parameters, &Patch::Merge(lease_patch))).await {
             Ok(_) => (self.report)(Event::Step(format!(
                 "replicas still run, so the Lease {name} remains until {kind} {owner} is deleted; \
                  next: delete that {kind}",
                 kind = owner.kind,
                 owner = owner.name,
             ))),
-            Err(error) => self.left_behind(&format!("Lease {name}"), error),
+            Err(error) => self.report_left_behind(&format!("Lease {name}"), error),
         }
     }
 
@@ -116,24 +117,25 @@ impl OwnObjects<'_> {
         match existed {
             Ok(true) => (self.report)(Event::Step(format!("deleted: {kind} {name}"))),
             Ok(false) => {}
-            Err(error) => self.left_behind(&format!("{kind} {name}"), error),
+            Err(error) => self.report_left_behind(&format!("{kind} {name}"), error),
         }
     }
 
-    fn left_behind(&self, what: &str, why: impl ToString) {
+    fn report_left_behind(&self, what: &str, why: impl ToString) {
         (self.report)(Event::Warning(format!(
             "{what} is left behind, which is harmless: {}; delete it by hand",
             why.to_string()
         )));
     }
 
-    /// The items of a list that may be missing as a whole, with its namespace or kind.
-    fn listed<T>(&self, what: &str, list: Result<Vec<T>, ApiError>) -> Vec<T> {
+    /// The items of a list. There are none if its namespace or its kind does not exist. Reports a
+    /// failed read.
+    fn items_or_report<T>(&self, what: &str, list: Result<Vec<T>, ApiError>) -> Vec<T> {
         match list {
             Ok(list) => list,
             Err(ApiError::NotFound) => Vec::new(),
             Err(error) => {
-                self.left_behind(what, error);
+                self.report_left_behind(what, error);
                 Vec::new()
             }
         }
@@ -146,14 +148,14 @@ impl OwnObjects<'_> {
         self.delete(&maps, "ConfigMap", &format!("{name}-held"), None).await;
         let journals = ListParams::default().labels(&format!("{JOURNAL}={name}"));
         let journals = within(maps.list_metadata(&journals)).await.map(|list| list.items);
-        for map in self.listed("the journals (ConfigMaps)", journals) {
+        for map in self.items_or_report("the journals (ConfigMaps)", journals) {
             self.delete(&maps, "ConfigMap", &map.name_any(), map.uid()).await;
         }
         let secrets: Api<Secret> = self.api();
         for name in [format!("{name}-tls"), format!("{name}-path")] {
             let secret = within(secrets.get_metadata(&name)).await.map(|secret| vec![secret]);
-            let found = self.listed(&format!("Secret {name}"), secret);
-            // The content of others is theirs.
+            let found = self.items_or_report(&format!("Secret {name}"), secret);
+            // Secrets of other programs stay.
             for secret in found.iter().filter(|secret| is_own(&secret.metadata)) {
                 self.delete(&secrets, "Secret", &name, secret.uid()).await;
             }
@@ -162,7 +164,7 @@ impl OwnObjects<'_> {
         // Approvers may write managedFields that a typed list can't read (H141).
         let all = within(list_all(approvals.clone(), ListParams::default())).await;
         let all = all.map(|list| list.objects);
-        for approval in self.listed("DeletionApprovals", all) {
+        for approval in self.items_or_report("DeletionApprovals", all) {
             let name = approval.name_any();
             if approval.has_record_name() && approval.spec.approver == self.own_user {
                 self.delete(&approvals, "DeletionApproval", &name, approval.uid()).await;
@@ -176,7 +178,7 @@ impl OwnObjects<'_> {
         leases: &Api<Lease>,
         now: Timestamp,
     ) -> Result<Vec<String>, ApiError> {
-        let labels = replica_label(&self.settings.name);
+        let labels = replica_selector(&self.settings.name);
         let list = within(leases.list(&ListParams::default().labels(&labels))).await?;
         let due = self.settings.timing.certificates.due;
         let mut running = Vec::new();
@@ -190,8 +192,8 @@ impl OwnObjects<'_> {
         Ok(running)
     }
 
-    /// What is deleted when belay is: the Deployment of the replicas, or else their
-    /// account. `None`: neither exists.
+    /// The object that a user deletes with belay: the Deployment of the replicas, or else their
+    /// ServiceAccount. `None`: neither exists.
     pub async fn owner_of_replicas(&self) -> Result<Option<OwnerReference>, ApiError> {
         let deployment = self.owner::<Deployment>(&self.settings.name).await;
         if let Ok(Some(owner)) = deployment {

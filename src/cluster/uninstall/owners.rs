@@ -29,6 +29,7 @@ struct Parent {
     place: ObjectKey,
     /// The uid that the owner reference names.
     uid: Option<Uid>,
+    /// The parent as a part of a sentence.
     text: String,
 }
 
@@ -114,7 +115,7 @@ pub fn remove_node(World { graph, waiting, .. }: &mut World, place: &ObjectKey) 
     }
 }
 
-/// The Namespace and the owners of an object. The error is the reason why one is unknown.
+/// The Namespace and the owners of an object. The error is the reason why they are not all known.
 fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Parent>, String> {
     let graph = &world.graph;
     let mut parents = Vec::new();

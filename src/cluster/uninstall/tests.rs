@@ -70,14 +70,14 @@ impl Store {
             return self.maps.get(&name).map_or_else(|| absent(&name), |map| (200, map.clone()));
         }
         self.patches.push(name.clone());
-        if let Some(at) = self.once.iter().position(|(of, ..)| *of == name) {
+        if let Some(at) = self.once.iter().position(|(object, ..)| *object == name) {
             return self.once.remove(at).1;
         }
         if let Some(answer) = self.always.get(&name) {
             return answer.clone();
         }
         let Some(map) = self.maps.get_mut(&name) else { return absent(&name) };
-        if let Some(at) = self.hurry.iter().position(|of| *of == name) {
+        if let Some(at) = self.hurry.iter().position(|object| *object == name) {
             self.hurry.remove(at);
             map["metadata"]["resourceVersion"] = json!("1000");
         }
@@ -91,7 +91,7 @@ impl Store {
                 } else if map["metadata"]["deletionTimestamp"].is_string() && !held(map) {
                     self.maps.remove(&name);
                 }
-                match self.lost.iter().position(|of| *of == name) {
+                match self.lost.iter().position(|object| *object == name) {
                     Some(at) => {
                         self.lost.remove(at);
                         failure(500, "oops", ("", ""))
@@ -267,7 +267,7 @@ async fn sweeps_every_page_and_leaves_terminating_objects_and_finalizers_of_othe
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_what_is_terminating_and_not_protected() {
+async fn releases_terminating_objects_that_are_not_protected() {
     let maps = [map("a", &[HOLD], true), map("b", &[HOLD], false)];
     let others = rules(&[], &[]);
     let (client, store) = server(Store { maps: maps.into(), others, ..Store::default() });
@@ -329,7 +329,7 @@ async fn a_lost_answer_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_whose_answers_are_always_lost_end() {
+async fn ends_although_every_answer_to_a_write_is_lost() {
     let always = BTreeMap::from([("a".to_owned(), failure(500, "oops", ("", "")))]);
     let maps = [map("a", &[HOLD], false)];
     let (client, store) = server(Store { maps: maps.into(), always, ..Store::default() });
@@ -366,7 +366,7 @@ async fn a_failed_patch_is_repeated_or_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reports_the_words_of_an_api_server_that_refuses_again_and_again() {
+async fn reports_the_message_of_repeated_refusals() {
     let always = BTreeMap::from([("a".to_owned(), failure(422, "spec: Invalid value", ("", "")))]);
     let maps = [map("a", &[HOLD], false)];
     let (client, _) = server(Store { maps: maps.into(), always, ..Store::default() });
@@ -403,8 +403,8 @@ async fn removes_at_most_25_holds_in_a_second_and_reports_progress() {
     assert!(text.starts_with("removed 12") && text.ends_with("left to read: 1"), "{text}");
 }
 
-/// An object of the cluster, with this uid.
-fn at(uid: &str, deleted: bool) -> (u16, Value) {
+/// The answer with an object that has this uid.
+fn found(uid: &str, deleted: bool) -> (u16, Value) {
     let mut metadata = json!({"name": "x", "uid": uid, "resourceVersion": "1"});
     if deleted {
         metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -425,7 +425,7 @@ async fn an_object_whose_kind_is_no_longer_served_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_while_holds_are_found_is_not_clean() {
+async fn a_report_is_not_clean_while_lists_contain_holds() {
     // Each list contains the object, and each GET answers that it does not exist.
     let always = BTreeMap::from([("a".to_owned(), absent("a"))]);
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);

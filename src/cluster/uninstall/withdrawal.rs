@@ -131,14 +131,16 @@ impl<'a> Withdrawal<'a> {
                 return report;
             }
             idle = if self.tally == before { idle + 1 } else { 0 };
-            // If no hold is known when the time limit is reached, one more sweep proves it.
+            // If no hold is known when the time limit is reached, one more sweep checks that none
+            // exists.
             if idle == MAX_IDLE_SWEEPS || is_over && (was_over || !report.is_clean()) {
                 // The last sweep still found holds, so belay does not know whether they were
                 // removed.
                 if report.is_clean() {
                     let reason = "it had its hold when belay read it last";
                     let reason = Reason::Unknown(reason.to_owned());
-                    report.left = held.iter().map(|key| self.held(key, reason.clone())).collect();
+                    report.left =
+                        held.iter().map(|key| self.held_object(key, reason.clone())).collect();
                 }
                 return report;
             }
@@ -254,7 +256,7 @@ impl<'a> Withdrawal<'a> {
 
     fn record_abandoned(&mut self, key: &ObjectKey, reason: Reason) {
         self.tally.abandoned += 1;
-        (self.uninstall.report)(Event::Abandoned(self.held(key, reason)));
+        (self.uninstall.report)(Event::Abandoned(self.held_object(key, reason)));
     }
 
     /// Checks the Terminating objects, and starts their releases.
@@ -342,9 +344,9 @@ impl<'a> Withdrawal<'a> {
     /// Reports the objects that wait. Returns their number.
     fn report_waits(&mut self) -> usize {
         let kept = self.kept.iter().filter(|(_, reason)| reason.may_end());
-        let waits: Vec<_> = kept.map(|(key, why)| self.held(key, why.clone())).collect();
+        let waits: Vec<_> = kept.map(|(key, why)| self.held_object(key, why.clone())).collect();
         let count = waits.len();
-        waits.into_iter().for_each(|held| self.reporter.waits(held));
+        waits.into_iter().for_each(|held| self.reporter.report_wait(held));
         count
     }
 
@@ -367,7 +369,7 @@ impl<'a> Withdrawal<'a> {
             self.snapshot.context.world.write().policies_current = false;
         }
         if !self.is_over() {
-            self.reporter.refreshed(error);
+            self.reporter.report_refresh(error);
         }
     }
 
@@ -413,10 +415,10 @@ impl<'a> Withdrawal<'a> {
     fn failed(&self) -> Vec<HeldObject> {
         let is_failure = |reason: &Reason| !reason.may_end() && *reason != Reason::DryRun;
         let failed = self.kept.iter().filter(|(_, reason)| is_failure(reason));
-        failed.map(|(key, reason)| self.held(key, reason.clone())).collect()
+        failed.map(|(key, reason)| self.held_object(key, reason.clone())).collect()
     }
 
-    fn held(&self, (kind, namespace, name): &ObjectKey, reason: Reason) -> HeldObject {
+    fn held_object(&self, (kind, namespace, name): &ObjectKey, reason: Reason) -> HeldObject {
         let world = self.snapshot.context.world.read();
         let target = ObjectRef::of_kind(world.graph.kinds.info(*kind), namespace, name);
         HeldObject { target, reason }
@@ -424,9 +426,9 @@ impl<'a> Withdrawal<'a> {
 
     /// The report of the holds that were removed, and of those that remain.
     fn result(&self, unread: Vec<(String, String)>) -> UninstallReport {
-        let left = self.kept.iter().map(|(key, reason)| self.held(key, reason.clone()));
+        let left = self.kept.iter().map(|(key, reason)| self.held_object(key, reason.clone()));
         let mut left: Vec<HeldObject> = left.collect();
-        left.sort_by(|one, other| one.target.cmp(&other.target));
+        left.sort_by(|a, b| a.target.cmp(&b.target));
         UninstallReport { tally: self.tally, left, unread }
     }
 }

@@ -85,11 +85,11 @@ fn standalone_manifests(address: &Address, ca_file: &Path) -> Result<Vec<String>
 }
 
 /// The manifests for replicas. The ServiceAccount comes before its permissions.
-fn replica_manifests(address: &Address, rights: ExtraKinds) -> Result<Vec<String>, CommandError> {
+fn replica_manifests(address: &Address, kinds: ExtraKinds) -> Result<Vec<String>, CommandError> {
     let Address::Service { namespace, name, .. } = address else { return Ok(Vec::new()) };
     let account = user_of(namespace, name);
     let WebhookConfigurations { validating, mutating } = skeleton(name, address, &account);
-    let mut documents = rights.documents(namespace, name)?;
+    let mut documents = kinds.documents(namespace, name)?;
     documents.extend([yaml(&validating)?, yaml(&mutating)?]);
     Ok(documents)
 }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_what_they_say_or_a_sentence() {
+    fn parses_addresses_and_rejects_malformed_ones() {
         assert!(matches!(
             parse_service("belay/belay").unwrap(),
             Address::Service { port: 443, .. }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_get_their_account_its_rights_and_every_entry() {
+    fn the_manifests_of_replicas_have_an_account_with_permissions_and_both_configurations() {
         let address = parse_service("ops/guard").unwrap();
         let documents = replica_manifests(&address, ExtraKinds::default()).unwrap();
         let documents: Vec<serde_json::Value> =

@@ -104,8 +104,8 @@ impl ExtraKinds {
             vec![rule(&["*"], &["*"], READ), rule(&["*"], &["*"], CHANGE)]
         } else {
             // To add and remove the hold, belay needs these verbs, and RBAC has no narrower
-            // permission. So only the kinds that the policies of the chart or the label hold get
-            // it, and the kinds that the administrator adds.
+            // permission. So belay gets them only for the kinds that the policies of the chart or
+            // the label hold, and for the kinds that the administrator adds.
             let labelled = parse_kinds(LABELLED_KINDS);
             let labelled = labelled.iter().map(|(g, r)| (g.as_str(), r.as_str()));
             let held: BTreeSet<_> =
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_read_and_held_where_a_hold_is_put_on() {
+    fn reads_known_kinds_and_patches_only_kinds_that_get_holds() {
         let rights = ExtraKinds::default();
         for (group, resource) in
             [("", "persistentvolumeclaims"), ("", "configmaps"), ("apps", "statefulsets")]

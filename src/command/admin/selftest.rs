@@ -126,7 +126,7 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     };
     tokio::select! {
         result = test.stages() => test.finish(result),
-        signal = interrupted() => {
+        signal = wait_for_signal() => {
             let remaining = if test.probe.delete_event().await { "no objects remain" } else {
                 "its Event may remain and expires automatically"
             };
@@ -136,7 +136,7 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
 }
 
 /// Waits for a signal and returns its name.
-async fn interrupted() -> &'static str {
+async fn wait_for_signal() -> &'static str {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
@@ -187,7 +187,7 @@ impl Test {
         stage: u8,
         what: &str,
         (passed, seconds): (bool, f64),
-        says: String,
+        message: String,
         result_text: &str,
     ) -> Result<(), CommandError> {
         self.stages.borrow_mut().push(TestStage {
@@ -195,7 +195,7 @@ impl Test {
             what: what.to_owned(),
             passed,
             seconds,
-            message: says,
+            message,
         });
         match self.format {
             Format::Table => print(&line(stage, what, result_text)),
@@ -205,7 +205,7 @@ impl Test {
 
     /// Prints the report. In the table format, a failed test is an error.
     fn finish(&self, result: Result<(), CommandError>) -> Result<ExitCode, CommandError> {
-        let (exit_code, says) = match &result {
+        let (exit_code, message) = match &result {
             Ok(()) => (0, None),
             Err(error) => (error.exit_code(), Some(error.to_string())),
         };
@@ -213,7 +213,7 @@ impl Test {
             namespace: self.namespace.clone(),
             passed: result.is_ok(),
             stages: self.stages.borrow().clone(),
-            message: says,
+            message,
             exit_code,
         };
         match self.format {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn where_belay_is_never_asked_nothing_is_tried() {
+    fn rejects_a_namespace_about_which_belay_is_never_asked() {
         let arguments = SelftestArguments {
             namespace: "kube-system".to_owned(),
             timeout: Duration::from_secs(1),

@@ -11,7 +11,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::outcome::{ApprovalEffect, missing_beside, read_consent};
+use self::outcome::{ApprovalEffect, missing_approvals, read_consent};
 use super::CommandError;
 use super::diagnosis::{
     denies, holding_policies, orphaning_blockers, policy_message, right_to_approve,
@@ -163,8 +163,8 @@ pub async fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     }
 }
 
-/// Approves a deletion that has begun, also of the content of a Namespace, unless the user has done so.
-/// Returns the text for the user.
+/// Approves a deletion that has begun, unless the user has already approved it. The approval of a
+/// Namespace covers its content. Returns the text for the user.
 pub async fn approve_release(
     target: &TargetObject,
     reason: &str,
@@ -182,8 +182,8 @@ pub async fn approve_release(
     Ok(request.report(approval, snapshot.as_ref(), None).await.lines)
 }
 
-/// Whether an approval of the user covers the deletion and counts. One that expires after the
-/// deletion began stays in force.
+/// Whether an approval of the user covers the deletion and counts. An approval that expires after
+/// the deletion began stays in force.
 fn is_approved(
     target: &TargetObject,
     snapshot: &Snapshot,
@@ -198,8 +198,8 @@ fn is_approved(
     })
 }
 
-/// Checks that the user may approve a deletion that has begun, without an approval. Returns why it would
-/// not be enough; `None` if it would be, or the policies can't be read.
+/// Checks that the user may approve a deletion that has begun, but creates no approval. Returns why
+/// the approval would not be enough; `None` if it would be, or if the policies can't be read.
 pub async fn check_release(
     target: &TargetObject,
     reason: &str,
@@ -208,7 +208,7 @@ pub async fn check_release(
     let (snapshot, policies) = policies_of_release(target).await;
     let consent = snapshot.and_then(|snapshot| read_consent(target, &snapshot, &policies));
     let missing =
-        consent.and_then(|consent| missing_beside(&target.session.me.name, &policies, &consent));
+        consent.and_then(|consent| missing_approvals(&target.session.me.name, &policies, &consent));
     Request::new(target, policies, reason, content, None).create(true).await?;
     Ok(missing)
 }
@@ -293,13 +293,13 @@ impl<'a> Request<'a> {
         let subject = target.object_ref.arguments();
         let subject = if effect.passes { subject + " may be deleted" } else { subject + "," };
         let strictest = policies.iter().min_by_key(|policy| policy.approval.longest_seconds);
-        let most = strictest.filter(|_| *lifetime < requested.unwrap_or(DEFAULT_LIFETIME));
-        let limit = most.map_or_else(String::new, |policy| {
-            let not = requested.map_or_else(String::new, |requested| {
+        let limiting = strictest.filter(|_| *lifetime < requested.unwrap_or(DEFAULT_LIFETIME));
+        let limit = limiting.map_or_else(String::new, |policy| {
+            let instead = requested.map_or_else(String::new, |requested| {
                 format!(" instead of {}", format_duration(requested))
             });
             format!(
-                "{not}, because {} allows no longer approval; to extend it, approve again",
+                "{instead}, because {} allows no longer approval; to extend it, approve again",
                 policy.source
             )
         });
@@ -362,7 +362,7 @@ async fn policies_to_satisfy(
     }
     let world = snapshot.context.world.read();
     if let Some(node) = world.graph.object_by_ref(&target.object_ref) {
-        // After a Pause, the approval must satisfy its policies.
+        // The policies apply again after a Pause, so the approval must satisfy them.
         let applied = situation(&world).policies_ignoring_pause(ObjectFacts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
@@ -371,7 +371,7 @@ async fn policies_to_satisfy(
         if target.terminating_since().is_some() {
             let holding = holding_policies(&world, &target.object_ref);
             sources.extend(holding.into_iter().map(|policy| policy.source.clone()));
-            // Of a Terminating Namespace, the holds of its content remain.
+            // The content of a Terminating Namespace keeps its holds.
             let members = world.graph.objects_in_namespace(node.id());
             let members = members.filter_map(|id| world.graph.get(id));
             let held = members.filter(|member| content && member.is_held());
@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_an_approval_is_sound_whatever_the_object_is_called() {
+    fn the_name_prefix_of_an_approval_is_valid_for_every_object_name() {
         assert_eq!(name_prefix("configmaps-settings"), "configmaps-settings-");
         assert_eq!(name_prefix("clusterroles-system:node.x"), "clusterroles-system-node-x-");
         assert!(name_prefix(&"a".repeat(300)).len() < 60);
@@ -456,29 +456,29 @@ mod tests {
 
     #[test]
     fn the_source_of_a_refused_approval_follows_from_its_message() {
-        let says = |code, message: &str| refusal_text(code, message, "bob", "a right");
+        let text_of = |code, message: &str| refusal_text(code, message, "bob", "a right");
         let begin = "deletionapprovals.belay.dev \"x\" is forbidden: ";
         let own = format!(
             "{begin}ValidatingAdmissionPolicy 'approvals.belay.dev' with binding \
              'approvals.belay.dev' denied request: bob may not approve-deletion of x"
         );
-        let said = says(403, &own).unwrap();
+        let text = text_of(403, &own).unwrap();
         assert_eq!(
-            said,
+            text,
             "bob may not approve-deletion of x; next: ask a person who has it, or have an \
              administrator bind a right to bob"
         );
         let rbac = format!("{begin}User \"bob\" cannot create resource \"deletionapprovals\"");
-        assert!(says(403, &rbac).unwrap().contains("the RBAC verb create on deletionapprovals"));
+        assert!(text_of(403, &rbac).unwrap().contains("the RBAC verb create on deletionapprovals"));
         // The message of a webhook or policy of another owner is shown unchanged.
         let hook = "admission webhook \"no.example.com\" denied the request: not on Fridays";
         let policy = format!(
             "{begin}ValidatingAdmissionPolicy 'fridays' with binding 'f' denied request: no"
         );
         for (code, message) in [(403, hook), (400, hook), (422, policy.as_str())] {
-            let said = says(code, message).unwrap();
-            assert!(said.contains(message) && !said.contains("RBAC"), "{said}");
+            let text = text_of(code, message).unwrap();
+            assert!(text.contains(message) && !text.contains("RBAC"), "{text}");
         }
-        assert_eq!(says(500, "etcd is away"), None);
+        assert_eq!(text_of(500, "etcd is away"), None);
     }
 }

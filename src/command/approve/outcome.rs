@@ -41,7 +41,7 @@ impl ApprovalEffect {
         let cascade = verdict.as_ref().filter(|_| !content).and_then(cascade_note);
         let orphaning = verdict_on_orphaning(target, snapshot).await;
         let uses =
-            |verdict: &Verdict| verdict.overrides.approvals.iter().any(|one| one == approval);
+            |verdict: &Verdict| verdict.overrides.approvals.iter().any(|name| name == approval);
         // An approval that every DELETE needs also counts for this one.
         let is_for_orphaning =
             orphaning.as_ref().is_some_and(uses) && !verdict.as_ref().is_some_and(uses);
@@ -98,19 +98,20 @@ async fn unreleased_hold(target: &TargetObject, snapshot: &Snapshot) -> Option<S
     let TargetObject { session, info, object_ref, .. } = target;
     let hold = hold_state(session, snapshot, (info, object_ref), &target.json).await;
     hold.unreleased.as_ref()?;
-    // Without a leader, there is no such reason.
+    // Without a leader, `unreleased` is `None`.
     Some(format!("{hold}; next: {}", hold.next(object_ref, false)))
 }
 
-/// What the approval changes for a DELETE with `--cascade=orphan`, which has this verdict; `None` if
-/// nothing denies it because it orphans dependents. `is_used`: only this DELETE needs the approval.
+/// What the approval changes for a DELETE with `--cascade=orphan`. `verdict` is the verdict on this
+/// DELETE. `is_used`: only this DELETE needs the approval. `None` if the approval changes nothing,
+/// and no policy denies that the DELETE orphans dependents.
 fn orphaning_note(verdict: &Verdict, is_used: bool) -> Option<String> {
     if let Some(blocker) = orphaning_blockers(verdict).next() {
         let object = blocker.object_to_approve(&verdict.target);
         let approve = approve_command(object, blocker.covered_by_content_approval);
-        let says = sentence(&verdict.target, blocker);
+        let refusal = sentence(&verdict.target, blocker);
         return Some(format!(
-            "with --cascade=orphan, it cannot be deleted: {says}; next: {approve}"
+            "with --cascade=orphan, it cannot be deleted: {refusal}; next: {approve}"
         ));
     }
     is_used.then(|| "with --cascade=orphan, the approval also allows its DELETE".to_owned())
@@ -125,7 +126,7 @@ fn pause_note(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
         .then(|| format!("belay is paused until {}: until then it denies nothing", pause.until()))
 }
 
-/// Why belay does not act on the approval; `None` if it runs, or if that is unknown.
+/// Why belay does not act on the approval; `None` if belay runs, or if that is unknown.
 async fn outage_note(target: &TargetObject) -> Option<String> {
     let TargetObject { session, object_ref, .. } = target;
     let has_no_leader = session.lacks_leader().await;
@@ -176,13 +177,13 @@ pub fn read_consent(
 }
 
 /// Why the user's own approval is not enough; `None` if it is.
-pub fn missing_beside(
+pub fn missing_approvals(
     me: &str,
     policies: &[Policy],
     RequiredApprovals { terms, approver_names }: &RequiredApprovals,
 ) -> Option<String> {
     let unlisted = unlisted_account(me, policies, terms);
-    let is_counted = unlisted.is_none() && !approver_names.iter().any(|one| one == me);
+    let is_counted = unlisted.is_none() && !approver_names.iter().any(|name| name == me);
     let missing = terms.required.saturating_sub(approver_names.len() + usize::from(is_counted));
     let approvals = more(missing, "approval");
     match (missing, unlisted) {
@@ -221,7 +222,7 @@ fn missing_text(
 ) -> String {
     let strictest = policies.iter().max_by_key(|policy| policy.approval.required);
     let by = strictest.map_or(String::new(), |policy| policy.source.to_string());
-    if !approver_names.iter().any(|one| one == me) {
+    if !approver_names.iter().any(|name| name == me) {
         return match unlisted_account(me, policies, terms) {
             Some(why) => {
                 format!("it does not count: {why}; next: have a person with {right} approve")
@@ -275,25 +276,25 @@ mod tests {
     #[test]
     fn missing_approvers_are_named_as_far_as_they_are_known() {
         let (ci, right) = ("system:serviceaccount:ops:ci", "a right");
-        let says = |me: &str, consent: &RequiredApprovals, known: bool| {
+        let text_for = |me: &str, consent: &RequiredApprovals, known: bool| {
             missing_text(me, &[], consent, known, right)
         };
-        let said = says(ci, &consented(1, &[], &[]), true);
-        assert!(said.contains("ops:ci is a service account that "), "{said}");
+        let text = text_for(ci, &consented(1, &[], &[]), true);
+        assert!(text.contains("ops:ci is a service account that "), "{text}");
         // Neither user is an approver.
         for (me, accounts) in [("alice", &[][..]), (ci, &["ops/ci"][..])] {
-            let said = says(me, &consented(1, accounts, &[]), true);
-            assert!(!said.contains("is a service account"), "{said}");
-            assert!(said.starts_with("it does not count for "), "{said}");
+            let text = text_for(me, &consented(1, accounts, &[]), true);
+            assert!(!text.contains("is a service account"), "{text}");
+            assert!(text.starts_with("it does not count for "), "{text}");
         }
         let two = consented(2, &[], &["alice"]);
-        assert!(says("alice", &two, true).starts_with("1 more person must approve: "));
+        assert!(text_for("alice", &two, true).starts_with("1 more person must approve: "));
         // Bob may have approved, too.
         assert!(
-            says("alice", &two, false)
+            text_for("alice", &two, false)
                 .contains(" requires approvals by 2 people, of which one is alice")
         );
         let one = consented(1, &[], &["alice"]);
-        assert_eq!(says("alice", &one, false), "enough people have approved (1 of 1)");
+        assert_eq!(text_for("alice", &one, false), "enough people have approved (1 of 1)");
     }
 }

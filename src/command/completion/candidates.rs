@@ -45,9 +45,11 @@ pub fn candidates(
     if current.starts_with('-') {
         return with_prefix(options(command), current);
     }
-    let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
-    let subcommands: Vec<String> = subcommands.map(|one| one.get_name().to_owned()).collect();
-    let positional = command.get_positionals().filter(|one| !one.is_hide_set()).flat_map(values);
+    let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    let subcommands: Vec<String> =
+        subcommands.map(|subcommand| subcommand.get_name().to_owned()).collect();
+    let positional =
+        command.get_positionals().filter(|argument| !argument.is_hide_set()).flat_map(values);
     let objects = match (expected_word(command, arguments), current.split_once('/')) {
         (ExpectedWord::Nothing, _) => Vec::new(),
         (ExpectedWord::Kind, None) => cluster.kinds(),
@@ -82,7 +84,7 @@ enum ExpectedWord<'w> {
 /// The meaning of the word after these arguments: objects are `TYPE/NAME` or `TYPE NAME`, and only
 /// some commands accept several.
 fn expected_word<'w>(command: &Command, arguments: &'w [String]) -> ExpectedWord<'w> {
-    let target = command.get_positionals().map(|one| one.get_id().as_str());
+    let target = command.get_positionals().map(|argument| argument.get_id().as_str());
     let Some(target) = target.into_iter().find(|id| ["target", "targets"].contains(id)) else {
         return ExpectedWord::Nothing;
     };
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_namespaces_are_offered_where_they_may_stand() {
+    fn offers_kinds_and_namespaces_where_the_program_accepts_them() {
         assert_eq!(found("why se"), ["secrets", "services"]);
         assert_eq!(found("why -n shop -o json p"), ["pvc"]);
         assert_eq!(found("why --namespace=s"), ["--namespace=shop"]);
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_what_the_program_would_take() {
+    fn offers_what_the_program_accepts() {
         assert_eq!(found("st"), ["stuck", "status"]);
         assert_eq!(found("adm"), ["admin"]);
         assert_eq!(found("admin cr"), ["crds"]);
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(found("stuck --output y"), ["yaml"]);
         assert_eq!(found("why --output=j"), ["--output=json"]);
         assert_eq!(found("completion "), ["bash", "zsh", "fish", "kubectl"]);
-        // Options that are for every command.
+        // A global option.
         assert_eq!(found("admin manifests --former"), ["--former-hold"]);
         // There are no completions for free text.
         assert_eq!(found("stuck --longer-than "), [""; 0]);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn where_only_options_may_stand_they_are_offered() {
+    fn offers_options_if_no_other_word_is_possible() {
         let options = found("stuck ");
         assert!(options.contains(&"--all-namespaces".to_owned()), "{options:?}");
     }

@@ -35,7 +35,7 @@ impl Cluster {
             kubeconfig: given("--kubeconfig").map(Into::into),
             context: given("--context"),
             impersonate: given("--as"),
-            // Without its groups, the user may see less.
+            // Only the first group is read. Without the others, the user may see less.
             impersonate_groups: given("--as-group").into_iter().collect(),
         });
         Self { access, namespace: given("-n").or_else(|| given("--namespace")) }
@@ -119,17 +119,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cluster_is_the_one_that_was_typed() {
-        let of = |line: &str| {
+    fn reads_the_access_options_of_the_command_line() {
+        let access_of = |line: &str| {
             let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
             Cluster::from_words(&typed).access
         };
-        let access = of("why --context=far --kubeconfig here --as eve s").unwrap();
+        let access = access_of("why --context=far --kubeconfig here --as eve s").unwrap();
         assert_eq!(access.context.as_deref(), Some("far"));
         assert_eq!(access.kubeconfig.unwrap().to_str(), Some("here"));
         assert_eq!(access.impersonate.as_deref(), Some("eve"));
-        assert!(of("why s").is_some_and(|access| access.context.is_none()));
-        assert!(of("impact --from . s").is_none());
+        assert!(access_of("why s").is_some_and(|access| access.context.is_none()));
+        assert!(access_of("impact --from . s").is_none());
         // Kinds that every cluster has are known without one.
         let files = Cluster::from_words(&["--from".to_owned(), ".".to_owned()]);
         assert!(files.kinds().contains(&"secrets".to_owned()));

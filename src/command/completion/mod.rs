@@ -130,7 +130,7 @@ mod tests {
     }
 
     /// Whether a shell accepts its script; `None` if the shell is not installed.
-    fn reads(shell: &str, script: &str) -> Option<bool> {
+    fn accepts(shell: &str, script: &str) -> Option<bool> {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
         let child = Command::new(shell).args(["-n"]).stdin(Stdio::piped()).spawn();
@@ -140,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn the_shells_that_are_here_understand_their_scripts() {
-        assert_eq!(reads("bash", BASH), Some(true));
-        assert_eq!(reads("sh", KUBECTL), Some(true));
-        assert_eq!(reads("bash", "if then"), Some(false));
+    fn installed_shells_accept_their_scripts() {
+        assert_eq!(accepts("bash", BASH), Some(true));
+        assert_eq!(accepts("sh", KUBECTL), Some(true));
+        assert_eq!(accepts("bash", "if then"), Some(false));
         for (shell, script) in [("zsh", ZSH), ("fish", FISH)] {
-            assert_ne!(reads(shell, script), Some(false), "{shell}");
+            assert_ne!(accepts(shell, script), Some(false), "{shell}");
         }
     }
 }

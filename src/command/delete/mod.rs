@@ -136,7 +136,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
             plan.cluster.server
         )));
     }
-    let is_nothing = file.is_none() && state.inspection.targets.is_empty();
+    let selects_nothing = file.is_none() && state.inspection.targets.is_empty();
     let plan = file.unwrap_or_else(|| state.plan.clone());
     let began = Instant::now();
     let mut remaining = Vec::new();
@@ -151,29 +151,29 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         let end = end.map_or(i64::MAX, |end| end.as_second());
         preflight::expiry(&state, &selection, end).await
     };
-    if !is_nothing {
+    if !selects_nothing {
         show(&state, output)?;
     }
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
-    let report = |result, says: String| {
-        let picture = picture.clone().map(|picture| picture.with_note(says.clone()));
-        DeleteReport { picture, ..DeleteReport::new(result, says, &plan, &selection.cluster) }
+    let report = |result, message: String| {
+        let picture = picture.clone().map(|picture| picture.with_note(message.clone()));
+        DeleteReport { picture, ..DeleteReport::new(result, message, &plan, &selection.cluster) }
     };
-    if is_nothing {
-        let says = match state.inspection.missing.as_slice() {
+    if selects_nothing {
+        let message = match state.inspection.missing.as_slice() {
             [] => "no objects match".to_owned(),
             missing => format!("nothing is left to delete: {}", missing_text(missing)),
         };
-        return report(DeleteResult::Deleted, says).print(output);
+        return report(DeleteResult::Deleted, message).print(output);
     }
     let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {
-        let says = "the cluster has changed since the plan; nothing was deleted".to_owned();
-        return DeleteReport { changes, ..report(DeleteResult::Changed, says) }.print(output);
+        let message = "the cluster has changed since the plan; nothing was deleted".to_owned();
+        return DeleteReport { changes, ..report(DeleteResult::Changed, message) }.print(output);
     }
     if !remaining.is_empty() {
-        let says = "the time limit ended, and nothing was deleted: these objects still exist";
-        let report = report(DeleteResult::TimedOut, says.to_owned());
+        let message = "the time limit ended, and nothing was deleted: these objects still exist";
+        let report = report(DeleteResult::TimedOut, message.to_owned());
         return report.with_remaining(remaining, &selection.cluster).await.print(output);
     }
     let preflight = preflight::check(&state, &selection).await;
@@ -181,19 +181,19 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         None => expiry().await,
         refusal => refusal,
     };
-    if let Some(says) = refusal {
+    if let Some(message) = refusal {
         let approve = [state.impact.approve.clone(), preflight.approve].concat();
         let refusals = preflight.refusals;
-        let refused = report(DeleteResult::Refused, says);
+        let refused = report(DeleteResult::Refused, message);
         return DeleteReport { approve, refusals, ..refused }.print(output);
     }
     if dry_run.is_some() {
-        let (result, says) = match preflight.unknown.is_empty() {
+        let (result, message) = match preflight.unknown.is_empty() {
             true => (
                 DeleteResult::WouldDelete,
                 match state.impact.unread_claims() {
                     None => ACCEPTED.to_owned(),
-                    Some((of, _)) => format!("{ACCEPTED}. {}", unread_data(of)),
+                    Some((object, _)) => format!("{ACCEPTED}. {}", unread_data(object)),
                 },
             ),
             false => {
@@ -201,21 +201,21 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
                 (DeleteResult::Unknown, format!("some answers are unknown: {unknown}"))
             }
         };
-        return report(result, says).print(output);
+        return report(result, message).print(output);
     }
     preflight.unknown.iter().for_each(|unknown| progress(&format!("warning: {unknown}")));
     if must_ask {
         ask(&state)?;
-        if let Some(says) = expiry().await {
-            return report(DeleteResult::Refused, says).print(output);
+        if let Some(message) = expiry().await {
+            return report(DeleteResult::Refused, message).print(output);
         }
     }
     let report = Run::new(selection, plan, state, timeout).finish().await?;
     report.print(output)
 }
 
-/// Waits for the objects whose deletion began before. Returns the state afterwards, and those that
-/// exist at the time limit.
+/// Waits for the objects whose deletion began before this command. Returns the new state, and the
+/// objects that still exist at the time limit.
 async fn wait_for_leftovers(
     plan: &DeletionPlan,
     state: DeletionState,
@@ -246,16 +246,16 @@ fn show(state: &DeletionState, output: Format) -> Result<(), CommandError> {
     }
 }
 
-/// Asks for confirmation; for a name if data is destroyed for good.
+/// Asks for confirmation. If data may be destroyed for good, the user must type a name.
 fn ask(state: &DeletionState) -> Result<(), CommandError> {
     let plan = &state.plan;
     let count = counted(plan.objects().count(), "object");
     let effect = format!("This deletes {count} in {}.", plan.cluster.server);
     let volumes: Vec<_> = plan.destroyed.iter().filter(|lost| lost.what == "Volume").collect();
     let unread = state.impact.unread_claims();
-    let (data, by) = match (volumes.as_slice(), unread) {
+    let (data, default_name) = match (volumes.as_slice(), unread) {
         ([], None) => return confirm::ask(&effect),
-        ([], Some((of, _))) => (unread_data(of), &of.name),
+        ([], Some((object, _))) => (unread_data(object), &object.name),
         ([first], _) => {
             (format!("It destroys the data on volume {} for good.", first.name), &first.by.name)
         }
@@ -265,16 +265,16 @@ fn ask(state: &DeletionState) -> Result<(), CommandError> {
         }
     };
     let more = unread.filter(|_| !volumes.is_empty());
-    let more = more.map_or_else(String::new, |(of, _)| format!(" {}", unread_data(of)));
+    let more = more.map_or_else(String::new, |(object, _)| format!(" {}", unread_data(object)));
     let name = match plan.targets.as_slice() {
         [target] => &target.name,
-        _ => by,
+        _ => default_name,
     };
     confirm::ask_for(&format!("{effect} {data}{more}"), name)
 }
 
 /// The text about claims that could not be read.
-fn unread_data(of: &Object) -> String {
-    let of = of.label("");
-    format!("It may destroy data for good: the claims of {of} could not be read.")
+fn unread_data(object: &Object) -> String {
+    let label = object.label("");
+    format!("It may destroy data for good: the claims of {label} could not be read.")
 }

@@ -59,9 +59,9 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     if state.impact.verdict == ReportedVerdict::Deny {
         return preflight;
     }
-    let deletes = state.plan.waves.iter().enumerate().flat_map(|(wave, planned)| {
-        let sent = planned.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
-        sent.filter(|one| !state.is_terminating(one)).map(move |one| (wave, one))
+    let deletes = state.plan.waves.iter().enumerate().flat_map(|(index, wave)| {
+        let sent = wave.objects.iter().filter(|planned| planned.deleted_by == DeletedBy::Command);
+        sent.filter(|planned| !state.is_terminating(planned)).map(move |planned| (index, planned))
     });
     let answers = deletes.map(|(wave, planned)| async move {
         let answer = ask(state, selection, planned).await;
@@ -72,7 +72,7 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
         .collect()
         .await;
     for (wave, PlannedObject { object, .. }, answer) in answers {
-        let says = match &answer {
+        let message = match &answer {
             Some(ServerAnswer::Denies(denial))
                 if is_ended_by_earlier_waves(wave, &denial.verdict) =>
             {
@@ -84,8 +84,8 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
             }
             answer => answer.as_ref().and_then(ServerAnswer::refusal),
         };
-        let Some(says) = says else { continue };
-        preflight.refusals.push(DeleteRefusal { object: object.clone(), message: says });
+        let Some(message) = message else { continue };
+        preflight.refusals.push(DeleteRefusal { object: object.clone(), message });
         if let Some(ServerAnswer::Denies(denial)) = &answer {
             preflight.approve.extend(remedies(&denial.verdict).1);
         }
@@ -97,8 +97,8 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
 /// later wave have expired, or a Pause has ended.
 pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> Option<String> {
     let DeletionState { inspection, plan, .. } = state;
-    let sent = plan.objects().filter(|one| one.deleted_by == DeletedBy::Command);
-    let ids: Vec<NodeId> = sent.filter_map(|one| one.id).collect();
+    let sent = plan.objects().filter(|planned| planned.deleted_by == DeletedBy::Command);
+    let ids: Vec<NodeId> = sent.filter_map(|planned| planned.id).collect();
     let cascade = selection.cascade.into();
     let now = verdict(inspection, &ids, cascade).await?;
     let later = verdict_at(inspection, &ids, cascade, end).await?;
@@ -106,7 +106,7 @@ pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> O
     let first = &plan.waves.first()?.objects;
     let is_first = |object| {
         let node = inspection.graph.object_by_ref(object);
-        node.is_some_and(|node| first.iter().any(|one| one.id == Some(node.id())))
+        node.is_some_and(|node| first.iter().any(|planned| planned.id == Some(node.id())))
     };
     if now.decision == Decision::Deny
         || later.decision != Decision::Deny
@@ -126,8 +126,8 @@ pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> O
     let pause = policies.pause(inspection.now()).filter(|pause| pause.expires <= end);
     let pause = pause.map(|pause| format!("Pause {} ends at {}", pause.name, pause.until()));
     let names: Vec<String> = names.chain(pause).collect();
-    let approve = expiring.first().map(|one| {
-        let command = approve_command(&one.target, one.content);
+    let approve = expiring.first().map(|approval| {
+        let command = approve_command(&approval.target, approval.content);
         format!(", or approve for longer: {command} --for …")
     });
     Some(format!(
@@ -163,8 +163,8 @@ fn has_planned_user(state: &DeletionState, planned: &PlannedObject) -> bool {
     state.plan.objects().any(|other| other.id.is_some_and(|id| users.contains(&id)))
 }
 
-/// Whether a denial ends when the objects of earlier waves are deleted. A missing
-/// approval is another reason.
+/// Whether a denial ends when the objects of earlier waves are deleted. A denial for another
+/// reason, such as a missing approval, does not end.
 fn is_ended_by_earlier_waves(wave: usize, verdict: &Verdict) -> bool {
     let ends = |reason| matches!(reason, Reason::InUse | Reason::NotEmpty | Reason::StillNeeded);
     wave > 0 && verdict.more == 0 && verdict.blockers.iter().all(|blocker| ends(blocker.reason))

@@ -73,13 +73,13 @@ pub enum DeleteResult {
 impl DeleteReport {
     pub fn new(
         result: DeleteResult,
-        says: String,
+        message: String,
         plan: &DeletionPlan,
         cluster: &ClusterArguments,
     ) -> Self {
         Self {
             result,
-            message: says,
+            message,
             targets: plan.targets.clone(),
             deleted: Vec::new(),
             accepted: Vec::new(),

@@ -36,7 +36,8 @@ pub async fn delete(
         return Ok(DeleteOutcome::Gone);
     };
     let key = (planned.object.namespace.as_str(), planned.object.name.as_str());
-    // A DELETE that ends a foreground deletion first changes the object.
+    // A DELETE that ends the wait of a foreground deletion first updates the object. So the
+    // precondition on the resourceVersion would fail.
     let node = state.inspection.graph.get(id);
     let is_terminating = node.is_some_and(|node| node.is_terminating());
     let mut version = planned.resource_version.clone().filter(|_| !is_terminating);

@@ -30,6 +30,7 @@ const PAUSES: [u64; 4] = [200, 400, 800, 1600];
 pub struct Run {
     selection: Selection,
     plan: DeletionPlan,
+    /// The state before the first wave, until it is used.
     first: Option<DeletionState>,
     /// As in [`Impact`](crate::command::inspect::Impact).
     denies_content_deletes: bool,
@@ -37,7 +38,9 @@ pub struct Run {
     /// The uids of the objects with an accepted DELETE.
     sent: HashSet<String>,
     deleted: Vec<Object>,
+    /// The number of executed steps.
     waves: usize,
+    /// The number of reads because an object changed just before its DELETE.
     changes: usize,
     /// The number of refusals in this wave.
     refusals: usize,
@@ -57,7 +60,8 @@ struct Step<'s> {
 enum Sent {
     /// All were accepted.
     All,
-    /// An object has changed, or the next answer may be another. The cluster must be read again.
+    /// An object has changed, or the API server may accept a refused DELETE later. The cluster must
+    /// be read again.
     Again,
     /// The deletion ends.
     Ended(Box<DeleteReport>),
@@ -99,8 +103,8 @@ impl Run {
             };
             let changes = self.plan.changes(&state.inspection, &state.plan);
             if !changes.is_empty() {
-                let says = "stopped, because the cluster has changed since the plan".to_owned();
-                return Ok(DeleteReport { changes, ..self.report(DeleteResult::Changed, says) });
+                let message = "stopped, because the cluster has changed since the plan".to_owned();
+                return Ok(DeleteReport { changes, ..self.report(DeleteResult::Changed, message) });
             }
             let leftovers = state.leftovers(&self.plan);
             let Some(step) = self.next_step(&state, leftovers.iter().collect()) else {
@@ -122,14 +126,18 @@ impl Run {
         let awaits = self.plan.awaits();
         let first = Step { send: Vec::new(), wait: leftovers, later: waves.len() };
         let steps = waves.iter().enumerate().map(|(index, wave)| {
-            let is_open = |one: &&PlannedObject| {
-                one.deleted_by == DeletedBy::Command
-                    && !self.sent.contains(&one.object.uid)
-                    && !state.is_terminating(one)
+            let is_open = |planned: &&PlannedObject| {
+                planned.deleted_by == DeletedBy::Command
+                    && !self.sent.contains(&planned.object.uid)
+                    && !state.is_terminating(planned)
             };
             Step {
                 send: wave.objects.iter().filter(is_open).collect(),
-                wait: wave.objects.iter().filter(|one| !one.stays && awaits(one)).collect(),
+                wait: wave
+                    .objects
+                    .iter()
+                    .filter(|planned| !planned.stays && awaits(planned))
+                    .collect(),
                 later: waves.len() - index - 1,
             }
         });
@@ -157,18 +165,20 @@ impl Run {
                 Sent::Ended(report) => return Ok(Some(*report)),
             }
             if index + 1 < steps.len() {
-                // A hold waits for the deletion of the next.
-                let next = together.iter().copied().filter(|one| !state.is_held(one));
-                let next = state.awaited(next.filter(|one| !one.stays));
+                // A held object stays until the objects of the next step are deleted.
+                let next = together.iter().copied().filter(|planned| !state.is_held(planned));
+                let next = state.awaited(next.filter(|planned| !planned.stays));
                 if !self.wait(next).await.is_empty() {
                     break;
                 }
             }
         }
         let open = state.plan.waves.iter().skip(state.plan.waves.len() - step.later);
-        let open = open.flat_map(|wave| &wave.objects).filter(|one| !state.is_terminating(one));
+        let open =
+            open.flat_map(|wave| &wave.objects).filter(|planned| !state.is_terminating(planned));
         let open = open.count();
-        let waiting = step.wait.into_iter().filter(|one| !self.deleted.contains(&one.object));
+        let waiting =
+            step.wait.into_iter().filter(|planned| !self.deleted.contains(&planned.object));
         let remaining = self.wait(state.awaited(waiting)).await;
         if remaining.is_empty() {
             return Ok(None);
@@ -179,8 +189,8 @@ impl Run {
                 format!(" (the command has not touched {} of later waves)", counted(open, "object"))
             }
         };
-        let says = format!("the time limit ended{later}: these objects still exist");
-        let report = self.report_of_end(DeleteResult::TimedOut, says);
+        let message = format!("the time limit ended{later}: these objects still exist");
+        let report = self.report_of_end(DeleteResult::TimedOut, message);
         Ok(Some(report.with_remaining(remaining, &self.selection.cluster).await))
     }
 
@@ -192,8 +202,8 @@ impl Run {
         remaining
     }
 
-    /// Sends the DELETEs of a wave. After a failure, it sends none, and waits for the answers to those
-    /// that it has sent. A refusal is final only after pauses, if objects were deleted before.
+    /// Sends the DELETEs of a wave. After a failure, it sends no further DELETE, and waits for the
+    /// other answers. If objects were deleted before, it retries a refusal a few times.
     async fn send(&mut self, state: &DeletionState, send: &[&PlannedObject]) -> Sent {
         let (selection, is_stopped) = (&self.selection, Cell::new(false));
         let deletes = send.iter().map(|planned| async {
@@ -216,17 +226,17 @@ impl Run {
                 Ok(Gone) => drop(self.sent.insert(object.uid.clone())),
                 Ok(Changed) => changed = Some(typed),
                 Ok(Refused(why)) => {
-                    let says = format!("stopped: the DELETE of {typed} was refused: {why}");
-                    failure = failure.or(Some((DeleteResult::Refused, says)));
+                    let message = format!("stopped: the DELETE of {typed} was refused: {why}");
+                    failure = failure.or(Some((DeleteResult::Refused, message)));
                 }
                 Err(why) => {
-                    let says = format!("stopped: the DELETE of {typed} failed: {why}");
-                    failure = failure.or(Some((DeleteResult::Failed, says)));
+                    let message = format!("stopped: the DELETE of {typed} failed: {why}");
+                    failure = failure.or(Some((DeleteResult::Failed, message)));
                 }
             }
         }
         self.sent.extend(accepted.iter().map(|object| object.uid.clone()));
-        if let Some((result, says)) = failure {
+        if let Some((result, message)) = failure {
             let is_refused = result == DeleteResult::Refused && !self.deleted.is_empty();
             if let Some(&pause) = PAUSES.get(self.refusals).filter(|_| is_refused) {
                 self.refusals += 1;
@@ -234,45 +244,46 @@ impl Run {
                 tokio::time::sleep(Duration::from_millis(pause)).await;
                 return Sent::Again;
             }
-            let report = DeleteReport { accepted, ..self.report(result, says) };
+            let report = DeleteReport { accepted, ..self.report(result, message) };
             return Sent::Ended(Box::new(report));
         }
         let Some(typed) = changed else { return Sent::All };
         self.changes += 1;
         if self.changes > MAX_CHANGES {
-            let says = format!("stopped: {typed} changes all the time");
-            return Sent::Ended(Box::new(self.report(DeleteResult::Changed, says)));
+            let message = format!("stopped: {typed} changes all the time");
+            return Sent::Ended(Box::new(self.report(DeleteResult::Changed, message)));
         }
         Sent::Again
     }
 
-    /// The report at the end. Only objects that the impact keeps Terminating may remain.
+    /// The report at the end. Only objects that stay Terminating according to the impact may
+    /// remain.
     async fn end(self, state: &DeletionState) -> Result<DeleteReport, CommandError> {
         let remaining = state.plan.objects().filter(self.plan.awaits());
         let remaining: Vec<Object> = remaining.map(|planned| planned.object.clone()).collect();
         if remaining.is_empty() {
-            let says = match self.deleted.len() {
+            let message = match self.deleted.len() {
                 0 => "nothing is left to delete".to_owned(),
                 1 => "1 object was deleted".to_owned(),
                 count => format!("{count} objects were deleted"),
             };
-            return Ok(self.report_of_end(DeleteResult::Deleted, says));
+            return Ok(self.report_of_end(DeleteResult::Deleted, message));
         }
-        let says = "these objects stay Terminating, as expected".to_owned();
-        let report = self.report_of_end(DeleteResult::Stays, says);
+        let message = "these objects stay Terminating, as expected".to_owned();
+        let report = self.report_of_end(DeleteResult::Stays, message);
         Ok(report.with_remaining(remaining, &self.selection.cluster).await)
     }
 
     /// The report after all DELETEs, or at the time limit.
-    fn report_of_end(&self, result: DeleteResult, says: String) -> DeleteReport {
+    fn report_of_end(&self, result: DeleteResult, message: String) -> DeleteReport {
         let awaits = self.plan.awaits();
-        let others = self.plan.objects().filter(|one| !awaits(one));
+        let others = self.plan.objects().filter(|planned| !awaits(planned));
         let not_awaited = others.map(|planned| planned.object.clone()).collect();
-        DeleteReport { not_awaited, ..self.report(result, says) }
+        DeleteReport { not_awaited, ..self.report(result, message) }
     }
 
-    fn report(&self, result: DeleteResult, says: String) -> DeleteReport {
-        let report = DeleteReport::new(result, says, &self.plan, &self.selection.cluster);
+    fn report(&self, result: DeleteResult, message: String) -> DeleteReport {
+        let report = DeleteReport::new(result, message, &self.plan, &self.selection.cluster);
         DeleteReport { deleted: self.deleted.clone(), ..report }
     }
 }
@@ -280,7 +291,8 @@ impl Run {
 /// What a step does, in one line.
 fn names(step: &Step<'_>) -> String {
     let list = |objects: &[&PlannedObject]| {
-        let names: Vec<&str> = objects.iter().map(|one| one.object.arguments.as_str()).collect();
+        let names: Vec<&str> =
+            objects.iter().map(|planned| planned.object.arguments.as_str()).collect();
         names.join(", ")
     };
     match step.send.is_empty() {

@@ -96,11 +96,13 @@ impl DeletionState {
         objects: impl IntoIterator<Item = &'o PlannedObject>,
     ) -> Vec<Awaited<'o>> {
         let objects = objects.into_iter();
-        objects.filter_map(|one| Some(awaited(self.info(one)?.clone(), &one.object))).collect()
+        objects
+            .filter_map(|planned| Some(awaited(self.info(planned)?.clone(), &planned.object)))
+            .collect()
     }
 
-    /// Whether another DELETE of the object has no effect. It ends the wait of a foreground
-    /// deletion.
+    /// Whether the object is Terminating, so that another DELETE has no effect. Only a foreground
+    /// deletion is different: a DELETE without the option Foreground ends its wait.
     pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
         let waits = |node: Node<'_>| node.waits_in_foreground() && !self.is_foreground;
         self.node(planned).is_some_and(|node| node.is_terminating() && !waits(node))
@@ -116,16 +118,17 @@ impl DeletionState {
 
     /// The objects to wait for before the next DELETE, because their deletion began before: objects
     /// of the plan that a controller is still deleting, and users of an object to delete.
-    /// Admission would deny the DELETE of what they use.
+    /// Admission would deny the DELETE of the objects that they use.
     pub fn leftovers(&self, first_plan: &DeletionPlan) -> Vec<PlannedObject> {
         let graph = &self.inspection.graph;
         let planned: HashSet<Uid> = first_plan
             .objects()
             .chain(self.plan.objects())
-            .map(|one| Uid::new(&one.object.uid))
+            .map(|planned| Uid::new(&planned.object.uid))
             .collect();
-        let deleted = self.plan.objects().filter(|one| one.deleted_by == DeletedBy::Command);
-        let users = deleted.filter_map(|one| one.id).flat_map(|id| graph.users(id));
+        let deleted =
+            self.plan.objects().filter(|planned| planned.deleted_by == DeletedBy::Command);
+        let users = deleted.filter_map(|planned| planned.id).flat_map(|id| graph.users(id));
         let users = users.filter(|user| user.needs() && user.node.is_terminating());
         let users: BTreeSet<NodeId> = users
             .map(|user| user.node)

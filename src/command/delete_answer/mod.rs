@@ -1,6 +1,6 @@
 //! Whether the user can delete an object. The answer of the API server to a dry run decides. The
-//! verdict that the command computes from the objects that the user may read explains it, and
-//! decides only without an answer.
+//! command also computes a verdict from the objects that the user may read. This verdict explains
+//! the answer, and decides only if there is no answer.
 
 mod server;
 
@@ -66,7 +66,7 @@ pub async fn hold_state(
     (info, object_ref): (&KindInfo, &ObjectRef),
     object: &Value,
 ) -> HoldState {
-    let is_named = names_kind(snapshot, info);
+    let is_named = policies_release_holds(snapshot, info);
     let (users, unreleased) = tokio::join!(
         users_of_hold(session, snapshot, (info, object_ref), object),
         Unreleased::read(session, info, is_named),
@@ -74,8 +74,8 @@ pub async fn hold_state(
     users.with_unreleased(unreleased)
 }
 
-/// Whether belay releases holds on objects of a kind, as far as the policies decide.
-pub fn names_kind(snapshot: &Snapshot, info: &KindInfo) -> bool {
+/// Whether the policies let belay release holds on objects of a kind. True if they are unknown.
+pub fn policies_release_holds(snapshot: &Snapshot, info: &KindInfo) -> bool {
     let world = snapshot.context.world.read();
     !world.loaded || world.policies.releases_any_hold(&info.group, &info.resource)
 }
@@ -167,7 +167,7 @@ impl DeleteAnswer {
             Some(ServerAnswer::Denies(denial)) => match denied {
                 None => answer = Self::from_denial(target, *denial),
                 Some(local) if denial.verdict.is_unknown() => {
-                    answer = Self::from_denial(target, denial.with(local));
+                    answer = Self::from_denial(target, denial.with_local_reasons(local));
                 }
                 // belay can read what the user may not, and the user may read what belay does not
                 // watch.
@@ -218,8 +218,8 @@ impl DeleteAnswer {
     }
 }
 
-/// The verdict on a DELETE if belay denies and records nothing: the reasons for which the hold keeps an
-/// object. `None` if it keeps none.
+/// The verdict on a DELETE if belay denies and records nothing. It contains only the blockers of
+/// objects that keep their hold. `None` if there is no such object.
 fn kept_without_denial(denied: &Verdict) -> Option<Verdict> {
     let accepted = decide_paused(denied.clone());
     let holds = accepted.blockers.iter().filter(|blocker| accepted.keeps_by_hold(blocker));
@@ -227,8 +227,8 @@ fn kept_without_denial(denied: &Verdict) -> Option<Verdict> {
     (!blockers.is_empty()).then_some(Verdict { blockers, ..accepted })
 }
 
-/// The content of a Namespace that keeps it only because of the label. belay knows it only if it
-/// watches its kind.
+/// The labelled objects in a Namespace that keep the Namespace. belay knows such an object only if
+/// it watches its kind.
 fn labelled_content(blocker: &Blocker) -> impl Iterator<Item = &ObjectName> {
     blocker.causes.iter().filter_map(|cause| match cause {
         Cause::Content { object, why: ContentReason::Protected(PolicySource::Label(_)) } => {
@@ -242,7 +242,7 @@ fn labelled_content(blocker: &Blocker) -> impl Iterator<Item = &ObjectName> {
 fn denies_only_labelled_content(denied: &Verdict) -> bool {
     denied.deciding_blockers().all(|blocker| match blocker.reason {
         Reason::NotEmpty => labelled_content(blocker).count() == blocker.causes.len(),
-        // belay denies its own DELETE, by whatever controller.
+        // belay denies the DELETE of that object, whichever controller sends it.
         _ => {
             let is_label = |source: &PolicySource| matches!(source, PolicySource::Label(_));
             blocker.object != denied.target && blocker.policies.iter().all(is_label)
@@ -250,8 +250,8 @@ fn denies_only_labelled_content(denied: &Verdict) -> bool {
     })
 }
 
-/// Whether the denial by belay contains what may be wrong in the verdict of the command: that
-/// something is unknown, and content that belay may not know.
+/// Whether the denial by belay confirms the parts of the command's verdict that may be wrong:
+/// unknown facts, and content that belay may not know.
 fn is_confirmed(local: &Verdict, denial: &ServerDenial) -> bool {
     let is_content = |object: &ObjectName| {
         let text = format!("{object}, ");

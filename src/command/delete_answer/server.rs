@@ -1,6 +1,6 @@
 //! The answer of the API server to a dry run of a DELETE by the user. It contains belay's own
-//! verdict, also for a user who may not read the objects that belay reads. It shows this user
-//! only the texts of a denial.
+//! verdict, even if the user may not read the objects that belay reads. The user gets only the
+//! texts of a denial.
 
 use kube::api::PropagationPolicy;
 use kube::core::Status;
@@ -107,7 +107,10 @@ impl ServerAnswer {
     /// alone.
     pub fn merge(answers: Vec<(ObjectRef, Self)>) -> Self {
         if answers.len() == 1 {
-            return answers.into_iter().next().map_or(Self::Accepts(Vec::new()), |(_, one)| one);
+            return answers
+                .into_iter()
+                .next()
+                .map_or(Self::Accepts(Vec::new()), |(_, answer)| answer);
         }
         let (mut warnings, mut denials) = (Vec::new(), Vec::<ServerDenial>::new());
         let (mut refused, mut unknown, mut is_belay_silent) = (None, None, false);
@@ -138,17 +141,17 @@ impl ServerAnswer {
         if let Some(denial) = ServerDenial::parse(target, status) {
             return Self::Denies(Box::new(denial));
         }
-        let says = shortened(&without_controls(&status.message));
+        let message = shortened(&without_controls(&status.message));
         if let Some(why) = explain_unencodable(&status.message) {
-            return Self::Refuses(format!("{says}; {why}"));
+            return Self::Refuses(format!("{message}; {why}"));
         }
         match status.code {
             403 if may == Some(false) => Self::Refuses(missing_right_text(target)),
-            403 => Self::Refuses(says),
+            403 => Self::Refuses(message),
             _ if is_silent_belay(&status.message) => Self::BelaySilent,
-            _ if is_refusal(&status.message) => Self::Refuses(says),
+            _ if is_refusal(&status.message) => Self::Refuses(message),
             // The object was re-created, or a webhook does not support dry runs.
-            _ => Self::Unknown(says),
+            _ => Self::Unknown(message),
         }
     }
 }
@@ -191,15 +194,16 @@ impl ServerDenial {
         Some(Self { verdict, blocker_texts, next_step })
     }
 
-    /// This denial, because belay could not read something, with the reasons that the user can read.
-    pub fn with(self, local: Verdict) -> Self {
+    /// Adds the reasons in the verdict of the command to this denial, which belay sent because its
+    /// own reads failed.
+    pub fn with_local_reasons(self, local: Verdict) -> Self {
         let step = remedies(&local).0;
         let next_step = match (self.next_step, step) {
             (Some(first), Some(step)) => Some(format!("{first}; afterwards, {step}")),
             (first, step) => first.or(step),
         };
         let mut verdict = self.verdict;
-        let known = local.blockers.into_iter().filter(|one| one.reason != Reason::Unknown);
+        let known = local.blockers.into_iter().filter(|blocker| blocker.reason != Reason::Unknown);
         verdict.blockers.extend(known);
         let verdict = Verdict {
             more: local.more,
@@ -346,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_told_apart() {
+    fn distinguishes_other_answers() {
         let read = |code: u16, message: &str, may| {
             let status = json!({"code": code, "message": message});
             let status = serde_json::from_value(status).unwrap();

@@ -16,11 +16,11 @@ const OUTSIDE: &str = "default";
 /// How far the clock of a replica may be ahead of the API server's clock, in seconds.
 const CLOCK_SKEW: i64 = 60;
 
-/// The Events that belay has written.
+/// The field selector of the Events that belay has written.
 const OURS: &str = "reportingComponent=belay";
 
-/// All of them, or those in one namespace if the user may not list all, and whether they are
-/// all.
+/// All Events of belay, or the Events in the namespace `near` if the user may not list all. Returns
+/// also whether the list is complete.
 pub(super) async fn all_events(
     client: &kube::Client,
     near: &str,
@@ -46,7 +46,8 @@ pub(super) async fn events(
     Ok(list_all(api, params).await?.objects)
 }
 
-/// Whether belay reports a request that it denied or, with `would`, did not deny in a Pause.
+/// Whether the Event reports a request that belay denied or, with `would`, a request that it would
+/// have denied without a Pause.
 pub(super) fn is_listed(event: &Event, would: bool) -> bool {
     let fits = match would {
         true => would_deny(event),
@@ -73,10 +74,10 @@ pub(super) fn is_in_its_namespace(event: &Event, kind: Option<&KindInfo>) -> boo
 }
 
 /// The denial that an Event reports, or `None` if belay does not write such Events.
-pub(super) fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Option<Denial> {
+pub(super) fn parse_event(event: &Event, kinds: &Kinds, filter: DenialFilter) -> Option<Denial> {
     let involved = &event.involved_object;
     let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?.0;
-    if asked.ago(time) < -CLOCK_SKEW || event.count.is_some_and(|count| count < 1) {
+    if filter.ago(time) < -CLOCK_SKEW || event.count.is_some_and(|count| count < 1) {
         return None;
     }
     let message = event.message.clone().unwrap_or_default();
@@ -102,7 +103,7 @@ pub(super) fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Opt
     };
     Some(Denial {
         time,
-        ago: asked.ago(time),
+        ago: filter.ago(time),
         object: object.with_uid(&text(&involved.uid)),
         target: target.to_string(),
         verdict: if would_deny(event) { "Audit" } else { "Deny" }.to_owned(),

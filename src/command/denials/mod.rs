@@ -13,7 +13,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Event;
 
-use self::events::{all_events, events, is_listed, of_event};
+use self::events::{all_events, events, is_listed, parse_event};
 use self::report::PolicyCounts;
 pub use self::report::{Denial, Denials};
 use super::CommandError;
@@ -31,8 +31,9 @@ use crate::timing::Timing;
 /// How long a policy keeps its recent denials.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// An Event and a status entry about the same denial differ by less than this.
-const SAME: i64 = 700;
+/// The times of an Event and of a status entry about the same denial differ by at most this many
+/// seconds.
+const MAX_DIFFERENCE: i64 = 700;
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -105,35 +106,36 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
         }
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
-    let asked = DenialFilter::new(would, now, since);
+    let filter = DenialFilter::new(would, now, since);
     let mut kinds = Kinds::default();
     if !knows_all(&kinds, &policies, &events) {
         // Without discovery, objects of other kinds lack their plural or their kind.
         kinds = read_names(&session.caller.client).await.map_or(kinds, |names| names.kinds());
     }
-    let mut items = items(&policies, &events, &kinds, asked);
+    let mut items = items(&policies, &events, &kinds, filter);
     if let Some(namespace) = &near.namespace {
         items.retain(|item| item.is_in(namespace));
     }
     // A user who may not read the Lease does not see who is the leader.
-    let unled = matches!(leader, Ok(None));
-    let is_uninstalled = unled && session.webhooks().await.is_uninstalled;
+    let has_no_leader = matches!(leader, Ok(None));
+    let is_uninstalled = has_no_leader && session.webhooks().await.is_uninstalled;
     let policies = policy_counts(&policies);
-    let age_seconds = ((would || !policies.is_empty()) && !unled).then(delay);
-    Ok(Denials { items, policies, age_seconds, not_read, would, unled, is_uninstalled })
+    let age_seconds = ((would || !policies.is_empty()) && !has_no_leader).then(delay);
+    Ok(Denials { items, policies, age_seconds, not_read, would, has_no_leader, is_uninstalled })
 }
 
-/// Whether these are the kinds of all denials.
+/// Whether `kinds` contains the kinds of all denials.
 fn knows_all(kinds: &Kinds, policies: &[DeletionPolicy], events: &[Event]) -> bool {
     let recent = policies.iter().flat_map(|policy| &policy.status).flat_map(|s| &s.recent);
     let targets = recent.map(|recent| ObjectRef::parse_display(&recent.target));
-    let of_event = |event: &Event| {
+    let is_known = |event: &Event| {
         let version = event.involved_object.api_version.as_deref().unwrap_or_default();
         let kind = event.involved_object.kind.as_deref().unwrap_or_default();
         kinds.find(split_api_version(version).0, kind).is_some()
     };
-    let mut targets = targets.map(|of| kinds.find_resource(&of.group, &of.resource).is_some());
-    targets.all(|known| known) && events.iter().all(of_event)
+    let mut targets =
+        targets.map(|target| kinds.find_resource(&target.group, &target.resource).is_some());
+    targets.all(|known| known) && events.iter().all(is_known)
 }
 
 /// How long a verdict takes at most until the status of its policy contains it, in seconds.
@@ -194,18 +196,18 @@ fn items(
     policies: &[DeletionPolicy],
     events: &[Event],
     kinds: &Kinds,
-    asked: DenialFilter,
+    filter: DenialFilter,
 ) -> Vec<Denial> {
     let mut items: Vec<Denial> = Vec::new();
     for policy in policies {
         let name = policy.metadata.name.clone().unwrap_or_default();
         for recent in policy.status.iter().flat_map(|status| &status.recent) {
             let fits = match recent.verdict.as_str() {
-                "Deny" => !asked.would,
-                "Audit" | "Warn" => asked.would,
+                "Deny" => !filter.would,
+                "Audit" | "Warn" => filter.would,
                 _ => false,
             };
-            if !fits || recent.time.0 < asked.since {
+            if !fits || recent.time.0 < filter.since {
                 continue;
             }
             // A request that several policies deny appears once.
@@ -219,7 +221,7 @@ fn items(
                 Some(item) => item.policies.push(name.clone()),
                 None => items.push(Denial {
                     time: recent.time.0,
-                    ago: asked.ago(recent.time.0),
+                    ago: filter.ago(recent.time.0),
                     object: Object::of(&ObjectRef::parse_display(&recent.target), kinds)
                         .with_uid(recent.uid.as_deref().unwrap_or_default()),
                     target: recent.target.clone(),
@@ -234,14 +236,15 @@ fn items(
         }
     }
     // Events add requests that the label denies, or would deny without a Pause, and older denials.
-    let listed = events.iter().filter(|event| is_listed(event, asked.would));
-    let listed: Vec<Denial> = listed.filter_map(|event| of_event(event, kinds, asked)).collect();
-    for denial in listed.into_iter().filter(|denial| denial.time >= asked.since) {
+    let listed = events.iter().filter(|event| is_listed(event, filter.would));
+    let listed: Vec<Denial> =
+        listed.filter_map(|event| parse_event(event, kinds, filter)).collect();
+    for denial in listed.into_iter().filter(|denial| denial.time >= filter.since) {
         let same = |item: &&mut Denial| {
             let apart = item.time.as_second().abs_diff(denial.time.as_second());
             let uid = &item.object.uid;
             is_same(&item.target, &denial.target)
-                && apart <= SAME.unsigned_abs()
+                && apart <= MAX_DIFFERENCE.unsigned_abs()
                 && (uid.is_empty() || *uid == denial.object.uid)
                 && (item.reason.is_none() || item.reason == denial.reason)
         };
@@ -249,8 +252,8 @@ fn items(
         match items.iter_mut().filter(same).max_by_key(|item| item.time) {
             Some(item) => {
                 item.count = match (item.count, denial.count) {
-                    (Some(one), Some(other)) => Some(one.saturating_add(other)),
-                    (one, other) => one.or(other),
+                    (Some(first), Some(second)) => Some(first.saturating_add(second)),
+                    (first, second) => first.or(second),
                 };
                 if item.subject.is_none() && item.time < denial.time {
                     (item.time, item.ago) = (denial.time, denial.ago);

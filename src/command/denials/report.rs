@@ -18,12 +18,12 @@ pub(super) const SHOWN: usize = 30;
 /// Why a row has no user.
 const NO_USER: &str = "USER -: only an Event reports this request, and Events name no user";
 
-/// Where the user is.
+/// Where to find the user of such a row.
 const USER_ELSEWHERE: &str = ". For a denial by a policy, the status of the policy adds the user \
                               later; for one by the label belay.dev/protect, only the log of belay \
                               names the user";
 
-/// One thing that was refused, or would have been.
+/// A request that belay refused or would have refused.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
@@ -84,12 +84,12 @@ pub struct Denials {
     pub(super) age_seconds: Option<u64>,
     /// Failed reads. The list may be incomplete.
     pub(super) not_read: Vec<FailedRead>,
-    /// Whether it is about what went through.
+    /// Whether the list contains allowed requests that action Deny would have denied.
     #[serde(skip)]
     pub(super) would: bool,
     /// Whether belay has no leader, which writes the statuses.
     #[serde(skip)]
-    pub(super) unled: bool,
+    pub(super) has_no_leader: bool,
     /// Whether belay is not installed.
     #[serde(skip)]
     pub(super) is_uninstalled: bool,
@@ -149,7 +149,7 @@ impl Report for Denials {
             text.push_str(&view.screen.paragraph(0, &line));
         }
         // A replica writes Events of denials at once.
-        let stale = match (self.unled, self.age_seconds) {
+        let stale = match (self.has_no_leader, self.age_seconds) {
             _ if self.is_uninstalled => Some(UNINSTALLED.to_owned()),
             (true, _) => Some(
                 "belay has no leader, so no policy reports newer requests; check that the belay \
@@ -174,12 +174,12 @@ impl Denial {
         &self.object.namespace
     }
 
-    /// Whether it is about a Namespace or something in it.
+    /// Whether the request was about this Namespace or an object in it.
     pub(super) fn is_in(&self, namespace: &str) -> bool {
         self.object.own_namespace() == namespace
     }
 
-    /// In one line, below the object that it is about.
+    /// The denial in one line, for a list below its object.
     pub fn line(&self) -> String {
         let ago = format_age(self.ago);
         let by = self.subject.as_ref().map_or_else(String::new, |user| format!(", {user}"));

@@ -38,13 +38,13 @@ fn event(second: i64, name: &str, kind: &str, count: i32) -> Event {
     .unwrap()
 }
 
-fn asked(would: bool, since: i64) -> DenialFilter {
+fn filter(would: bool, since: i64) -> DenialFilter {
     let time = |second| Timestamp::from_second(second).unwrap();
     DenialFilter { would, since: time(since), now: time(5120) }
 }
 
-fn known(policies: &[DeletionPolicy], events: &[Event], asked: DenialFilter) -> Vec<Denial> {
-    items(policies, events, &Kinds::default(), asked)
+fn denials_of(policies: &[DeletionPolicy], events: &[Event], filter: DenialFilter) -> Vec<Denial> {
+    items(policies, events, &Kinds::default(), filter)
 }
 
 fn summaries(items: &[Denial]) -> Vec<(i64, &str, String)> {
@@ -61,9 +61,9 @@ fn one_request_in_several_policies_and_events_is_listed_once() {
         policy("two", &[(5000, "configmaps shop/a", "Deny"), (100, "configmaps shop/c", "Deny")]),
     ];
     let events = [event(5300, "a", "Warning", 7), event(4500, "d", "Warning", 1)];
-    let since = asked(false, 1000);
+    let since = filter(false, 1000);
     let since = DenialFilter { now: Timestamp::from_second(9000).unwrap(), ..since };
-    let listed = known(&policies, &events, since);
+    let listed = denials_of(&policies, &events, since);
     assert_eq!(
         summaries(&listed),
         [
@@ -72,22 +72,22 @@ fn one_request_in_several_policies_and_events_is_listed_once() {
         ]
     );
     assert_eq!((listed[0].count, listed[1].subject.as_deref()), (Some(7), None));
-    // An Event of much later is of another request.
+    // A much later Event reports another request.
     let later = [event(9000, "a", "Warning", 1)];
-    assert_eq!(known(&policies, &later, since).len(), 2);
+    assert_eq!(denials_of(&policies, &later, since).len(), 2);
     // The same applies to an object of another kind with the same name.
     let mut secret = event(5100, "a", "Warning", 1);
     secret.involved_object.kind = Some("Secret".to_owned());
-    assert_eq!(known(&policies, &[secret], since).len(), 2);
-    // The kind of the object counts, and not the message.
+    assert_eq!(denials_of(&policies, &[secret], since).len(), 2);
+    // The kind of the object decides, not the message.
     let mut other = event(5100, "a", "Warning", 3);
     other.message = Some("it would lose its owner".to_owned());
-    assert_eq!(known(&policies, &[other], since)[0].count, Some(3));
+    assert_eq!(denials_of(&policies, &[other], since)[0].count, Some(3));
     // A held deletion was not refused, and Events of other components are not counted.
     let mut others = event(4500, "d", "Warning", 1);
     others.reporting_component = Some("kubelet".to_owned());
     let events = [event(4500, "d", "Normal", 1), others];
-    assert_eq!(known(&policies, &events, since).len(), 1);
+    assert_eq!(denials_of(&policies, &events, since).len(), 1);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn denials_of_one_object_with_other_reasons_or_users_are_other_denials() {
         Event { reason: Some(reason.to_owned()), ..event }
     };
     let rows = |policies: &[DeletionPolicy], events: &[Event]| -> Vec<String> {
-        let items = known(policies, events, asked(false, 0));
+        let items = denials_of(policies, events, filter(false, 0));
         let row = |item: &Denial| {
             let user = item.subject.as_deref().unwrap_or("-");
             format!(
@@ -143,7 +143,7 @@ fn audited_denials_have_their_own_option() {
     ];
     let policies = [policy("one", &recent)];
     let events = [event(4500, "e", "Warning", 1)];
-    let items = known(&policies, &events, asked(true, 0));
+    let items = denials_of(&policies, &events, filter(true, 0));
     let targets: Vec<&str> = items.iter().map(|item| item.target.as_str()).collect();
     assert_eq!(targets, ["x b", "x c"]);
 }
@@ -151,41 +151,41 @@ fn audited_denials_have_their_own_option() {
 #[test]
 fn the_table_has_the_sums_of_each_policy() {
     let policies = [policy("kept", &[(5000, "configmaps shop/a", "Deny")])];
-    let said = Denials {
-        items: known(&policies, &[event(5001, "a", "Warning", 2)], asked(false, 0)),
+    let report = Denials {
+        items: denials_of(&policies, &[event(5001, "a", "Warning", 2)], filter(false, 0)),
         policies: policy_counts(&policies),
         age_seconds: None,
         not_read: vec![FailedRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
         would: false,
-        unled: false,
+        has_no_leader: false,
         is_uninstalled: false,
     };
     assert_eq!(
-        said.render(Format::Table, PIPE).unwrap(),
+        report.render(Format::Table, PIPE).unwrap(),
         "AGE   VERDICT   OBJECT              USER    MESSAGE\n\
          2m    denied    configmaps shop/a   alice   2 requests (of all users together), the last one: configmaps shop/a is protected\n\
          policy kept, whole cluster, last 24h: 12 denied, 3 would be denied, 0 kept Terminating\n\
          not read: events: forbidden\n"
     );
-    assert_eq!(said.exit_code(), 1);
-    let mut blind = Denials { items: Vec::new(), would: true, ..said };
+    assert_eq!(report.exit_code(), 1);
+    let mut blind = Denials { items: Vec::new(), would: true, ..report };
     assert_eq!(blind.exit_code(), 3);
     blind.would = false;
     assert_eq!(blind.exit_code(), 3);
     let text = blind.text(PIPE);
     assert!(text.starts_with("no denials found, but some reads failed\n"), "{text}");
-    let said = Denials { items: known(&policies, &[], asked(false, 0)), ..blind };
-    let nothing = |would: bool, unled: bool| Denials {
+    let report = Denials { items: denials_of(&policies, &[], filter(false, 0)), ..blind };
+    let nothing = |would: bool, has_no_leader: bool| Denials {
         items: Vec::new(),
         policies: Vec::new(),
-        age_seconds: (would && !unled).then(delay),
+        age_seconds: (would && !has_no_leader).then(delay),
         not_read: Vec::new(),
         would,
-        unled,
+        has_no_leader,
         is_uninstalled: false,
     };
     assert_eq!(nothing(false, false).exit_code(), 0);
-    let text = |would, unled| nothing(would, unled).text(PIPE);
+    let text = |would, has_no_leader| nothing(would, has_no_leader).text(PIPE);
     assert_eq!(text(false, false), "no denials\n");
     assert_eq!(
         text(true, false),
@@ -199,7 +199,7 @@ fn the_table_has_the_sums_of_each_policy() {
     let removed = Denials { is_uninstalled: true, ..nothing(false, true) }.text(PIPE);
     assert!(removed.starts_with("no denials\nbelay is not installed (its CRDs"), "{removed}");
     assert!(!removed.contains("leader"), "{removed}");
-    let json = said.render(Format::Json, PIPE).unwrap();
+    let json = report.render(Format::Json, PIPE).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["kind"], "DenialList");
     assert_eq!(json["items"][0]["time"], "1970-01-01T01:23:20Z");
@@ -210,34 +210,34 @@ fn the_table_has_the_sums_of_each_policy() {
 fn only_policies_of_listed_requests_are_counted_below_the_list() {
     let listed = policy("kept", &[(5000, "configmaps shop/a", "Deny")]);
     let (by_label, other) = (event(5001, "labelled", "Warning", 1), policy("other", &[]));
-    let of = |policies: &[DeletionPolicy]| Denials {
-        items: known(policies, std::slice::from_ref(&by_label), asked(false, 0)),
+    let report_of = |policies: &[DeletionPolicy]| Denials {
+        items: denials_of(policies, std::slice::from_ref(&by_label), filter(false, 0)),
         policies: policy_counts(&[listed.clone(), other.clone()]),
         age_seconds: Some(delay()),
         not_read: Vec::new(),
         would: false,
-        unled: false,
+        has_no_leader: false,
         is_uninstalled: false,
     };
-    let text = of(std::slice::from_ref(&listed)).text(PIPE);
+    let text = report_of(std::slice::from_ref(&listed)).text(PIPE);
     assert!(text.contains("policy kept, whole cluster") && !text.contains("other"), "{text}");
     assert!(text.ends_with("\nthe counts may lack the requests of the last 12 s\n"), "{text}");
-    let only_label = of(&[]);
+    let only_label = report_of(&[]);
     let text = only_label.text(PIPE);
     assert!(!text.contains("whole cluster") && !text.contains("counts"), "{text}");
     assert!(text.contains("the status of the policy adds the user later"), "{text}");
     // Without belay, no status is updated.
-    let text = Denials { unled: true, is_uninstalled: true, ..only_label }.text(PIPE);
+    let text = Denials { has_no_leader: true, is_uninstalled: true, ..only_label }.text(PIPE);
     assert!(text.contains("Events name no user\n") && !text.contains("later"), "{text}");
 }
 
 #[test]
 fn an_object_has_the_form_that_it_has_in_all_documents() {
     let policies = [policy("one", &[(5000, "deployments.apps shop/a", "Deny")])];
-    let of = |policies: &[DeletionPolicy], change: &dyn Fn(&mut Event)| {
+    let object_of = |policies: &[DeletionPolicy], change: &dyn Fn(&mut Event)| {
         let mut event = event(5001, "a", "Warning", 1);
         change(&mut event);
-        let items = known(policies, &[event], asked(false, 0));
+        let items = denials_of(policies, &[event], filter(false, 0));
         serde_json::to_value(&items[0]).unwrap()["object"].clone()
     };
     let deployment = |event: &mut Event| {
@@ -249,8 +249,8 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
     let known = json!({"group": "apps", "kind": "Deployment", "resource": "deployments",
         "namespace": "shop", "name": "a", "uid": "u", "typed": "deployments.apps/a -n shop"});
     // An Event adds the uid.
-    assert_eq!(of(&policies, &deployment), known);
-    assert_eq!(of(&[], &deployment), known);
+    assert_eq!(object_of(&policies, &deployment), known);
+    assert_eq!(object_of(&[], &deployment), known);
     let gizmo = |message: &'static str| {
         move |event: &mut Event| {
             event.message = Some(message.to_owned());
@@ -259,7 +259,7 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
         }
     };
     assert_eq!(
-        of(&[], &gizmo("gizmo.example.com \"a\" is protected")),
+        object_of(&[], &gizmo("gizmo.example.com \"a\" is protected")),
         json!({"kind": "Gizmo", "namespace": "shop", "name": "a",
             "typed": "gizmo.example.com/a -n shop"})
     );
@@ -270,7 +270,7 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
     let events = [event];
     assert!(knows_all(&kinds, &policies, &events));
     assert!(!knows_all(&Kinds::default(), &policies, &events));
-    let items = items(&[], &events, &kinds, asked(false, 0));
+    let items = items(&[], &events, &kinds, filter(false, 0));
     assert_eq!(
         serde_json::to_value(&items[0]).unwrap()["object"],
         json!({"group": "example.com", "kind": "Gizmo", "resource": "gizmos", "namespace": "shop",
@@ -279,14 +279,14 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
 }
 
 #[test]
-fn a_namespace_is_what_is_in_it_and_itself() {
+fn a_namespace_selects_itself_and_the_objects_in_it() {
     let targets = [
         (5000, "configmaps shop/a", "Deny"),
         (4000, "namespaces shop", "Deny"),
         (3000, "configmaps shopping/a", "Deny"),
         (2000, "persistentvolumes shop", "Deny"),
     ];
-    let items = known(&[policy("one", &targets)], &[], asked(false, 0));
+    let items = denials_of(&[policy("one", &targets)], &[], filter(false, 0));
     let inside: Vec<bool> = items.iter().map(|item| item.is_in("shop")).collect();
     assert_eq!(inside, [true, true, false, false]);
 }
@@ -302,7 +302,7 @@ fn h122_an_event_that_belay_does_not_write_reports_no_denial() {
     let is_listed = |change: &dyn Fn(&mut Event)| {
         let mut event = event(5000, "a", "Warning", 1);
         change(&mut event);
-        known(&[], &[event], asked(false, 0)).len() == 1
+        denials_of(&[], &[event], filter(false, 0)).len() == 1
     };
     let at = |second: i64| Some(Time(Timestamp::from_second(second).unwrap()));
     let in_default = |event: &mut Event| event.metadata.namespace = Some("default".to_owned());
@@ -343,7 +343,7 @@ fn h122_an_event_with_another_uid_changes_no_denial_of_a_policy() {
         event
     };
     let events = [event("forged", 99_999), event("real", 2)];
-    let listed = known(&[denied], &events, asked(false, 0));
+    let listed = denials_of(&[denied], &events, filter(false, 0));
     let of_policy = listed.iter().find(|item| !item.policies.is_empty()).unwrap();
     assert_eq!((of_policy.object.uid.as_str(), of_policy.count), ("real", Some(2)));
     assert_eq!(listed.len(), 2);
@@ -353,28 +353,28 @@ fn h122_an_event_with_another_uid_changes_no_denial_of_a_policy() {
     denied.status.as_mut().unwrap().recent[0].message = "It is used. …".to_owned();
     let mut whole = self::event(5001, "a", "Warning", 1);
     whole.message = Some("It is used. Details: kubectl belay why cm/a".to_owned());
-    let listed = known(&[denied], &[whole], asked(false, 0));
+    let listed = denials_of(&[denied], &[whole], filter(false, 0));
     assert_eq!(listed[0].message, "It is used. Details: kubectl belay why cm/a");
 }
 
 #[test]
 fn h133_denials_of_one_namespace_cannot_hide_others_on_a_terminal() {
-    let of = |namespace: &str, name: &str, second| {
+    let event_in = |namespace: &str, name: &str, second| {
         let mut event = event(second, name, "Warning", 1);
         event.metadata.namespace = Some(namespace.to_owned());
         event.involved_object.namespace = Some(namespace.to_owned());
         event
     };
-    let own = (0..40).map(|n| of("eve", &format!("own{n}"), 5000 + n));
-    let events: Vec<Event> = own.chain([of("prod", "other", 4000)]).collect();
-    let items = known(&[], &events, asked(false, 0));
+    let own = (0..40).map(|n| event_in("eve", &format!("own{n}"), 5000 + n));
+    let events: Vec<Event> = own.chain([event_in("prod", "other", 4000)]).collect();
+    let items = denials_of(&[], &events, filter(false, 0));
     let denials = Denials {
         items,
         policies: Vec::new(),
         age_seconds: None,
         not_read: Vec::new(),
         would: false,
-        unled: false,
+        has_no_leader: false,
         is_uninstalled: false,
     };
     let text = denials.text(View { screen: Screen::terminal(200), ..PIPE });

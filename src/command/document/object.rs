@@ -121,21 +121,21 @@ mod tests {
 
     #[test]
     fn unknown_facts_of_an_object_are_left_out() {
-        let said = |object: &Object| serde_json::to_value(object).unwrap();
+        let json_of = |object: &Object| serde_json::to_value(object).unwrap();
         let kinds = Kinds::default();
         assert_eq!(
-            said(&Object::of(&target("apps", "deployments"), &kinds).with_uid("u")),
+            json_of(&Object::of(&target("apps", "deployments"), &kinds).with_uid("u")),
             json!({"group": "apps", "kind": "Deployment", "resource": "deployments", "namespace":
                 "shop", "name": "web", "uid": "u", "typed": "deployments.apps/web -n shop"})
         );
         assert_eq!(
-            said(&Object::of(&target("example.com", "gizmos"), &kinds)),
+            json_of(&Object::of(&target("example.com", "gizmos"), &kinds)),
             json!({"group": "example.com", "resource": "gizmos", "namespace": "shop",
                 "name": "web", "typed": "gizmos.example.com/web -n shop"})
         );
         let named = |group, resource| {
             let object = ObjectRef::new((group, resource), "", "web");
-            said(&Object::named(&ObjectName { kind: "Gizmo".into(), object }))
+            json_of(&Object::named(&ObjectName { kind: "Gizmo".into(), object }))
         };
         assert_eq!(named("", ""), json!({"kind": "Gizmo", "name": "web", "typed": "gizmo/web"}));
         assert_eq!(

@@ -19,7 +19,7 @@ pub use self::rbac::RbacReader;
 use self::report::SharedReads;
 pub use self::report::WhyReport;
 use super::CommandError;
-use super::delete_answer::{DeleteAnswer, ServerAnswer, names_kind};
+use super::delete_answer::{DeleteAnswer, ServerAnswer, policies_release_holds};
 use super::diagnosis::{Unreleased, finalizers_of, verdict_on_delete, verdict_on_orphaning};
 use super::document::FailedRead;
 use super::place::SourceArguments;
@@ -82,7 +82,7 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
         let is_held = finalizers_of(&target.json).into_iter().any(is_hold);
         let unreleased = match is_asked && is_held && answer.refused.is_none() {
             true => {
-                let is_named = names_kind(&snapshot, &target.info);
+                let is_named = policies_release_holds(&snapshot, &target.info);
                 Unreleased::read(&session, &target.info, is_named).await
             }
             false => None,

@@ -16,7 +16,7 @@ fn installed() -> Value {
     serde_json::to_value(configurations.validating).unwrap()
 }
 
-/// The rules without a policy, which are those of the label.
+/// The rules if there is no policy: the rules for the label.
 fn wanted() -> Rules {
     crate::cluster::registration::rules::rules(&World::default(), &[])
 }
@@ -40,7 +40,7 @@ fn compared_with(live: &Value, bundle: Option<&str>, secret_path: &SecretPath) -
     compare(&webhooks, AdmissionPhase::Validate, &fields(bundle, secret_path))
 }
 
-/// The configuration after the patch, which has to apply to it.
+/// The configuration after the patch. Panics if the patch can't be applied.
 fn patched(live: &Value, bundle: Option<&str>) -> Value {
     let mut live = live.clone();
     let patch = compared(&live, bundle).patch.unwrap();
@@ -56,7 +56,7 @@ fn names(live: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
+fn one_patch_sets_only_the_fields_that_belay_writes() {
     let before = installed();
     let after = patched(&before, Some("pem"));
     assert_eq!(
@@ -83,7 +83,7 @@ fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
 }
 
 #[test]
-fn each_entry_is_tested_to_be_where_it_was() {
+fn a_patch_fails_if_a_webhook_has_another_index() {
     let patch = compared(&installed(), Some("pem")).patch.unwrap();
     let mut moved = installed();
     moved["webhooks"].as_array_mut().unwrap().swap(0, 1);
@@ -98,7 +98,7 @@ fn each_entry_is_tested_to_be_where_it_was() {
 }
 
 #[test]
-fn without_a_bundle_the_authorities_are_left_alone() {
+fn without_a_bundle_the_ca_certificates_are_left_alone() {
     let mut live = patched(&installed(), Some("theirs"));
     assert_eq!(compared(&live, None).patch, None);
     live["webhooks"][7]["rules"] = json!([]);
@@ -175,7 +175,7 @@ fn unknown_webhooks_are_left_alone_and_missing_ones_are_reported() {
 }
 
 #[test]
-fn a_configuration_without_entries_lacks_them() {
+fn reports_the_missing_webhooks_of_an_empty_configuration() {
     for webhooks in [None, Some(&Value::Null), Some(&json!([]))] {
         let webhooks = parse_webhooks(webhooks).unwrap();
         let difference =
@@ -186,7 +186,7 @@ fn a_configuration_without_entries_lacks_them() {
 }
 
 #[test]
-fn authorities_that_differ_are_none() {
+fn different_ca_certificates_give_no_bundle() {
     let mut live = patched(&installed(), Some("pem"));
     live["webhooks"][3]["clientConfig"]["caBundle"] = json!(ByteString(b"old".to_vec()));
     assert_eq!(
@@ -201,21 +201,21 @@ fn authorities_that_differ_are_none() {
 
 #[test]
 fn a_new_secret_path_is_written_for_every_webhook_with_a_service_or_a_url() {
-    let of = |live: &Value| {
+    let path_in = |live: &Value| {
         secret_path(&parse_webhooks(live.get("webhooks")).unwrap(), AdmissionPhase::Validate)
     };
-    assert_eq!(of(&installed()), None);
+    assert_eq!(path_in(&installed()), None);
     let mut live = patched(&installed(), Some("pem"));
     for (index, url) in [(0, "https://a:8443"), (1, "https://a/"), (2, "https://a/old/validate")] {
         live["webhooks"][index]["clientConfig"] = json!({"url": url});
     }
     let old = patched(&live, Some("pem"));
-    assert_eq!(of(&old), Some(secret("1")));
+    assert_eq!(path_in(&old), Some(secret("1")));
     let difference = compared_with(&old, Some("pem"), &secret("2"));
     assert!(!difference.calls_belay);
     let mut new = old.clone();
     json_patch::patch(&mut new, &difference.patch.unwrap()).unwrap();
-    assert_eq!(of(&new), Some(secret("2")));
+    assert_eq!(path_in(&new), Some(secret("2")));
     for (index, host) in [(0, "https://a:8443"), (1, "https://a"), (2, "https://a")] {
         let url = format!("{host}/{}/validate", "2".repeat(64));
         assert_eq!(new["webhooks"][index]["clientConfig"]["url"], url);
@@ -225,12 +225,12 @@ fn a_new_secret_path_is_written_for_every_webhook_with_a_service_or_a_url() {
         let mut mixed = new.clone();
         mixed["webhooks"][7]["clientConfig"]["service"]["path"] =
             json!(format!("/{}{path}", "2".repeat(64)));
-        assert_eq!(of(&mixed), None);
+        assert_eq!(path_in(&mixed), None);
     }
 }
 
 #[test]
-fn the_condition_about_namespaces_is_written_beside_those_of_the_manifests() {
+fn the_condition_of_the_leader_is_written_beside_the_conditions_of_the_manifests() {
     let condition = |text: &str| MatchCondition {
         name: namespaces::LEADER_CONDITION.to_owned(),
         expression: text.to_owned(),

@@ -24,26 +24,26 @@ fn policy(groups: &[&str], resources: &[&str]) -> Value {
 }
 
 /// Rules as `OPERATION groups/resources`, one per line.
-fn shown(rules: &Rules, entry: &str) -> Vec<String> {
+fn shown(rules: &Rules, webhook: &str) -> Vec<String> {
     let list = |list: &Option<Vec<String>>| list.clone().unwrap().join(",");
     let line = |rule: &RuleWithOperations| {
         assert_eq!(list(&rule.api_versions), "*");
         assert_eq!(rule.scope.as_deref(), Some("*"));
         format!("{} [{}] {}", list(&rule.operations), list(&rule.api_groups), list(&rule.resources))
     };
-    rules.for_webhook(entry).iter().map(line).collect()
+    rules.for_webhook(webhook).iter().map(line).collect()
 }
 
 #[track_caller]
 fn check(world: &World, expected: &[(&str, &[&str])]) {
     let rules = rules(world, &[]);
-    for (entry, lines) in expected {
-        assert_eq!(shown(&rules, entry), *lines, "{entry}");
+    for (webhook, lines) in expected {
+        assert_eq!(shown(&rules, webhook), *lines, "{webhook}");
     }
 }
 
 #[test]
-fn without_policies_the_label_alone_is_asked_about() {
+fn without_policies_the_rules_cover_only_the_label() {
     // belay adds a hold only to the kinds whose labelled objects it watches.
     let labelled = [(String::new(), "configmaps".to_owned())];
     let rules = rules(&World::default(), &labelled);
@@ -57,7 +57,7 @@ fn without_policies_the_label_alone_is_asked_about() {
 }
 
 #[test]
-fn a_protected_kind_is_asked_about_with_what_is_around_it() {
+fn a_protected_kind_gets_rules_for_itself_and_for_namespaces() {
     check(
         &world(&[policy(&[""], &["persistentvolumeclaims"])]),
         &[
@@ -76,7 +76,7 @@ fn a_protected_kind_is_asked_about_with_what_is_around_it() {
 }
 
 #[test]
-fn kinds_outside_of_namespaces_need_no_namespace_and_custom_ones_their_crd() {
+fn cluster_scoped_kinds_need_no_rule_for_namespaces_and_custom_kinds_need_one_for_crds() {
     check(
         &world(&[policy(&["storage.k8s.io"], &["storageclasses"])]),
         &[("cascade.belay.dev", &[]), ("finalize.belay.dev", &[])],
@@ -99,7 +99,7 @@ fn kinds_outside_of_namespaces_need_no_namespace_and_custom_ones_their_crd() {
 }
 
 #[test]
-fn owners_are_asked_about_unless_they_are_protected_themselves() {
+fn owners_get_rules_of_their_own_unless_they_are_protected() {
     let mut world = world(&[policy(&["", "apps"], &["secrets", "statefulsets"])]);
     let kinds = &mut world.graph.kinds;
     let secret = kinds.find("", "Secret").unwrap();
@@ -170,7 +170,7 @@ fn the_hold_webhook_has_only_kinds_that_may_get_a_hold() {
 }
 
 #[test]
-fn a_star_is_the_only_entry_and_covers_the_others() {
+fn a_star_replaces_the_kinds_that_it_covers() {
     check(
         &world(&[
             policy(&["apps"], &["*"]),
@@ -207,7 +207,7 @@ fn a_star_is_the_only_entry_and_covers_the_others() {
 }
 
 #[test]
-fn labels_of_namespaces_are_asked_about_where_a_selector_reads_them() {
+fn updates_of_namespaces_have_a_rule_if_a_selector_reads_their_labels() {
     let mut named = policy(&[""], &["secrets"]);
     named["targets"][0]["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "a"}});
@@ -217,7 +217,7 @@ fn labels_of_namespaces_are_asked_about_where_a_selector_reads_them() {
 }
 
 #[test]
-fn annotations_are_asked_about_where_a_policy_reads_others_than_ours() {
+fn updates_of_annotations_have_a_rule_if_a_policy_reads_annotations_of_others() {
     let mut reads = policy(&[""], &["secrets"]);
     reads["targets"][0]["matchAnnotations"] = json!({"belay.dev/tier": "gold"});
     check(&world(&[reads.clone()]), &[("annotate.belay.dev", &[])]);
@@ -260,7 +260,7 @@ fn condition(world: &World, webhook: &str) -> Option<String> {
 }
 
 #[test]
-fn deletes_are_limited_to_the_namespaces_and_names_of_policies_and_of_what_they_own() {
+fn deletes_are_limited_to_the_namespaces_and_names_of_policies_and_their_owners() {
     let world = owning_world(json!({"always": {}}));
     let delete = condition(&world, "delete.belay.dev").unwrap();
     for part in ["'/pods/db', 'apps/replicasets/db', 'apps/replicasets/shop'", "== 'x'"] {
@@ -275,7 +275,7 @@ fn deletes_are_limited_to_the_namespaces_and_names_of_policies_and_of_what_they_
 }
 
 #[test]
-fn dependents_of_an_owner_that_may_not_be_orphaned_are_asked_about_in_its_namespaces() {
+fn updates_of_dependents_are_limited_to_the_namespaces_of_owners_that_they_may_not_lose() {
     let mut world = owning_world(json!({"fromOrphaning": {}}));
     let update = condition(&world, "update.belay.dev").unwrap();
     assert!(update.contains("'/pods/db', '/pods/shop', 'apps/replicasets/db'"), "{update}");

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn an_api_that_is_not_available_says_why() {
+fn reads_why_an_api_is_not_available() {
     let service = |status: &str| {
         json!({"metadata": {"name": "v1.things.test"}, "spec": {"group": "things.test"},
             "status": {"conditions": [{"type": "Available", "status": status,

@@ -6,14 +6,15 @@ use crate::cluster::account;
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-fn configuration(name: &str, entry: &str, namespace: &str) -> Value {
+fn configuration(name: &str, webhook: &str, namespace: &str) -> Value {
     let service = json!({"name": "s", "namespace": namespace});
-    json!({"metadata": {"name": name, "uid": format!("uid-of-{name}")}, "webhooks": [{"name": entry,
-        "admissionReviewVersions": ["v1"], "sideEffects": "None",
+    json!({"metadata": {"name": name, "uid": format!("uid-of-{name}")}, "webhooks": [{
+        "name": webhook, "admissionReviewVersions": ["v1"], "sideEffects": "None",
         "clientConfig": {"service": service}}]})
 }
 
-/// The answer of a read of the configurations: by name, and all of them.
+/// Reads the configurations from an API server with these answers: to the GET of belay's own
+/// configuration, and to the lists. Returns the uids, or the error as text.
 async fn read(own: (u16, Value), mutating: (u16, Value), validating: (u16, Value)) -> String {
     let others = BTreeMap::from([
         (format!("{MUTATING}/belay"), own),
@@ -34,7 +35,7 @@ async fn read(own: (u16, Value), mutating: (u16, Value), validating: (u16, Value
 }
 
 #[tokio::test]
-async fn an_uninstall_stops_if_another_installation_may_live() {
+async fn an_uninstall_stops_if_another_installation_may_run() {
     let list = |items: &[Value]| (200, json!({"metadata": {}, "items": items}));
     let none = || (404, absent("belay").1);
     let own = || configuration("belay", "hold.belay.dev", "belay");
@@ -45,7 +46,7 @@ async fn an_uninstall_stops_if_another_installation_may_live() {
     );
     // The other installation has another name, for each kind of configuration, with and without
     // ours.
-    let guard = |entry| list(&[configuration("guard", entry, "ops")]);
+    let guard = |webhook| list(&[configuration("guard", webhook, "ops")]);
     let other = "Some(\"ops\") guard";
     assert_eq!(read(none(), guard("hold.belay.dev"), list(&[])).await, other);
     assert_eq!(read((200, own()), list(&[own()]), guard("delete.belay.dev")).await, other);
@@ -69,9 +70,11 @@ async fn an_uninstall_stops_if_another_installation_may_live() {
     assert!(unread.starts_with("ValidatingWebhookConfigurations: "), "{unread}");
 }
 
-/// An API server whose answers a function computes, and its received requests.
+/// The received requests: method, path and body.
 type Asked = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
+/// An API server whose answers a function computes. Instead of `Null`, it returns the body of the
+/// request.
 fn scripted(answer: fn(&Method, &str) -> (u16, Value)) -> (kube::Client, Asked) {
     let asked = Asked::default();
     let kept = asked.clone();
@@ -108,7 +111,7 @@ async fn deletes_only_the_configurations_that_were_read() {
     assert_eq!(deletes[0].2["preconditions"]["uid"], "uid-of-belay");
 }
 
-/// The part of an uninstall in the election.
+/// The context of an uninstall that takes part in the election.
 fn context(client: &kube::Client) -> Context {
     let mut context = Context::of_test(client.clone(), crate::cluster::World::default(), &[]);
     context.settings =
@@ -148,6 +151,7 @@ fn deleted_leases(asked: &Asked) -> Vec<Value> {
     deletes.map(|(_, _, body)| body["preconditions"].clone()).collect()
 }
 
+/// The answers of an API server without replicas, whose Lease has this holder.
 fn no_replica(method: &Method, path: &str, holder: &str) -> (u16, Value) {
     match *method {
         Method::GET if path.ends_with("/leases") => (200, json!({"metadata": {}, "items": []})),
@@ -214,7 +218,7 @@ async fn a_lease_that_cannot_be_handed_over_is_left_behind_and_nothing_else_is_r
                 (200, json!({"metadata": {}, "items": [replica]}))
             }
             Method::GET if path.ends_with("/leases/belay") => lease("uninstall-x"),
-            Method::GET if path.ends_with("/serviceaccounts/guards") => at("u", false),
+            Method::GET if path.ends_with("/serviceaccounts/guards") => found("u", false),
             Method::PATCH if path.ends_with("/leases/belay") => {
                 failure(403, "bob cannot patch", ("leases", "belay"))
             }
@@ -229,10 +233,10 @@ async fn a_lease_that_cannot_be_handed_over_is_left_behind_and_nothing_else_is_r
         assert!(text.starts_with("Lease belay is left behind"), "{text}");
         let asked = asked.lock();
         let patched = |lease: &str| {
-            let is = |(method, path, _): &&(Method, String, Value)| {
+            let is_patch = |(method, path, _): &&(Method, String, Value)| {
                 *method == Method::PATCH && path.ends_with(lease)
             };
-            asked.iter().find(is).unwrap().2["metadata"].clone()
+            asked.iter().find(is_patch).unwrap().2["metadata"].clone()
         };
         for lease in ["/leases/belay-r1", "/leases/belay"] {
             assert_eq!(patched(lease)["ownerReferences"][0]["name"], "x");
@@ -255,8 +259,8 @@ async fn the_lease_stays_while_it_is_unknown_whether_replicas_run() {
     });
     let events = delete_all(&client, false).await;
     let Some(Event::Warning(text)) = events.last() else { panic!("{events:?}") };
-    let says = "Lease belay is left behind, which is harmless: it is unknown whether replicas";
-    assert!(text.starts_with(says), "{text}");
+    let start = "Lease belay is left behind, which is harmless: it is unknown whether replicas";
+    assert!(text.starts_with(start), "{text}");
     let asked = asked.lock();
     let is_deleted = |(method, path, _): &(Method, String, Value)| {
         *method == Method::DELETE && path.contains("/leases")
@@ -266,7 +270,7 @@ async fn the_lease_stays_while_it_is_unknown_whether_replicas_run() {
 }
 
 #[tokio::test]
-async fn the_account_is_the_one_that_the_deployment_names() {
+async fn the_deployment_names_the_account() {
     let (client, _) = scripted(|_, path| match path {
         "/apis/apps/v1/namespaces/ops/deployments/guard" => {
             let template = json!({"spec": {"containers": [], "serviceAccountName": "guards"}});
@@ -279,7 +283,7 @@ async fn the_account_is_the_one_that_the_deployment_names() {
     assert_eq!(account(&client, "belay", "belay").await, "belay");
     // The Lease gets this account as its owner.
     let (client, asked) = scripted(|_, path| match path.rsplit('/').next() {
-        Some("guards") => at("u", false),
+        Some("guards") => found("u", false),
         _ => absent("x"),
     });
     let uninstall = uninstall(&client, NORMAL, &|_| {});

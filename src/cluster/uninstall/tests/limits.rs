@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_it_although_another_client_puts_every_hold_back() {
+async fn the_time_limit_ends_an_uninstall_although_another_client_adds_every_hold_again() {
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, restless: true, ..Store::default() });
     let began = Instant::now();
@@ -17,7 +17,7 @@ async fn the_time_ends_it_although_another_client_puts_every_hold_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_a_sweep_of_many_objects() {
+async fn the_time_limit_ends_a_sweep_of_many_objects() {
     let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
     let maps = names.iter().map(|name| map(name, &[HOLD], false)).collect();
     let (client, store) = server(Store { maps, ..Store::default() });
@@ -42,7 +42,7 @@ async fn time_of(store: Store, seconds: u64) -> (f64, UninstallReport) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_the_wait_for_a_release() {
+async fn the_time_limit_ends_the_wait_for_a_release() {
     // The first write of the release gets no answer.
     let hanging = vec![(Method::PATCH, "/a".to_owned())];
     let (maps, others) = ([map("a", &[HOLD], true)].into(), rules(&[], &[]));
@@ -53,7 +53,7 @@ async fn the_time_ends_the_wait_for_a_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_a_look_at_many_objects_that_wait() {
+async fn the_time_limit_ends_a_check_of_many_waiting_objects() {
     // The owner is Terminating, and a check of all objects takes four seconds.
     let maps = (0..100).map(|n| owners::owned(&format!("m{n}"), "Deployment", "d")).collect();
     let others = [owners::namespace(false), owners::deployment("d", "d", true)].into();
@@ -64,7 +64,7 @@ async fn the_time_ends_a_look_at_many_objects_that_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_the_first_look_at_terminating_objects() {
+async fn the_time_limit_ends_the_first_check_of_terminating_objects() {
     // A check of 16 objects at the same time takes ten seconds.
     let maps = (0..64).map(|n| map(&format!("m{n}"), &[HOLD], true)).collect();
     let hanging = (0..64).map(|n| (Method::GET, format!("/configmaps/m{n}"))).collect();
@@ -76,7 +76,7 @@ async fn the_time_ends_the_first_look_at_terminating_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_a_read_of_the_policies() {
+async fn the_time_limit_ends_a_read_of_the_policies() {
     let (client, store) = server(Store {
         maps: [map("a", &[HOLD], true)].into(),
         others: rules(&[policy(json!({"always": {}}))], &[]),

@@ -9,14 +9,14 @@ const DEPLOYMENT_GOES: &str = "its owner Deployment goes is Terminating; next: k
 const NAMESPACE_GOES: &str = "its Namespace n is Terminating; next: kubectl belay why namespaces/n";
 
 pub fn deployment(name: &str, uid: &str, deleted: bool) -> (String, (u16, Value)) {
-    let (code, mut object) = at(uid, deleted);
+    let (code, mut object) = found(uid, deleted);
     object["metadata"]["name"] = json!(name);
     object["metadata"]["namespace"] = json!("n");
     (format!("/apis/apps/v1/namespaces/n/deployments/{name}"), (code, object))
 }
 
 pub fn namespace(deleted: bool) -> (String, (u16, Value)) {
-    let (code, mut object) = at("n", deleted);
+    let (code, mut object) = found("n", deleted);
     object["metadata"]["name"] = json!("n");
     ("/api/v1/namespaces/n".to_owned(), (code, object))
 }
@@ -103,8 +103,8 @@ fn approval(deployment: &str, version: u32) -> Value {
     })
 }
 
-/// A ConfigMap `waits` that is Terminating and belongs to the Deployment `d`, as it was
-/// stored at this version, and an approval of `d` that was stored at another one.
+/// A Terminating ConfigMap `waits` that the Deployment `d` owns, stored at the version `attached`,
+/// and an approval of `d`, stored at the version `approved`.
 fn approved_owner(attached: u32, approved: u32, protect: Value) -> Store {
     let (name, mut waits) = owned("waits", "Deployment", "d");
     waits["metadata"]["resourceVersion"] = json!(attached.to_string());
@@ -178,7 +178,7 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_is_not_answered_for_ten_seconds_may_be_terminating() {
+async fn an_owner_whose_read_takes_ten_seconds_may_be_terminating() {
     let others = BTreeMap::from([namespace(false)]);
     let maps = [owned("a", "Deployment", "d")];
     let hanging = vec![(Method::GET, "/deployments/d".to_owned())];

@@ -30,7 +30,7 @@ pub async fn update(access: &Access) -> Result<(), CommandError> {
 pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
     // Without its CRDs, an installed belay has no policies and releases no hold.
-    let belay = installed(&client).await.map_err(|error| {
+    let installation = installed(&client).await.map_err(|error| {
         CommandError::Remote(format!(
             "cannot read whether belay is installed: {}; nothing was deleted; next: have an \
              administrator bind the RBAC verb list on mutatingwebhookconfigurations and \
@@ -38,19 +38,16 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
             error
         ))
     })?;
-    if let Some(belay) = belay {
+    if let Some(installation) = installation {
         return Err(CommandError::Refused(format!(
-            "{belay} is installed and needs these CRDs; nothing was deleted; next: helm \
-             uninstall it, or kubectl belay admin uninstall --installation={belay}, and try again"
+            "{installation} is installed and needs these CRDs; nothing was deleted; next: helm \
+             uninstall it, or kubectl belay admin uninstall --installation={installation}, and try \
+             again"
         )));
     }
-    for definition in crds() {
-        let deleted = delete(&client, &definition).await.map_err(command_error)?;
-        print(&format!(
-            "customresourcedefinition {} {}\n",
-            crd_name(&definition),
-            deleted_text(deleted)
-        ))?;
+    for crd in crds() {
+        let deleted = delete(&client, &crd).await.map_err(command_error)?;
+        print(&format!("customresourcedefinition {} {}\n", crd_name(&crd), deleted_text(deleted)))?;
     }
     Ok(())
 }

@@ -49,8 +49,8 @@ pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
 /// the policies name.
 fn documents() -> Result<String, CommandError> {
     let mut documents = Vec::new();
-    for definition in crds() {
-        documents.push(yaml(&definition)?);
+    for crd in crds() {
+        documents.push(yaml(&crd)?);
     }
     for (policy, binding) in admission_policies() {
         documents.push(yaml(&policy)?);

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_named_with_the_reason_and_what_next() {
+    fn reports_the_remaining_holds_with_reasons_and_hints() {
         let refused = || Reason::Refused("the API server answers 403: cannot patch".to_owned());
         let report = UninstallReport {
             tally: UninstallCounts { released: 1200, released_terminating: 2, abandoned: 0 },

@@ -190,7 +190,7 @@ mod tests {
     use crate::objects::ObjectRef;
 
     #[test]
-    fn programs_read_what_is_left_and_why() {
+    fn the_json_contains_the_remaining_objects_and_the_reasons() {
         let target = ObjectRef::new(("", "configmaps"), "shop", "a");
         let user = decide::Cause::Finalizer("Pod shop/web".to_owned());
         let left = |reason| HeldObject { target: target.clone(), reason };
@@ -201,21 +201,21 @@ mod tests {
         };
         let (steps, warnings) = (vec!["deleted: x".to_owned()], vec!["y remains".to_owned()]);
         let messages = Messages { steps, warnings };
-        let said = UninstallOutput::new(&report, false, messages, "a\n- b", 1);
+        let output = UninstallOutput::new(&report, false, messages, "a\n- b", 1);
         let view = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
-        let json = said.render(Format::Json, view).unwrap();
+        let json = output.render(Format::Json, view).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json["kind"], &json["released"]), (&"Uninstalled".into(), &3.into()));
         let first = &json["left"][0];
         assert_eq!(first["object"]["typed"], "configmaps/a -n shop");
-        assert_eq!((&first["cause"], &first["waitsFor"][0]), (&"InUse".into(), &words_of(&report)));
+        assert_eq!((&first["cause"], &first["waitsFor"][0]), (&"InUse".into(), &cause_in(&report)));
         assert_eq!(json["left"][1]["cause"], "Late");
         assert_eq!(json["notRead"][0]["why"], "secrets is forbidden: no");
         assert_eq!((&json["steps"][0], &json["lines"][1]), (&"deleted: x".into(), &"- b".into()));
         assert_eq!(json["warnings"][0], "y remains");
     }
 
-    fn words_of(report: &UninstallReport) -> serde_json::Value {
+    fn cause_in(report: &UninstallReport) -> serde_json::Value {
         let Reason::InUse(causes) = &report.left[0].reason else { panic!() };
         cause_text(&causes[0]).into()
     }
