@@ -68,7 +68,7 @@ pub enum CertError {
     },
     /// Clients would not accept the new certificate.
     #[error(
-        "no certificate can be made that clients accept for each of {0}; choose names such as \
+        "belay cannot create a certificate that clients accept for each of {0}; choose names such as \
          belay.belay.svc"
     )]
     Unaccepted(String),

@@ -259,7 +259,7 @@ impl UserSession {
     /// The leader, if there is one.
     pub async fn leader(&self) -> Result<Option<LeaderInfo>, ApiError> {
         if self.asks_files() {
-            return Err(ApiError::Other("files do not say it".to_owned()));
+            return Err(ApiError::Other("files do not contain the leader".to_owned()));
         }
         let Installation { namespace, name } = &self.installation;
         leader(&self.caller.client, (namespace, name), self.me.now()).await

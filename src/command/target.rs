@@ -129,9 +129,9 @@ fn unread_error(object: &ObjectRef, why: &ApiError) -> CommandError {
             in_namespace(namespace),
         ),
         // The conversion webhook of the kind may not answer. `stuck` reads only the metadata.
-        (_, "") => "if it is Terminating, kubectl belay stuck -A says why".to_owned(),
+        (_, "") => "if it is Terminating, kubectl belay stuck -A shows why".to_owned(),
         (_, namespace) => {
-            format!("if it is Terminating, kubectl belay stuck -n {namespace} says why")
+            format!("if it is Terminating, kubectl belay stuck -n {namespace} shows why")
         }
     };
     CommandError::Remote(format!(

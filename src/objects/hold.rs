@@ -69,7 +69,8 @@ pub fn parse_former_hold(text: &str) -> Result<String, String> {
     let is_of_kubernetes = text.split('/').next().is_some_and(|domain| {
         domain == "kubernetes.io"
             || domain.ends_with(".kubernetes.io")
-            || domain.ends_with("k8s.io")
+            || domain == "k8s.io"
+            || domain.ends_with(".k8s.io")
     });
     if !is_qualified || text.chars().any(|c| c.is_whitespace() || "'\"\\,".contains(c)) {
         return Err("expected DOMAIN/NAME, such as example.com/hold".to_owned());
@@ -77,7 +78,7 @@ pub fn parse_former_hold(text: &str) -> Result<String, String> {
     if is_of_kubernetes || text == HOLD {
         return Err(
             "it must be a finalizer that belay alone may remove, and must differ from the \
-                    present one"
+             current name"
                 .to_owned(),
         );
     }

@@ -26,7 +26,7 @@ impl LiveMetrics {
     /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let duration = Histogram::new(exponential_buckets(0.001, 2.0, 13));
-        let help = "Time from the question to the answer of a live read";
+        let help = "Time from the request to the answer of a live read";
         Self {
             reads: register(registry, "live_reads", "Reads that verdicts waited for"),
             duration: register_metric(registry, "live_read_duration_seconds", help, duration),

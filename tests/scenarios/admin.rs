@@ -63,10 +63,10 @@ fn the_selftest_passes_with_few_rights_and_reports_errors() {
     let passed = admin(&tester, &["selftest", "--namespace=default"]);
     assert!(passed.ok(), "{passed:?}");
     let lines: Vec<&str> = passed.stdout.lines().collect();
-    assert!(lines[0].starts_with("1 of 3  the hold is put on    ok after"), "{lines:?}");
+    assert!(lines[0].starts_with("1 of 3  the hold is added     ok after"), "{lines:?}");
     assert!(lines[1].starts_with("2 of 3  a DELETE is refused   ok after"), "{lines:?}");
     assert!(lines[1].contains("delete.belay.dev\" denied the request: event "), "{lines:?}");
-    assert!(lines[2].starts_with("3 of 3  it is cleaned up      only Event"), "{lines:?}");
+    assert!(lines[2].starts_with("3 of 3  cleanup               only Event"), "{lines:?}");
     // Only an Event is stored.
     let [maps, events] = ["configmaps", "events"].map(|kind| {
         let mut names = plane.api().fields(kind, "default", "", ".metadata.name").unwrap();
@@ -83,7 +83,7 @@ fn the_selftest_passes_with_few_rights_and_reports_errors() {
     assert!(refused.stderr.contains("bind the RBAC verbs create on configmaps"), "{refused:?}");
     let own = admin(plane.kubeconfig(), &["selftest", "--namespace=belay", "--timeout=2"]);
     assert_eq!(own.code, 1, "{own:?}");
-    assert!(own.stdout.starts_with("1 of 3  the hold is put on    FAILED"), "{own:?}");
+    assert!(own.stdout.starts_with("1 of 3  the hold is added     FAILED"), "{own:?}");
     assert!(own.stderr.contains("the namespace is not belay's own"), "{own:?}");
     let nowhere = admin(plane.kubeconfig(), &["selftest", "--namespace=nowhere"]);
     assert_eq!(nowhere.code, 1, "{nowhere:?}");

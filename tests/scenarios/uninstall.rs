@@ -199,7 +199,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     assert_eq!(again.code, 0, "{again:?}");
     let says = "already deleted: MutatingWebhookConfiguration belay";
     assert!(again.stderr.contains(says), "{again:?}");
-    assert!(again.stdout.contains("removed 0 holds; nothing of belay's is left"), "{again:?}");
+    assert!(again.stdout.contains("removed 0 holds; no object has belay's hold"), "{again:?}");
 
     // A user who deletes the Deployment and the account has deleted all.
     belay.replicas.iter_mut().for_each(|replica| replica.process.kill());

@@ -226,7 +226,7 @@ fn serve_fails_with_one_sentence_and_an_exit_code() {
     // request.
     let (code, message) = run(&["admin", "certs", "--name=a.b", &empty]);
     assert_eq!(code, Some(2), "{message}");
-    assert!(message.contains("is there already; --force"), "{message}");
+    assert!(message.contains("already exists; --force"), "{message}");
 
     let config = folder.path().join("c.yaml");
     for days in ["0", "3000000", "4000000000"] {

@@ -9,7 +9,7 @@ use crate::cluster::list::{ListQuery, read_list};
 use crate::objects::{ApiError, KindInfo, read_tolerant_with_managed_fields};
 
 /// The error for a kind of which a dump contains no objects, or only objects of other namespaces.
-const INCOMPLETE_FILES: &str = "the files do not have all of them";
+const INCOMPLETE_FILES: &str = "the files do not contain all objects of this kind";
 
 /// Lists objects and records failed reads.
 pub(super) struct ListReader<'s> {

@@ -58,7 +58,7 @@ pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
     }
     if let Some(path) = CertificatePaths::in_folder(&folder).existing().first().filter(|_| !force) {
         return Err(CommandError::Usage(format!(
-            "{} is there already; --force replaces it, --cert-dir names another folder",
+            "{} already exists; --force replaces it, --cert-dir names another folder",
             path.display()
         )));
     }

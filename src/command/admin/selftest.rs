@@ -161,7 +161,7 @@ impl Test {
     async fn stages(&self) -> Result<(), CommandError> {
         let name = &self.probe.name;
         let namespace = &self.namespace;
-        self.stage(1, "the hold is put on", NOT_HELD, async || self.probe.is_held().await).await?;
+        self.stage(1, "the hold is added", NOT_HELD, async || self.probe.is_held().await).await?;
         let denied = async || match self.probe.create_event().await {
             Answer::Right(_) => self.probe.is_denied().await,
             other => other,
@@ -173,12 +173,12 @@ impl Test {
             } else {
                 format!("Event {namespace}/{name} expires automatically")
             };
-            self.record(3, "it is cleaned up", (true, 0.0), remaining.clone(), &remaining)?;
+            self.record(3, "cleanup", (true, 0.0), remaining.clone(), &remaining)?;
             return denied;
         }
         let remaining =
             format!("only Event {namespace}/{name} remains, which expires automatically");
-        self.record(3, "it is cleaned up", (true, 0.0), remaining.clone(), &remaining)
+        self.record(3, "cleanup", (true, 0.0), remaining.clone(), &remaining)
     }
 
     /// Records the result of a stage. In the table format, prints it.
@@ -290,10 +290,10 @@ mod tests {
 
     #[test]
     fn stages_are_printed_in_columns() {
-        let text = line(1, "the hold is put on", "ok") + &line(2, "a DELETE is refused", "FAILED");
+        let text = line(1, "the hold is added", "ok") + &line(2, "a DELETE is refused", "FAILED");
         assert_eq!(
             text,
-            "1 of 3  the hold is put on    ok\n2 of 3  a DELETE is refused   FAILED\n"
+            "1 of 3  the hold is added     ok\n2 of 3  a DELETE is refused   FAILED\n"
         );
     }
 

@@ -84,7 +84,7 @@ async fn uninstall(
     let options = UninstallOptions { abandon, dry_run: false, limit };
     let (report, messages) = execute(&session, &settings, options).await?;
     let (code, text) = match report.is_clean() {
-        true => (0, format!("{}; nothing of belay's is left on any object\n", report.tally)),
+        true => (0, format!("{}; no object has belay's hold\n", report.tally)),
         false => (1, remaining_text(&report, &session.me.name)),
     };
     // Remaining objects are an error, so that the user notices them.
@@ -129,7 +129,7 @@ async fn execute(
 fn error_text(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> String {
     match error {
         UninstallError::Kinds(why) => {
-            format!("cannot ask which kinds there are: {why}; nothing was changed; next: try again")
+            format!("cannot read the served kinds: {why}; nothing was changed; next: try again")
         }
         UninstallError::ReadConfiguration(what, error) => format!(
             "cannot read the {what}: {}; nothing was changed; next: this needs the RBAC verbs get \
@@ -140,9 +140,9 @@ fn error_text(Settings { namespace, name, .. }: &Settings, error: &UninstallErro
         UninstallError::OtherInstallation { namespace: other, name: own } => {
             let other = other.as_deref().unwrap_or("NAMESPACE");
             format!(
-                "the webhook configurations {own} ask a belay that is not {namespace}/{name}, and \
-                 without its holds it protects nothing; nothing was changed; next: \
-                 --installation={other}/{own}"
+                "the webhook configurations {own} belong to another installation than \
+                 {namespace}/{name}, and without its holds it protects nothing; nothing was \
+                 changed; next: --installation={other}/{own}"
             )
         }
         UninstallError::Lease(error) => format!(
@@ -158,7 +158,7 @@ fn error_text(Settings { namespace, name, .. }: &Settings, error: &UninstallErro
             error
         ),
         UninstallError::Record(error) => format!(
-            "cannot read which kinds belay has put holds on, in the ConfigMap {name}-held in \
+            "cannot read which kinds have holds, in the ConfigMap {name}-held in \
              namespace {namespace}: {}; no hold was removed; next: this needs the RBAC verb get on \
              configmaps there",
             error

@@ -80,8 +80,8 @@ enum Cause {
     InUse,
     /// The object is Terminating, and it is unknown whether it is in use.
     Unknown,
-    /// The object is about to be deleted with its owner or Namespace; without the hold it would
-    /// be, even if in use.
+    /// The object is about to be deleted with its owner or Namespace. Without the hold, it would be
+    /// deleted even if it is in use.
     Going,
     /// The API server does not serve the kind.
     Unserved,
