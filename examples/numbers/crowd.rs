@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::harness::{ControlPlane, Result};
 use crate::writer::{Writer, config_map, core, pod};
 
-/// The number of objects in each namespace: the sum of the numbers below.
+/// The number of objects in each namespace, from the numbers below.
 pub const EACH: usize = 1_000;
 /// The number of ReplicaSets.
 const SETS: usize = 100;
