@@ -432,8 +432,8 @@ impl<'s> ImpactOutcomes<'s> {
         self.named_text(id, users, "object")
     }
 
-    /// The objects as text. It names the first objects and counts the others. `id`: the object whose
-    /// namespace is omitted.
+    /// The objects as text. It names the first objects and counts the others. `id`: the object
+    /// whose namespace is omitted.
     fn named_text(&self, id: NodeId, objects: &[NodeId], word: &str) -> String {
         let graph = &self.inspection.graph;
         let namespace = graph.get(id).map_or("", Node::namespace);
@@ -455,7 +455,7 @@ impl<'s> ImpactOutcomes<'s> {
             if fate.outcome != DeletionOutcome::Deleted && !self.behind_pods.contains_key(&lost) {
                 continue;
             }
-            // It is re-created with the same content.
+            // kube-controller-manager re-creates this ConfigMap with the same content.
             let is_root_ca = |lost: Node<'_>| is_root_ca(&lost.object_ref());
             if graph.get(lost).is_some_and(|lost| is_root_ca(lost) && self.is_recreated(lost)) {
                 continue;
