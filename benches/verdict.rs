@@ -59,7 +59,7 @@ fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: 
         if name.starts_with("CREATE") { AdmissionPhase::Mutate } else { AdmissionPhase::Validate };
     let once = || answer(graph, policies, review, phase);
     let answer: Value = serde_json::from_slice(&once()).unwrap();
-    let said = answer["response"]["auditAnnotations"]["verdict"].as_str().unwrap().to_owned();
+    let verdict = answer["response"]["auditAnnotations"]["verdict"].as_str().unwrap().to_owned();
     let first = Instant::now();
     once();
     let budget = if measured { Duration::from_secs(4) } else { Duration::ZERO };
@@ -73,6 +73,6 @@ fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: 
         .collect();
     samples.sort_unstable();
     let at = |part: f64| samples[((samples.len() - 1) as f64 * part) as usize];
-    let (name, p50, p99, p999) = (format!("  {name}: {said}"), at(0.5), at(0.99), at(0.999));
+    let (name, p50, p99, p999) = (format!("  {name}: {verdict}"), at(0.5), at(0.99), at(0.999));
     println!("{name:<58} {p50:>10.1?} {p99:>10.1?} {p999:>10.1?}");
 }

@@ -21,7 +21,7 @@ fn main() {
         line.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or_default()
     };
     println!(
-        "{} objects, {} edges to others and as many to Namespaces as live in one, {} nodes",
+        "{} objects, {} edges (without those from objects to their Namespaces), {} nodes",
         cluster.graph.object_count(),
         cluster.graph.edge_count(),
         cluster.graph.node_count()

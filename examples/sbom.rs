@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
-    let written = std::env::args().nth(1).ok_or_else(|| "usage: sbom FILE".into()).and_then(
+    let result = std::env::args().nth(1).ok_or_else(|| "usage: sbom FILE".into()).and_then(
         |file| -> Result<()> {
             let bill = bill(&metadata()?, &checksums()?)?;
             Ok(std::fs::write(file, serde_json::to_string_pretty(&bill)? + "\n")?)
         },
     );
-    match written {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sbom: {error}");
@@ -66,8 +66,8 @@ fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Res
 
     // Only normal dependencies: no dependencies of tests or build scripts.
     let mut linked: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut ahead = vec![root.clone()];
-    while let Some(id) = ahead.pop() {
+    let mut pending = vec![root.clone()];
+    while let Some(id) = pending.pop() {
         if linked.contains_key(&id) {
             continue;
         }
@@ -78,7 +78,7 @@ fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Res
             .filter(|dep| normal(dep))
             .map(|dep| text(dep, "pkg"))
             .collect();
-        ahead.extend(needs.iter().cloned());
+        pending.extend(needs.iter().cloned());
         linked.insert(id, needs);
     }
 
@@ -103,8 +103,8 @@ fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Res
         }
         component
     };
-    let of = |id: &str| packages.iter().find(|package| package["id"] == id);
-    let program = of(&root).ok_or("cargo did not say which package this is")?;
+    let program = packages.iter().find(|package| package["id"] == root);
+    let program = program.ok_or("cargo did not say which package this is")?;
     let libraries: Vec<Value> = packages
         .iter()
         .filter(|package| {

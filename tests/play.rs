@@ -9,7 +9,7 @@ mod harness;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use harness::install::wait_until_asked;
+use harness::install::wait_until_called;
 use harness::{Chart, ControlPlane, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -73,6 +73,6 @@ fn start(program: &std::path::Path) -> harness::Result<(Chart, ControlPlane)> {
     let mut chart = Chart::prepare(&plane, program)?;
     chart.kubelet.use_production_timing();
     chart.notes = chart.deploy("install", &["--set=rbac.watchEverything=true"])?.success()?;
-    wait_until_asked(&plane)?;
+    wait_until_called(&plane)?;
     Ok((chart, plane))
 }

@@ -39,7 +39,7 @@ impl Cluster {
         let mut cluster = Self { graph, pods, secrets, namespaces };
         let mut number = 0;
         // The users of the measured targets.
-        cluster.namespace("hot");
+        cluster.add_namespace("hot");
         for users in [0, 10, 1_000] {
             if users * 2 > objects {
                 continue;
@@ -53,19 +53,19 @@ impl Cluster {
         }
         while cluster.graph.object_count() < objects {
             let size = if number == 0 && objects >= 20_000 { 10_000 } else { PODS };
-            let place = format!("team-{number}");
-            cluster.namespace(&place);
-            cluster.apply(secrets, &place, "credentials", None, &[]);
-            cluster.apply(config_maps, &place, "settings", None, &[]);
-            cluster.apply(accounts, &place, "robot", None, &[]);
+            let team = format!("team-{number}");
+            cluster.add_namespace(&team);
+            cluster.apply(secrets, &team, "credentials", None, &[]);
+            cluster.apply(config_maps, &team, "settings", None, &[]);
+            cluster.apply(accounts, &team, "robot", None, &[]);
             for set in 0..size / 10 {
                 let name = format!("service-{set}-6d5f7c9b8");
-                cluster.apply(sets, &place, &name, None, &[]);
+                cluster.apply(sets, &team, &name, None, &[]);
                 for pod in 0..9 {
                     let pod = format!("{name}-{pod}x7kq");
                     let uses =
                         [(secrets, "credentials"), (config_maps, "settings"), (accounts, "robot")];
-                    cluster.apply(pods, &place, &pod, Some(&name), &uses);
+                    cluster.apply(pods, &team, &pod, Some(&name), &uses);
                 }
             }
             number += 1;
@@ -121,7 +121,7 @@ impl Cluster {
         serde_json::to_vec(&review).unwrap()
     }
 
-    fn namespace(&mut self, name: &str) {
+    fn add_namespace(&mut self, name: &str) {
         self.apply(self.namespaces, "", name, None, &[]);
     }
 

@@ -16,18 +16,21 @@ use crate::program;
 use crate::samples::{Samples, milliseconds};
 use crate::writer::{Writer, config_map, core, pod};
 
-/// The number of pairs of rounds, and of requests of each kind in a round.
+/// The number of pairs of rounds.
 const ROUNDS: usize = 10;
+
+/// The number of requests of each kind in a round.
 const EACH: usize = 60;
 
-/// The number of requests in a round that follow a pause, and the pause: longer than the API
-/// server's interval of 100 ms for progress of its caches.
+/// The number of requests in a round that follow a pause.
 const SPACED: usize = 10;
+
+/// The pause. It is longer than the API server's interval of 100 ms for progress of its caches.
 const PAUSE: Duration = Duration::from_millis(350);
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One kind of request, with and without belay's rules.
+/// The samples of one kind of request, with and without belay's rules.
 #[derive(Default)]
 struct Pair {
     with: Samples,
@@ -35,7 +38,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn of(&mut self, with: bool) -> &mut Samples {
+    fn samples(&mut self, with: bool) -> &mut Samples {
         if with { &mut self.with } else { &mut self.without }
     }
 
@@ -119,16 +122,17 @@ impl Run {
         format!("{}/{name}", core(&self.ns, "configmaps"))
     }
 
+    /// Returns the time of the DELETE, and whether the API server accepted it.
     fn delete(&self, name: &str) -> Result<(Duration, bool)> {
         let path = self.path(name);
         let started = Instant::now();
-        let done = self.runtime.block_on(self.writer.delete(&path))?;
-        Ok((started.elapsed(), done))
+        let is_accepted = self.runtime.block_on(self.writer.delete(&path))?;
+        Ok((started.elapsed(), is_accepted))
     }
 
     fn round(&mut self, round: usize, with: bool) -> Result<()> {
         let mode = if with { "with" } else { "without" };
-        let name = |sort: &str, number: usize| format!("{sort}-{mode}-{round}-{number}");
+        let name = |prefix: &str, number: usize| format!("{prefix}-{mode}-{round}-{number}");
         let used: Vec<String> = (0..EACH).map(|number| name("used", number)).collect();
         for (number, used) in used.iter().enumerate() {
             self.create(&config_map(&name("unused", number), 500), "configmaps")?;
@@ -149,16 +153,16 @@ impl Run {
             if !done {
                 return Err(format!("in a round {mode} belay: a DELETE was refused").into());
             }
-            self.spaced.of(with).push(took);
+            self.spaced.samples(with).push(took);
         }
         for (number, used) in used.iter().enumerate() {
             let (took, done) = self.delete(&name("unused", number))?;
-            self.unused.of(with).push(took);
-            let (refused, gone) = self.delete(used)?;
-            self.used.of(with).push(refused);
-            if !done || gone == with {
+            self.unused.samples(with).push(took);
+            let (took, used_done) = self.delete(used)?;
+            self.used.samples(with).push(took);
+            if !done || used_done == with {
                 return Err(format!(
-                    "in a round {mode} belay: unused deleted: {done}, used deleted: {gone}"
+                    "in a round {mode} belay: unused deleted: {done}, used deleted: {used_done}"
                 )
                 .into());
             }
@@ -166,7 +170,7 @@ impl Run {
             let data = json!({"data": {"round": format!("{mode}-{round}-{number}")}});
             let started = Instant::now();
             self.runtime.block_on(self.writer.merge(&path, &data))?;
-            self.update.of(with).push(started.elapsed());
+            self.update.samples(with).push(started.elapsed());
             // To confirm that an object has no users, belay reads each kind that
             // could use it.
             if !with {

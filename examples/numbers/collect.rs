@@ -12,7 +12,7 @@ use crate::watch::Watch;
 use crate::writer::{Writer, config_map, core};
 use crate::{crowd, program};
 
-/// With and without holds alternate this often.
+/// The number of rounds. Each round measures without and with holds.
 const ROUNDS: usize = 3;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -49,7 +49,8 @@ pub fn run(objects: usize) -> Result<()> {
         let mut last = started;
         for name in &names {
             let gone = eventually(&format!("the end of {name}"), LIMIT, || {
-                watch.of(name).and_then(|events| events.deleted).ok_or_else(|| "it is there".into())
+                let events = watch.events_of(name);
+                events.and_then(|events| events.deleted).ok_or_else(|| "it is there".into())
             })?;
             last = last.max(gone);
         }

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use crate::harness::{ControlPlane, Result};
 use crate::writer::{Writer, config_map, core, pod};
 
-/// The number of ReplicaSets in each namespace. Each has Pods, and the objects
-/// that these use.
+/// The number of objects in each namespace, from the numbers below.
 pub const EACH: usize = 1_000;
+/// The number of ReplicaSets.
 const SETS: usize = 100;
 const PODS_OF_A_SET: usize = 5;
 const CONFIG_MAPS: usize = 200;
@@ -27,12 +27,12 @@ pub const LABEL: &str = "matchLabels: {crowd: \"true\"}";
 /// Creates this many namespaces of a thousand objects each. Returns the number of
 /// objects.
 pub async fn make(plane: &ControlPlane, namespaces: usize) -> Result<usize> {
-    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = JoinSet::new();
     for number in 0..namespaces {
-        let (writer, room) = (Writer::of(plane).await?, room.clone());
+        let (writer, permits) = (Writer::of(plane).await?, permits.clone());
         tasks.spawn(async move {
-            let _permit = room.acquire_owned().await?;
+            let _permit = permits.acquire_owned().await?;
             fill(&writer, &format!("crowd-{number}")).await
         });
     }
@@ -66,7 +66,7 @@ async fn fill(writer: &Writer, ns: &str) -> Result<()> {
     let labels = json!({"crowd": "true"});
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns, "labels": labels}});
     writer.create("/api/v1/namespaces", &namespace).await?;
-    // Admission requires it for Pods, and no controller runs that creates it.
+    // Admission requires this account for Pods, and no controller runs that creates it.
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     writer.create(&core(ns, "serviceaccounts"), &account).await?;

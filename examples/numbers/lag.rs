@@ -2,10 +2,9 @@
 //!
 //! A client creates objects one by one and records when the API server answers each
 //! request. Then this process queries the graph of a feed, as a verdict does, every
-//! 50 µs until it contains the object. An object that arrives before the answer
-//! counts as zero. A plain watch of the same kind records when its line with the
-//! object arrives: the difference is the delay that belay adds to that of the API
-//! server.
+//! 50 µs until the graph contains the object. An object that arrives before the answer
+//! counts as zero. A plain watch of the same kind records when its line with the object
+//! arrives. The difference is the delay that belay adds to the delay of the API server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,7 +40,7 @@ pub fn run() -> Result<()> {
 
     // As many threads as the runtime of `belay serve`.
     let runtime = threads("feed", 2)?;
-    let world = runtime.block_on(fed(&plane))?;
+    let world = runtime.block_on(start_feed(&plane))?;
     let bare = threads("bare", 1)?;
     let watch = Watch::default();
     for kind in ["configmaps", "pods"] {
@@ -54,13 +53,13 @@ pub fn run() -> Result<()> {
 
     for kind in ["configmaps", "pods"] {
         println!("{kind}, no other client writes:");
-        measure.mode(&writing, &writer, kind, "quiet")?;
+        measure.run_mode(&writing, &writer, kind, "quiet")?;
     }
     let busy = Busy::begin(&plane, &elsewhere)?;
     for kind in ["configmaps", "pods"] {
         let (before, started) = (busy.writes(), Instant::now());
         println!("{kind}, {OTHERS} others write ConfigMaps as fast as they can:");
-        measure.mode(&writing, &writer, kind, "busy")?;
+        measure.run_mode(&writing, &writer, kind, "busy")?;
         let rate = (busy.writes() - before) as f64 / started.elapsed().as_secs_f64();
         println!("  the others made {rate:.0} writes a second");
     }
@@ -75,8 +74,8 @@ fn threads(name: &str, threads: usize) -> Result<Runtime> {
         .build()?)
 }
 
-/// A feed as `belay serve` runs it, with its graph.
-async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
+/// Starts a feed as `belay serve` does, and returns its graph.
+async fn start_feed(plane: &ControlPlane) -> Result<SharedWorld> {
     let settings = Settings {
         timeout_seconds: 5,
         certificates: Certificates::Files { authorities: None },
@@ -127,7 +126,7 @@ impl Measure {
                 let name = format!("first-{kind}-{number}");
                 runtime.block_on(self.write(writer, kind, &name))?;
                 eventually("an object", Duration::from_secs(2), || {
-                    let seen = self.watch.of(&name).is_some() && self.sees(kind, &name);
+                    let seen = self.watch.events_of(&name).is_some() && self.sees(kind, &name);
                     if seen { Ok(()) } else { Err("no watch reports it".into()) }
                 })
             })?;
@@ -143,7 +142,7 @@ impl Measure {
         writer.create(&core(&self.ns, kind), &object).await.map(drop)
     }
 
-    fn mode(&self, runtime: &Runtime, writer: &Writer, kind: &str, mode: &str) -> Result<()> {
+    fn run_mode(&self, runtime: &Runtime, writer: &Writer, kind: &str, mode: &str) -> Result<()> {
         let mut visible = Samples::default();
         let (mut bare, mut added, mut whole) =
             (Samples::default(), Samples::default(), Samples::default());
@@ -166,7 +165,7 @@ impl Measure {
             };
             early += usize::from(first);
             let line = eventually("the bare watch", LIMIT, || {
-                self.watch.of(&name).ok_or_else(|| "no event arrived".into())
+                self.watch.events_of(&name).ok_or_else(|| "no event arrived".into())
             })?;
             let line = line.first;
             visible.push(seen - answered);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::runtime::Runtime;
 
-use crate::harness::kubectl::run as started;
+use crate::harness::kubectl::run as run_program;
 use crate::harness::{ControlPlane, Options, Result};
 use crate::samples::Samples;
 use crate::{crowd, program};
@@ -37,7 +37,7 @@ fn times(program: &Path, kubeconfig: &Path, line: &str) -> Result<Samples> {
     let mut samples = Samples::default();
     for _ in 0..TIMES {
         let began = Instant::now();
-        let output = started(program, kubeconfig, &arguments, None)?;
+        let output = run_program(program, kubeconfig, &arguments, None)?;
         samples.push(began.elapsed());
         if !matches!(output.code, 0 | 1) {
             return Err(format!("{line}: {output:?}").into());

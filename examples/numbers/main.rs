@@ -10,8 +10,8 @@
 //! cargo run --release --example numbers -- look [OBJECTS]
 //! ```
 //!
-//! With other arguments it is belay itself. So the measured program is built together
-//! with the measuring one, and has the allocator of belay.
+//! With other arguments, this program is belay itself. So the measured program is built together
+//! with the measuring program.
 
 #[path = "../../tests/harness/mod.rs"]
 mod harness;
@@ -45,12 +45,12 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match (arguments.next().as_deref(), arguments.next()) {
         (Some("lag"), None) => with_load(lag::run),
-        (Some("start"), objects) => measured_with(objects, 100_000, start::run),
+        (Some("start"), objects) => measure_with(objects, 100_000, start::run),
         (Some("added"), None) => with_load(added::run),
-        (Some("release"), objects) => measured_with(objects, 2_000, release::run),
-        (Some("collect"), objects) => measured_with(objects, 1_000, collect::run),
-        (Some("namespace"), objects) => measured_with(objects, 10_000, namespace::run),
-        (Some("look"), objects) => measured_with(objects, 10_000, look::run),
+        (Some("release"), objects) => measure_with(objects, 2_000, release::run),
+        (Some("collect"), objects) => measure_with(objects, 1_000, collect::run),
+        (Some("namespace"), objects) => measure_with(objects, 10_000, namespace::run),
+        (Some("look"), objects) => measure_with(objects, 10_000, look::run),
         _ => return belay::command::main(),
     };
     harness::folder::remove_own();
@@ -63,14 +63,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures with a number of objects, which has a default.
-fn measured_with(
+/// Measures with this number of objects, or the default.
+fn measure_with(
     objects: Option<String>,
-    otherwise: usize,
+    default: usize,
     run: impl FnOnce(usize) -> harness::Result<()>,
 ) -> harness::Result<()> {
     let objects = match objects {
-        None => otherwise,
+        None => default,
         Some(objects) => objects
             .parse()
             .map_err(|error| format!("{objects} is no number of objects: {error}"))?,
@@ -78,7 +78,7 @@ fn measured_with(
     with_load(|| run(objects))
 }
 
-/// The installed program: this one.
+/// The program to install: this program, which is also belay.
 fn program() -> harness::Result<PathBuf> {
     Ok(std::env::current_exe()?)
 }

@@ -37,8 +37,8 @@ pub fn run(objects: usize) -> Result<()> {
     let run = Run { ns, ..bare };
     run.fill(objects)?;
     println!("before its DELETE: {}", run.memory()?);
-    run.refused()?;
-    let with_holds = run.approved()?;
+    run.measure_refusals()?;
+    let with_holds = run.delete_approved()?;
     println!("ratio: {:.2}", with_holds.as_secs_f64() / without_holds.as_secs_f64());
     println!("after it: {}", run.memory()?);
     Ok(())
@@ -62,10 +62,11 @@ impl Run {
         Ok(serde_json::from_str(&self.runtime.block_on(self.writer.get(path))?)?)
     }
 
+    /// Returns the time of the DELETE, and whether the API server accepted it.
     fn delete(&self) -> Result<(Duration, bool)> {
         let started = Instant::now();
-        let done = self.runtime.block_on(self.writer.delete(&self.path()))?;
-        Ok((started.elapsed(), done))
+        let is_accepted = self.runtime.block_on(self.writer.delete(&self.path()))?;
+        Ok((started.elapsed(), is_accepted))
     }
 
     fn create(&self, objects: usize) -> Result<Duration> {
@@ -88,11 +89,11 @@ impl Run {
         Ok(())
     }
 
-    fn refused(&self) -> Result<()> {
+    fn measure_refusals(&self) -> Result<()> {
         let (mut samples, before) = (Samples::default(), Reviews::of(&self.installed)?);
         for _ in 0..REFUSALS {
-            let (took, done) = self.delete()?;
-            if done {
+            let (took, is_accepted) = self.delete()?;
+            if is_accepted {
                 return Err("the DELETE of the Namespace was not refused".into());
             }
             samples.push(took);
@@ -103,7 +104,7 @@ impl Run {
     }
 
     /// Returns how long the Namespace takes to be deleted.
-    fn approved(&self) -> Result<Duration> {
+    fn delete_approved(&self) -> Result<Duration> {
         let uid = self.get(&self.path())?;
         let uid = uid.pointer("/metadata/uid").and_then(Value::as_str).ok_or("it has no uid")?;
         let target = json!({"resource": "namespaces", "name": self.ns, "uid": uid});
@@ -122,14 +123,15 @@ impl Run {
     fn delete_until_gone(&self) -> Result<(Duration, Duration)> {
         let watch = Watch::default();
         watch.add(&self.runtime, &self.plane, "/api/v1/namespaces")?;
-        eventually("a watch", SOON, || watch.of(&self.ns).ok_or_else(|| "silent".into()))?;
+        eventually("a watch", SOON, || watch.events_of(&self.ns).ok_or_else(|| "silent".into()))?;
         let (started, took) = eventually("a DELETE that passes", SOON, || {
             let started = Instant::now();
-            let (took, done) = self.delete()?;
-            if done { Ok((started, took)) } else { Err("it is refused".into()) }
+            let (took, is_accepted) = self.delete()?;
+            if is_accepted { Ok((started, took)) } else { Err("it is refused".into()) }
         })?;
         let gone = eventually("the end of the Namespace", LIMIT, || {
-            watch.of(&self.ns).and_then(|events| events.deleted).ok_or_else(|| "it is there".into())
+            let events = watch.events_of(&self.ns);
+            events.and_then(|events| events.deleted).ok_or_else(|| "it is there".into())
         })?;
         Ok((gone - started, took))
     }
@@ -143,12 +145,12 @@ impl Run {
 
     /// The current and the highest memory of each replica.
     fn memory(&self) -> Result<String> {
-        let of = |belay: &Belay| -> Result<String> {
+        let memory = |belay: &Belay| -> Result<String> {
             let all = belay.process.resident().zip(belay.process.peak());
             let (now, most) = all.ok_or("the system does not say its memory")?;
             Ok(format!("{} MiB resident, {} MiB at the highest", now / 1024, most / 1024))
         };
-        let all: Result<Vec<String>> = self.installed.replicas.iter().map(of).collect();
+        let all: Result<Vec<String>> = self.installed.replicas.iter().map(memory).collect();
         Ok(format!("the replicas have {}", all?.join("; ")))
     }
 }

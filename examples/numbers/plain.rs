@@ -37,7 +37,7 @@ pub fn release(runtime: &Runtime, writer: &Writer, ns: &str, objects: usize) -> 
         };
         stream::iter(names.iter().map(each))
             .map(Ok)
-            .try_for_each_concurrent(AT_ONCE, |one| one)
+            .try_for_each_concurrent(AT_ONCE, |release| release)
             .await?;
         Ok(started.elapsed())
     })

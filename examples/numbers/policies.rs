@@ -12,8 +12,8 @@ pub fn protecting(name: &str, namespace: &str, resources: &str, protect: &str) -
     )
 }
 
-/// A policy that protects them while they are in use. It adds no holds, because
-/// holds cause more writes.
+/// A policy that protects such objects while they are in use. It adds no holds, because holds cause
+/// more writes.
 pub fn while_used(name: &str, namespace: &str, resources: &str) -> String {
     format!("{}  hold: Never\n", protecting(name, namespace, resources, "whileUsed: {}"))
 }

@@ -20,7 +20,7 @@ use crate::watch::{ObjectEvents, Watch};
 use crate::writer::{Writer, config_map, core, pod};
 use crate::{crowd, plain, program};
 
-/// The limit of ConfigMaps with their own user.
+/// The maximum number of ConfigMaps with their own user.
 const OWN: usize = 200;
 
 /// The number of Pods in the crowded namespace.
@@ -30,8 +30,9 @@ const PODS: usize = 400;
 /// at least 30 s pass between two checks, as for any object that waits long.
 const REST: Duration = Duration::from_secs(60);
 
-/// The time between a release and the next DELETE, besides none. The API server may make a
-/// consistent list wait for up to 100 ms after the previous one of the same kind.
+/// The time between a release and the next DELETE, in the second series. The first series has no
+/// pause. The API server may make a consistent list wait for up to 100 ms after the previous list
+/// of the same kind.
 const GAP: Duration = Duration::from_millis(300);
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -111,9 +112,9 @@ impl Run {
             self.delete_pod(ns, &user(name))?;
             let (user_gone, _) = self.deletion(&user(name))?;
             let (gone, events) = self.deletion(name)?;
-            let at = events.pass.ok_or("belay released it without a pass")?;
-            begun.push(at.saturating_duration_since(user_gone));
-            pass.push(gone.saturating_duration_since(at));
+            let pass_begun = events.pass.ok_or("belay released it without a pass")?;
+            begun.push(pass_begun.saturating_duration_since(user_gone));
+            pass.push(gone.saturating_duration_since(pass_begun));
             released.push(gone.saturating_duration_since(user_gone));
             sent_to_gone.push(gone - sent);
         }
@@ -124,7 +125,7 @@ impl Run {
         println!("    pass begun → gone        {}", pass.row());
         println!("  DELETE sent → gone         {}", sent_to_gone.row());
         println!(
-            "  belay waited for {rate:.0} live reads a second, those of what still waits among them"
+            "  belay waited for {rate:.0} live reads a second, also for the remaining ConfigMaps"
         );
         self.check(before as usize + objects)
     }
@@ -182,13 +183,13 @@ impl Run {
     /// When the watch reported the deletion, and its other reports.
     fn deletion(&self, name: &str) -> Result<(Instant, ObjectEvents)> {
         eventually(&format!("the end of {name}"), LIMIT, || {
-            let events = self.watch.of(name);
+            let events = self.watch.events_of(name);
             let gone = events.and_then(|events| Some((events.deleted?, events)));
             gone.ok_or_else(|| "it is there".into())
         })
     }
 
-    /// Whether belay reports this number of releases and no held objects.
+    /// Waits until belay reports this number of releases and no held objects.
     fn check(&self, released: usize) -> Result<()> {
         eventually("belay to have counted", LIMIT, || {
             let counted = [UNUSED, WAITING].map(|metric| self.installed.metric(metric) as usize);

@@ -42,8 +42,8 @@ impl Reviews {
                 let rest = labels.split_once(&format!("{name}=\"")).map(|(_, rest)| rest);
                 rest.and_then(|rest| rest.split('"').next()).unwrap_or_default()
             };
-            let sort = ["webhook", "operation", "verdict"].map(label).join(" ");
-            *self.verdicts.entry(sort).or_default() += value.parse::<f64>()?;
+            let labels = ["webhook", "operation", "verdict"].map(label).join(" ");
+            *self.verdicts.entry(labels).or_default() += value.parse::<f64>()?;
         }
         Ok(())
     }
@@ -53,8 +53,8 @@ impl Reviews {
         for ((_, count), (_, earlier)) in self.buckets.iter_mut().zip(&before.buckets) {
             *count -= earlier;
         }
-        for (sort, count) in &mut self.verdicts {
-            *count -= before.verdicts.get(sort).copied().unwrap_or_default();
+        for (labels, count) in &mut self.verdicts {
+            *count -= before.verdicts.get(labels).copied().unwrap_or_default();
         }
         self.verdicts.retain(|_, count| *count > 0.0);
         self
@@ -83,7 +83,7 @@ impl Reviews {
 
     /// The number of reviews with each set of labels, one per line.
     pub fn verdicts(&self) -> String {
-        let line = |(sort, count): (&String, &f64)| format!("    {sort}: {count}\n");
+        let line = |(labels, count): (&String, &f64)| format!("    {labels}: {count}\n");
         self.verdicts.iter().map(line).collect()
     }
 }

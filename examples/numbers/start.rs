@@ -41,7 +41,7 @@ pub fn run(objects: usize) -> Result<()> {
         Install { production_timing: true, ..Install::of_everything(1) }.on(&plane, &program)?;
     let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;
     for number in 1..=STARTS {
-        let read = runtime.block_on(lists(&plane))?;
+        let read = runtime.block_on(read_lists(&plane))?;
         println!("start {number}: the bare lists take {read:.2?}");
         start(belay, objects)?;
     }
@@ -78,14 +78,14 @@ fn start(belay: &mut Belay, objects: usize) -> Result<()> {
     Ok(())
 }
 
-fn gauge(belay: &Belay, begins: &str) -> Result<f64> {
+fn gauge(belay: &Belay, prefix: &str) -> Result<f64> {
     let metrics = belay.metrics()?;
-    let line = metrics.lines().find_map(|line| line.strip_prefix(begins));
-    Ok(line.ok_or_else(|| format!("there is no {begins}"))?.trim().parse()?)
+    let line = metrics.lines().find_map(|line| line.strip_prefix(prefix));
+    Ok(line.ok_or_else(|| format!("there is no {prefix}"))?.trim().parse()?)
 }
 
 /// Reads the large lists as belay does, one by one, and discards them.
-async fn lists(plane: &ControlPlane) -> Result<Duration> {
+async fn read_lists(plane: &ControlPlane) -> Result<Duration> {
     let client = plane.client().await?;
     let started = Instant::now();
     for (path, whole) in [

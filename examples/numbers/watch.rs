@@ -82,7 +82,7 @@ impl Watch {
     }
 
     /// The events of the object with this name.
-    pub fn of(&self, name: &str) -> Option<ObjectEvents> {
+    pub fn events_of(&self, name: &str) -> Option<ObjectEvents> {
         self.all().get(name).cloned()
     }
 

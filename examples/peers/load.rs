@@ -10,7 +10,7 @@ use crate::harness::Result;
 /// The number of connections. Each sends one request at a time.
 const CONNECTIONS: &str = "25";
 
-/// oha, and what all its runs have in common.
+/// oha, and the CA that it trusts.
 pub struct LoadGenerator {
     pub oha: PathBuf,
     pub ca: PathBuf,
@@ -33,11 +33,11 @@ impl LoadGenerator {
     }
 
     /// Sends the review again and again for some seconds. Returns the number of answers and the
-    /// seconds until the last one.
+    /// seconds until the last answer.
     pub fn run(&self, url: &str, body: &Path, seconds: u32) -> Result<(f64, f64)> {
         let time = format!("{seconds}s");
         let mut command = self.command(url, body);
-        // The deadline ends no request, so that each is counted with its CPU time.
+        // `-w`: the end of the time interrupts no request, so each is counted with its CPU time.
         command.args(["-z", &time, "-w", "-c", CONNECTIONS, "--output-format", "json"]);
         let output = command.output()?;
         let error = || {

@@ -6,8 +6,8 @@
 //! peers constant|typed PORT DIR    one of the servers in servers.rs, with the certificate in DIR
 //! ```
 //!
-//! With other arguments it is belay itself. So all servers in Rust are built with the same
-//! options, and have the allocator of belay.
+//! With other arguments, this program is belay itself. So all servers in Rust are built with the
+//! same options, and have the allocator of belay.
 
 #[path = "../../tests/harness/mod.rs"]
 mod harness;
@@ -20,7 +20,7 @@ mod servers;
 mod table;
 mod webhooks;
 
-// The measurements of `numbers` use more of some of these.
+// Modules of `numbers`. This program does not use all of their functions.
 #[path = "../numbers/machine.rs"]
 mod machine;
 #[path = "../numbers/policies.rs"]

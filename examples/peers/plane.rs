@@ -1,5 +1,6 @@
 //! The time of DELETEs on a control plane: without a check, with a ValidatingAdmissionPolicy,
-//! and with belay. Each has a namespace of its own, so nothing changes between the requests.
+//! and with belay. Each check has its own namespace, so no configuration changes between the
+//! requests.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ const NAMESPACES: [(&str, &str); 3] =
     [("no-check", "no check"), ("by-cel", "ValidatingAdmissionPolicy"), ("by-belay", "belay")];
 
 /// belay denies the DELETE of an object with this label in any namespace. The
-/// ValidatingAdmissionPolicy uses another one.
+/// ValidatingAdmissionPolicy uses another label.
 const BELAY_LABEL: &str = "belay.dev/protect";
 
 struct Run {

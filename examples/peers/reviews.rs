@@ -55,7 +55,7 @@ pub fn all() -> Vec<Review> {
     ]
 }
 
-/// The objects: ten Pods use one of three ConfigMaps.
+/// The objects: three ConfigMaps, and ten Pods that use the ConfigMap `used`.
 pub fn objects() -> String {
     let pod = |number: usize| {
         let name = format!("web-{number}");

@@ -17,7 +17,7 @@ const SECONDS: u32 = 2;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The names of the servers. The first is the one that the others are compared with.
+/// The names of the servers. The others are compared with the first.
 pub const SERVERS: [&str; 4] = ["constant", "belay", "kube types", "controller-runtime"];
 
 /// One measurement.

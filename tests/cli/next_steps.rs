@@ -102,7 +102,7 @@ fn each_of_several_targets_has_its_step() {
 fn a_permission_that_belay_lacks_is_the_first_step() {
     let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() });
     let plane = &plane.unwrap();
-    let install = Install { refused: true, ..Install::of_everything(1) };
+    let install = Install { may_be_forbidden: true, ..Install::of_everything(1) };
     let _belay = install.on(plane, program()).unwrap();
     let crd = "crd/gizmos.unread.test";
     plane.define_kind("unread.test", "Gizmo", "gizmos").unwrap();

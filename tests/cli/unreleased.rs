@@ -20,7 +20,7 @@ fn the_way_out_of_a_hold_that_belay_may_not_release_is_named() {
     let watched = "rbac.watchAlso=[\"secrets\"]".to_owned();
     let roles = Some(vec![watched.clone()]);
     // Afterwards belay gets forbidden requests.
-    let install = Install { roles, refused: true, ..Install::default() };
+    let install = Install { roles, may_be_forbidden: true, ..Install::default() };
     let _installed = install.on(&plane, program()).unwrap();
     let ns = plane.namespace("unreleased").unwrap();
     policy::protect(&plane, &ns, "secrets", json!({"always": {}}));
@@ -29,7 +29,7 @@ fn the_way_out_of_a_hold_that_belay_may_not_release_is_named() {
         let held = || is_held(&plane, &format!("secret/{name}"), &ns);
         eventually("the hold", LIMIT, held).unwrap();
     }
-    roles::of_chart(&plane, &["rbac.watchAlso=[]".to_owned()]).unwrap();
+    roles::apply_chart_roles(&plane, &["rbac.watchAlso=[]".to_owned()]).unwrap();
     eventually("the end of belay's rights", LIMIT, || {
         match plane.api().may(ACCOUNT, "patch", "secrets", "") {
             Ok(()) => Err("belay may still patch Secrets".into()),
@@ -83,7 +83,7 @@ fn the_way_out_of_a_hold_that_belay_may_not_release_is_named() {
     let forced = run(&["release", "--force=db-creds"]);
     assert!(forced.code == 0 && forced.stdout.contains("is deleted"), "{forced:?}");
     is_held(&plane, "secret/other", &ns).unwrap();
-    roles::of_chart(&plane, &[watched]).unwrap();
+    roles::apply_chart_roles(&plane, &[watched]).unwrap();
     plane.api().wait_gone(("secret/other", &ns), LIMIT).unwrap();
     eventually("a status without leftover holds", LIMIT, || {
         let status = belay(&plane, &["status"]);

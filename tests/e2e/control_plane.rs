@@ -55,7 +55,7 @@ fn faults_can_be_made_and_mended() {
     let options = Options { service_account_credentials: false, ..Options::default() };
     let plane = ControlPlane::start_with(&options).unwrap();
     // An API server that has just started does not know RBAC yet.
-    let install = Install { replicas: 2, refused: true, ..Install::default() };
+    let install = Install { replicas: 2, may_be_forbidden: true, ..Install::default() };
     let belay = install.on(&plane, program()).unwrap();
     plane
         .apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {belay.dev/protect: Always}}\n")

@@ -75,8 +75,8 @@ impl Api {
         }
     }
 
-    /// The objects of a kind in a namespace, or in all if that is empty, with these labels:
-    /// a selector as kubectl has it after `-l`.
+    /// The objects of a kind in a namespace, or in all namespaces if it is empty. `labels` is a
+    /// selector, as for kubectl after `-l`.
     pub fn list(&self, kind: &str, namespace: &str, labels: &str) -> Result<Vec<Value>> {
         let kind = format!("{kind}/");
         let (kind, _) = self.resolve(&kind)?;
@@ -140,9 +140,9 @@ impl Api {
         token.ok_or_else(|| answer.error().into())
     }
 
-    /// A field of an object that exists, by a path as in `.metadata.owners[0].name`,
-    /// as kubectl prints it: text as it is, all else as JSON, and nothing if the
-    /// object has no such field. With a space between paths, there is one between fields.
+    /// Fields of an object that exists, as kubectl prints them: text without quotes, other values
+    /// as JSON, and nothing for a missing field. `paths` are paths such as
+    /// `.metadata.ownerReferences[0].name`. Spaces separate paths, and also the printed fields.
     pub fn field(&self, object: &str, namespace: &str, paths: &str) -> Result<String> {
         let value = self.get(object, namespace)?;
         printed(&value.ok_or_else(|| format!("NotFound: {object} in {namespace}"))?, paths)
@@ -170,8 +170,8 @@ impl Api {
         })
     }
 
-    /// Applies the objects of a manifest, a value or YAML, with server-side apply, up to
-    /// the first that is refused. Returns what kubectl would print.
+    /// Applies the objects of a manifest (a value or YAML) with server-side apply. Stops after the
+    /// first refused object. Returns what kubectl would print.
     pub fn apply(&self, manifest: &(impl Display + ?Sized), namespace: &str) -> Result<Output> {
         let mut printed = Output::default();
         for object in serde_saphyr::from_multiple::<Value>(&manifest.to_string())? {
@@ -180,9 +180,9 @@ impl Api {
             }
             let named = named(&object);
             let (kind, name) = self.resolve(&named)?;
-            let place = object["metadata"]["namespace"].as_str().unwrap_or(namespace);
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or(namespace);
             let query = "fieldManager=kubectl&force=true&fieldValidation=Strict";
-            let path = format!("{}?{query}", path(&kind, place, name));
+            let path = format!("{}?{query}", path(&kind, namespace, name));
             let content = "application/apply-patch+yaml";
             let answer = self.send_as(content, http::Method::PATCH, &path, Some(&object))?;
             answer.print(&mut printed);
@@ -198,8 +198,8 @@ impl Api {
         Ok(self.post(object, namespace, "?fieldValidation=Strict")?.output())
     }
 
-    /// Changes an object by a JSON patch, if that is a list, or by a merge patch. `object`
-    /// may end with `/status`. Returns what kubectl would print.
+    /// Changes an object by a JSON patch if `patch` is a list, otherwise by a merge patch.
+    /// `object` may end with `/status`. Returns what kubectl would print.
     pub fn patch(&self, object: &str, namespace: &str, patch: &Value) -> Result<Output> {
         let form = if patch.is_array() { "json" } else { "merge" };
         let content = format!("application/{form}-patch+json");
@@ -218,7 +218,7 @@ impl Api {
         Ok(if answer.code < 300 { Ok(answer.body) } else { Err(answer.body) })
     }
 
-    /// The Status of the refusal of a DELETE, which is a dry run. `None`: it would pass.
+    /// Sends a DELETE as a dry run. Returns the Status if the DELETE is refused, `None` if not.
     pub fn would_refuse(&self, object: &str, namespace: &str) -> Result<Option<Value>> {
         let (kind, name) = self.resolve(object)?;
         let path = format!("{}?dryRun=All", path(&kind, namespace, name));
@@ -264,8 +264,7 @@ impl Api {
         Ok(printed)
     }
 
-    /// Watches an object until `judge` has a result. After `limit`, its last error is the
-    /// error.
+    /// Watches an object until `judge` has a result. After `limit`, returns the last error.
     pub fn wait<T: Send>(
         &self,
         (object, namespace): (&str, &str),
@@ -416,8 +415,7 @@ fn named(object: &Value) -> String {
 /// Whether a condition of an object is True.
 pub fn has_condition(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    conditions
-        .is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+    conditions.is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
 }
 
 /// The values at these paths, as kubectl prints them. A null is an empty text.
@@ -428,13 +426,12 @@ fn printed(value: &Value, paths: &str) -> Result<String> {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let fields = found.iter().map(|all| all.iter().map(|one| print(one)).collect::<Vec<_>>());
-    Ok(fields.map(|all| all.join(" ")).collect::<Vec<_>>().join(" "))
+    let texts = found.iter().map(|values| values.iter().map(|v| print(v)).collect::<Vec<_>>());
+    Ok(texts.map(|texts| texts.join(" ")).collect::<Vec<_>>().join(" "))
 }
 
-/// The values at a path of kubectl's kind: `.a.b`, `[0]`, `[*]`, `[?(@.type=="Ready")]`.
-/// A field that does not exist is null.
-/// A dot within a name is written as `\\.`.
+/// The values at a path as in kubectl: `.a.b`, `[0]`, `[*]`, `[?(@.type=="Ready")]`. A field that
+/// does not exist is null. A dot within a name is written as `\\.`.
 fn select<'v>(value: &'v Value, path: &str) -> Result<Vec<&'v Value>> {
     if path.is_empty() {
         return Ok(vec![value]);
@@ -446,7 +443,7 @@ fn select<'v>(value: &'v Value, path: &str) -> Result<Vec<&'v Value>> {
         let condition = index.strip_prefix("?(@.").and_then(|text| text.strip_suffix("\")"));
         let found = match (index, condition.and_then(|text| text.split_once("==\""))) {
             ("*", _) => all.iter().collect(),
-            (_, Some((key, wanted))) => all.iter().filter(|one| one[key] == wanted).collect(),
+            (_, Some((key, wanted))) => all.iter().filter(|item| item[key] == wanted).collect(),
             (_, None) => {
                 all.get(index.parse::<usize>().map_err(|_| unknown())?).into_iter().collect()
             }

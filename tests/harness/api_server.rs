@@ -13,8 +13,8 @@ use super::pki::Pki;
 pub const AUDIT: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
      rules:\n- level: Metadata\n  userGroups: [\"system:serviceaccounts:belay\"]\n- level: None\n  verbs: [get, list, watch]\n- level: Metadata\n";
 
-/// Every write with its bodies, except irrelevant ones, and the begin and end of the
-/// watches of service accounts.
+/// Every write with its bodies, except irrelevant writes, and the begin and end of the watches of
+/// belay's service accounts.
 pub const AUDIT_BODIES: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\n\
      omitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n\
      - level: Metadata\n  verbs: [watch]\n  userGroups: [\"system:serviceaccounts:belay\"]\n\

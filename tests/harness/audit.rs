@@ -16,8 +16,8 @@ use super::{ControlPlane, Result};
 /// The account that replicas run as.
 pub const ACCOUNT: &str = "system:serviceaccount:belay:belay";
 
-/// How often the log is read.
-const EVERY: Duration = Duration::from_millis(500);
+/// The interval in which the log is read.
+const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Everything that the API server has recorded.
 pub fn audited(plane: &ControlPlane) -> Vec<Value> {
@@ -30,7 +30,7 @@ pub fn audited(plane: &ControlPlane) -> Vec<Value> {
 pub fn events(plane: &ControlPlane) -> Vec<Value> {
     let accounts = format!("system:serviceaccount:{NAME}:");
     let log = plane.audit_log().unwrap_or_default();
-    // Most lines are about others, and long.
+    // Most lines are long and about other accounts, so they are not parsed.
     let lines = log.lines().filter(|line| line.contains(&accounts));
     let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     events.filter(|event| text(&event["user"]["username"]).starts_with(&accounts)).collect()
@@ -54,28 +54,29 @@ fn lacks_a_right(event: &Value) -> bool {
     if event["annotations"]["authorization.k8s.io/decision"] == "forbid" {
         return true;
     }
-    // The account had the right, and admission refused. The self-test expects such a
-    // refusal of belay's own webhook, and a Terminating namespace refuses Events. For an
-    // answer of metadata only, the log has no message. Other messages may be about a
-    // missing right: to give an approval, or to create an object by an apply.
-    let said = text(&event["responseStatus"]["message"]);
-    let by_admission = said.contains("admission webhook") || said.contains("is being terminated");
-    !said.is_empty() && !by_admission
+    // The account had the right, but admission may have refused the request. The self-test
+    // expects such a refusal of belay's own webhook, and a Terminating namespace refuses Events.
+    // If the log contains only metadata of an answer, there is no message. Other messages may be
+    // about a missing right: to give an approval, or to create an object by an apply.
+    let message = text(&event["responseStatus"]["message"]);
+    let by_admission =
+        message.contains("admission webhook") || message.contains("is being terminated");
+    !message.is_empty() && !by_admission
 }
 
 fn event_text(event: &Value) -> String {
-    let said = text(&event["responseStatus"]["message"]);
-    format!("{} {}: {said}", text(&event["verb"]), text(&event["requestURI"]))
+    let message = text(&event["responseStatus"]["message"]);
+    format!("{} {}: {message}", text(&event["verb"]), text(&event["requestURI"]))
 }
 
 /// Follows the audit log while it exists, and ends the program with the first right that
 /// belay's account lacks.
 ///
-/// It ends the program itself: the control planes of the scenarios are statics that are
-/// never dropped, belay retries forbidden requests again and again, and a test may pass
-/// without them.
+/// A failed check at the end of a test is not enough: the control planes of the scenarios are
+/// statics that are never dropped, belay retries forbidden requests again and again, and a test may
+/// pass without these requests.
 pub struct Watcher {
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,33 +85,33 @@ impl Watcher {
     pub fn start(plane: &ControlPlane) -> Result<Self> {
         let mut log = File::open(plane.logs().join("audit.log"))?;
         log.seek(SeekFrom::End(0))?;
-        let over = Arc::new(AtomicBool::new(false));
-        let ends = over.clone();
-        let thread = std::thread::spawn(move || follow(log, &ends));
-        Ok(Self { over, thread: Some(thread) })
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = stop.clone();
+        let thread = std::thread::spawn(move || follow(log, &stops));
+        Ok(Self { stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        // It reads the log a last time before it ends.
+        self.stop.store(true, Ordering::Relaxed);
+        // The thread reads the log a last time before it ends.
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
     }
 }
 
-fn follow(mut log: File, over: &AtomicBool) {
+fn follow(mut log: File, stop: &AtomicBool) {
     let mut rest = Vec::new();
     loop {
-        let is_last = over.load(Ordering::Relaxed);
+        let is_last = stop.load(Ordering::Relaxed);
         if let Err(error) = log.read_to_end(&mut rest) {
             // Without the log, forbidden requests would not be noticed.
             eprintln!("the audit log cannot be read: {error}");
             std::process::exit(1);
         }
-        // The last line may be half of one.
+        // The last line may be incomplete.
         let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines: Vec<u8> = rest.drain(..whole).collect();
         let lines = String::from_utf8_lossy(&lines);
@@ -123,7 +124,7 @@ fn follow(mut log: File, over: &AtomicBool) {
         if is_last {
             return;
         }
-        std::thread::sleep(EVERY);
+        std::thread::sleep(INTERVAL);
     }
 }
 
@@ -134,7 +135,7 @@ fn end(event: &Value) {
         stderr,
         "\nbelay's account lacks a right, so this run ends:\n  {}\nThe roles are the chart's, with \
          the values of Install::of_everything: a kind that a test makes, or protects, has to be \
-         among them. A test that takes rights away says so: Install::refused.",
+         among them. A test that removes rights sets Install::may_be_forbidden.",
         event_text(event)
     );
     std::process::exit(101);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::install::wait_until_asked;
+use super::install::wait_until_called;
 use super::kubectl::{self, Output};
 use super::kubelet::Replica;
 use super::manifest::{Manifest as _, object};
@@ -52,7 +52,7 @@ impl Chart {
     pub fn install(plane: &ControlPlane, program: &Path, args: &[&str]) -> Result<Self> {
         let mut chart = Self::prepare(plane, program)?;
         chart.notes = chart.deploy("install", args)?.success()?;
-        wait_until_asked(plane)?;
+        wait_until_called(plane)?;
         Ok(chart)
     }
 
@@ -63,8 +63,8 @@ impl Chart {
         self.helm(&[&own, args].concat())
     }
 
-    /// The same chart with another version, as the next release of belay. Later calls of
-    /// `deploy` use it.
+    /// Packages the chart with another version, as the next release of belay. Later calls of
+    /// `deploy` use this package.
     pub fn next_version(&mut self, version: &str, program: &Path) -> Result<()> {
         self.kubelet.pull(version, program);
         let folder = self.folder.join(version);

@@ -50,9 +50,9 @@ impl Client {
         Self::with(address, ca, rustls::ALL_VERSIONS, None)
     }
 
-    /// Trusts these CAs, which are PEM.
+    /// A client that trusts these CAs in PEM and accepts every version of TLS.
     pub fn trusting(address: SocketAddr, ca: &[u8]) -> Self {
-        Self::of(address, ca, rustls::ALL_VERSIONS, None)
+        Self::build(address, ca, rustls::ALL_VERSIONS, None)
     }
 
     /// The address of its connections.
@@ -60,17 +60,17 @@ impl Client {
         self.address
     }
 
-    /// With these versions of TLS and this client certificate.
+    /// A client with these versions of TLS and this client certificate.
     pub fn with(
         address: SocketAddr,
         ca: &Path,
         versions: &[&'static SupportedProtocolVersion],
         identity: Option<(&Path, &Path)>,
     ) -> Self {
-        Self::of(address, &std::fs::read(ca).unwrap(), versions, identity)
+        Self::build(address, &std::fs::read(ca).unwrap(), versions, identity)
     }
 
-    fn of(
+    fn build(
         address: SocketAddr,
         ca: &[u8],
         versions: &[&'static SupportedProtocolVersion],
@@ -128,7 +128,7 @@ impl Client {
         self.post_as(path, "application/json", body)
     }
 
-    /// The same, of a server that may be down.
+    /// Like `post`, to a server that may be down.
     pub fn try_post(&self, path: &str, body: impl AsRef<[u8]>) -> std::io::Result<Answer> {
         let mut connection = self.connect()?;
         let _ = send(&mut connection, path, "application/json", body.as_ref());

@@ -1,4 +1,4 @@
-//! Another time of day for one process.
+//! A clock that is ahead, for one process.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,8 +22,8 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 }
 "#;
 
-/// The environment of a process whose clock is ahead by so many seconds. Built
-/// by the C compiler that links Rust programs.
+/// The environment of a process whose clock is ahead by this number of seconds. The C compiler that
+/// links Rust programs builds the library.
 pub fn ahead(folder: &Path, seconds: u32) -> Result<[(String, String); 2]> {
     let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
     if !library.exists() {

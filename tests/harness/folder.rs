@@ -9,8 +9,10 @@ use parking_lot::Mutex;
 
 use super::Result;
 
-/// The number of folders of ended programs that are kept, and of those with a failed test.
+/// The number of folders of ended programs that are kept, without a failed test.
 const KEPT: usize = 4;
+
+/// The number of folders with a failed test that are kept.
 const KEPT_FAILED: usize = 8;
 
 /// The file that marks a failed test.
@@ -56,8 +58,8 @@ fn remove_ended(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Not below the target folder: the path of a unix socket may be 107 bytes
-/// long, and the path of a checkout may be longer.
+/// The parent of all folders. It is not below the target folder, because the path of a unix socket
+/// has at most 107 bytes, and the path of a checkout may be longer.
 pub fn root() -> PathBuf {
     let user = rustix::process::getuid().as_raw();
     std::env::temp_dir().join(format!("belay-test-{user}"))
@@ -73,8 +75,8 @@ pub fn remove_own() {
     }
 }
 
-/// A failed test prints where the logs of its control planes are, and the logs stay. A test
-/// that has created no control plane used a shared one.
+/// A failed test prints where the logs of its control planes are, and the logs stay. A test that
+/// has created no control plane uses a shared one, so it prints the logs of all control planes.
 fn keep_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

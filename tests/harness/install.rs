@@ -1,5 +1,5 @@
-//! belay as it is installed in a cluster: its kinds, its account with its
-//! rights, its configurations, and replicas behind a Service.
+//! belay as it is installed in a cluster: its kinds, its account with its rights, its webhook
+//! configurations, and replicas behind a Service.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ pub const NAME: &str = "belay";
 /// The options of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Install {
-    /// The number of replicas. `None`: one.
+    /// The number of replicas. 0 is the same as 1.
     pub replicas: usize,
     /// The values with which the chart makes its roles, as helm's `--set-json` takes them.
     /// `None`: the roles are those of `belay admin manifests`.
     pub roles: Option<Vec<String>>,
-    /// Whether belay may get forbidden requests: the test removes rights, grants too few,
-    /// or restarts the API server, which does not know RBAC for a moment. In any other test
-    /// the first forbidden request ends the run.
-    pub refused: bool,
+    /// Whether requests of belay may be forbidden: the test removes rights, grants too few, or
+    /// restarts the API server, which does not know RBAC for a moment. In any other test, the
+    /// first forbidden request ends the run.
+    pub may_be_forbidden: bool,
     /// More arguments of `belay serve`.
     pub serve: Vec<String>,
     /// Whether each replica has its own connection to the API server, which a test can
@@ -37,7 +37,8 @@ pub struct Install {
     pub linked: bool,
     /// Whether it uses the intervals of production instead of those of tests.
     pub production_timing: bool,
-    /// By how many seconds the clock of each replica is ahead; the others are correct.
+    /// By how many seconds the clocks of the first replicas are ahead. The clocks of the others are
+    /// correct.
     pub ahead: Vec<u32>,
 }
 
@@ -57,7 +58,7 @@ impl Install {
     /// This number of replicas with the chart's roles for all kinds in the tests' policies:
     /// the chart's list of kinds, with Secrets and the kinds of the tests.
     pub fn of_everything(replicas: usize) -> Self {
-        let roles = Some(vec![roles::also()]);
+        let roles = Some(vec![roles::watch_also_value()]);
         Self { replicas, roles, ..Self::default() }
     }
 
@@ -70,23 +71,23 @@ impl Install {
         match &self.roles {
             None => plane.apply(&manifests)?,
             Some(values) => {
-                plane.apply(&roles::left_out(&manifests))?;
-                roles::of_chart(plane, values)?;
+                plane.apply(&roles::without_roles(&manifests))?;
+                roles::apply_chart_roles(plane, values)?;
             }
         }
-        roles::wait_until_given(plane)?;
-        let watcher = if self.refused { None } else { Some(Watcher::start(plane)?) };
+        roles::wait_until_granted(plane)?;
+        let watcher = if self.may_be_forbidden { None } else { Some(Watcher::start(plane)?) };
         let kubeconfig = plane.account(NAME, NAME)?;
 
         let (mut replicas, mut links) = (Vec::new(), Vec::new());
         for number in 0..self.replicas.max(1) {
-            let mut way = kubeconfig.clone();
+            let mut own_kubeconfig = kubeconfig.clone();
             if self.linked {
                 let (link, path) = plane.link(&kubeconfig, &format!("{NAME}-{number}"))?;
                 links.push(link);
-                way = path;
+                own_kubeconfig = path;
             }
-            replicas.push(self.replica(plane, program, &way, number)?);
+            replicas.push(self.replica(plane, program, &own_kubeconfig, number)?);
         }
         let addresses: Vec<SocketAddr> = replicas.iter().map(|belay| belay.listen).collect();
         plane.service(NAME, NAME, &addresses)?;
@@ -94,7 +95,7 @@ impl Install {
         for belay in &mut installed.replicas {
             belay.wait_until_ready()?;
         }
-        wait_until_asked(plane)?;
+        wait_until_called(plane)?;
         Ok(installed)
     }
 
@@ -135,7 +136,7 @@ impl Installed {
         self.replicas.iter().map(|belay| belay.listen).collect()
     }
 
-    /// The number of the leading replica.
+    /// The index of the replica that is the leader.
     pub fn leader(&self) -> Result<usize> {
         eventually("a leader", Duration::from_secs(40), || {
             let leads = |belay: &Belay| {
@@ -145,14 +146,14 @@ impl Installed {
         })
     }
 
-    /// The sum of a metric over the replicas that answer, for lines with this beginning.
-    pub fn metric(&self, begins: &str) -> f64 {
-        let of = |belay: &Belay| -> f64 {
+    /// The sum of a metric over the replicas that answer, for lines with this prefix.
+    pub fn metric(&self, prefix: &str) -> f64 {
+        let value = |belay: &Belay| -> f64 {
             let text = belay.metrics().unwrap_or_default();
-            let lines = text.lines().filter(|line| line.starts_with(begins));
+            let lines = text.lines().filter(|line| line.starts_with(prefix));
             lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
         };
-        self.replicas.iter().map(of).sum()
+        self.replicas.iter().map(value).sum()
     }
 }
 
@@ -178,9 +179,9 @@ pub fn print(program: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The API server uses webhooks and Services a moment after they are stored. Until then it
-/// calls no webhook.
-pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
+/// Waits until the API server calls belay. The API server uses webhooks and Services a moment after
+/// they are stored.
+pub fn wait_until_called(plane: &ControlPlane) -> Result<()> {
     let probe = |labels: Value| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "belay-probe",
             "namespace": "default", "labels": labels}})
@@ -204,11 +205,11 @@ pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
         let refusal = plane.api().delete(&delete, "default")?.failure()?;
         if refusal.contains("is protected; label") { Ok(()) } else { Err(refusal.into()) }
     })?;
-    delete_the_probe(plane)
+    delete_probe(plane)
 }
 
-/// A protected object is deleted with an approval.
-fn delete_the_probe(plane: &ControlPlane) -> Result<()> {
+/// Deletes the probe with an approval, because belay protects it.
+fn delete_probe(plane: &ControlPlane) -> Result<()> {
     let (api, object) = (plane.api(), "configmap/belay-probe");
     let uid = api.field(object, "default", ".metadata.uid")?;
     let target = json!({"resource": "configmaps", "namespace": "default", "name": "belay-probe",
@@ -218,7 +219,7 @@ fn delete_the_probe(plane: &ControlPlane) -> Result<()> {
         if api.get(object, "default")?.is_none() {
             return Ok(());
         }
-        // A dry run first: no refusal is recorded.
+        // A dry run comes first, so that belay records no refusal.
         api.delete(&[object, "--dry-run=server"], "default")?.success()?;
         Err(api.delete(&[object], "default")?.stderr.into())
     })?;

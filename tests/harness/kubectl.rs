@@ -73,8 +73,8 @@ pub fn run(
     Ok(Output { stdout: text(&stdout), stderr: text(&stderr), code })
 }
 
-/// Reports the CPU time of a child to `make test`. It can be read between the child's end
-/// and the call that waits for it.
+/// Reports the CPU time of a child to `make test`. The system keeps the final CPU time from the end
+/// of the child until the call that waits for the child.
 fn record_cpu(program: &Path, child: &Child) -> Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let Some(folder) = std::env::var_os("BELAY_TEST_CPU") else { return Ok(()) };

@@ -26,6 +26,7 @@ struct State {
     delay: Duration,
     /// Connections before this one carry nothing to the replica and stay open.
     frozen: usize,
+    /// The number of connections so far.
     begun: usize,
     open: HashMap<usize, [TcpStream; 2]>,
 }
@@ -38,7 +39,7 @@ impl Link {
         let accepting = link.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // Dropped, and so closed: the API server is not there.
+                // If the API server is down, this drops and so closes the client's connection.
                 let Ok(server) = TcpStream::connect(server) else { continue };
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 accepting.carry(client, server);
@@ -79,7 +80,7 @@ impl Link {
 
     fn carry(&self, client: TcpStream, server: TcpStream) {
         let copy = || Some((client.try_clone().ok()?, server.try_clone().ok()?));
-        let (Some((mut asks, mut asked)), Some(ends)) = (copy(), copy()) else { return };
+        let (Some((mut from_client, mut to_server)), Some(ends)) = (copy(), copy()) else { return };
         let number = {
             let mut state = self.state();
             state.begun += 1;
@@ -88,8 +89,8 @@ impl Link {
             number
         };
         std::thread::spawn(move || {
-            let _ = std::io::copy(&mut asks, &mut asked);
-            let _ = asked.shutdown(Shutdown::Both);
+            let _ = std::io::copy(&mut from_client, &mut to_server);
+            let _ = to_server.shutdown(Shutdown::Both);
         });
         let link = self.clone();
         let (mut client, mut server) = (client, server);

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::{ControlPlane, Result, eventually};
 
-/// Clients that ask one after the other, side by side.
+/// The number of concurrent clients. Each sends one request at a time.
 const CLIENTS: usize = 6;
 
 /// The load: dry runs of a CREATE that has to get the hold, and of a DELETE
@@ -27,7 +27,8 @@ pub struct Load {
 struct Shared {
     configmaps: Api<ConfigMap>,
     kept: ConfigMap,
-    ends: AtomicBool,
+    stop: AtomicBool,
+    /// The number of answers so far.
     answered: AtomicUsize,
     /// Whether a client has received a wrong answer.
     failed: AtomicBool,
@@ -52,12 +53,12 @@ impl Load {
         let shared = Arc::new(Shared {
             configmaps,
             kept,
-            ends: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
             answered: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             asking: RwLock::new(()),
         });
-        let clients = (0..CLIENTS).map(|_| runtime.spawn(shared.clone().ask())).collect();
+        let clients = (0..CLIENTS).map(|_| runtime.spawn(shared.clone().run_client())).collect();
         Ok(Self { shared, runtime, clients })
     }
 
@@ -67,7 +68,7 @@ impl Load {
     }
 
     /// Waits for some more answers, or for a client that gave up.
-    pub fn goes_on(&self) -> Result<()> {
+    pub fn wait_for_answers(&self) -> Result<()> {
         let before = self.shared.answered.load(Ordering::Relaxed);
         eventually("more answers", Duration::from_secs(60), || {
             let more = self.shared.answered.load(Ordering::Relaxed) - before;
@@ -81,13 +82,13 @@ impl Load {
 
     /// Does something while no request is under way.
     pub fn while_idle<T>(&self, act: impl FnOnce() -> T) -> T {
-        let _nobody = self.runtime.block_on(self.shared.asking.write());
+        let _no_request = self.runtime.block_on(self.shared.asking.write());
         act()
     }
 
-    /// Ends it and returns the number of answers, or the first wrong one.
+    /// Ends the load and returns the number of answers, or the first wrong answer.
     pub fn end(self) -> Result<usize> {
-        self.shared.ends.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         for client in self.clients {
             self.runtime.block_on(client)??;
         }
@@ -96,19 +97,19 @@ impl Load {
 }
 
 impl Shared {
-    async fn ask(self: Arc<Self>) -> std::result::Result<(), String> {
-        let asked = self.ask_on().await;
-        self.failed.fetch_or(asked.is_err(), Ordering::Relaxed);
-        asked
+    async fn run_client(self: Arc<Self>) -> std::result::Result<(), String> {
+        let result = self.send_requests().await;
+        self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        result
     }
 
-    async fn ask_on(&self) -> std::result::Result<(), String> {
+    async fn send_requests(&self) -> std::result::Result<(), String> {
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let delete = DeleteParams { dry_run: true, ..DeleteParams::default() };
         let mut new = self.kept.clone();
         new.metadata.name = None;
         new.metadata.generate_name = Some("new-".to_owned());
-        while !self.ends.load(Ordering::Relaxed) {
+        while !self.stop.load(Ordering::Relaxed) {
             let _asking = self.asking.read().await;
             // The mutating webhook has failurePolicy Ignore: a failure shows in the missing
             // hold.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ControlPlane ── etcd ── kube-apiserver ── kube-controller-manager
-//!      │                        │            (scheduler, kwok: when asked)
+//!      │                        │            (optional: scheduler, kwok)
 //!      │               CONNECT clusterIP:port
 //!      └── EgressProxy ─────────┴──► a belay, on a port of this machine
 //! ```

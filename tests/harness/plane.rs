@@ -25,14 +25,14 @@ use super::wait::{eventually, while_running};
 /// The options of a control plane.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Nodes that kwok plays; with any, a scheduler runs too.
+    /// The number of nodes that kwok simulates. If there are any, a scheduler runs as well.
     pub nodes: usize,
     /// Whether each controller uses its own service account.
     pub service_account_credentials: bool,
     /// Whether kube-controller-manager runs.
     pub controllers: bool,
-    /// Whether the audit log contains requests, responses, and the watches of service
-    /// accounts, so that it is complete.
+    /// Whether the audit log is complete: it contains requests, responses, and the watches of
+    /// belay's service accounts.
     pub audit_bodies: bool,
     /// Whether the API server streams lists to watches. Kubernetes 1.33, the oldest version
     /// that belay supports, does not.
@@ -75,7 +75,7 @@ impl ControlPlane {
         Self::start_with(&Options::default())
     }
 
-    /// A control plane to measure.
+    /// A control plane with these options, ready for use.
     pub fn start_with(options: &Options) -> Result<Self> {
         // The ports are free when they are chosen, but another process may take them.
         match Self::try_start(options) {
@@ -152,7 +152,7 @@ impl ControlPlane {
         lock(&self.api_server)
     }
 
-    /// etcd's.
+    /// The process of etcd.
     pub fn etcd(&self) -> MutexGuard<'_, Process> {
         lock(&self.etcd)
     }
@@ -264,12 +264,12 @@ impl ControlPlane {
         );
         let mut stages = Vec::new();
         for stage in text.split("---\n").filter(|stage| !stage.trim().is_empty()) {
-            let of_pods = stage.contains("kind: Pod");
-            if of_pods && !stage.contains("    matchExpressions:\n") {
+            let is_for_pods = stage.contains("kind: Pod");
+            if is_for_pods && !stage.contains("    matchExpressions:\n") {
                 return Err("a stage of kwok's has no matchExpressions to add to".into());
             }
             let own = stage.replacen("    matchExpressions:\n", &ours, 1);
-            stages.push(if of_pods { own } else { stage.to_owned() });
+            stages.push(if is_for_pods { own } else { stage.to_owned() });
         }
         let path = self.folder.join("kwok-stages.yaml");
         std::fs::write(&path, stages.join("---\n"))?;
@@ -306,7 +306,7 @@ impl ControlPlane {
         kubectl::run(&self.binaries.join("kubectl"), &self.admin, args, None)
     }
 
-    /// kubectl as another user, with a kubeconfig from `user`.
+    /// kubectl as another user, with a kubeconfig of the method `user`.
     pub fn kubectl_as(&self, kubeconfig: &Path, args: &[&str]) -> Result<Output> {
         kubectl::run(&self.binaries.join("kubectl"), kubeconfig, args, None)
     }
@@ -333,8 +333,8 @@ impl ControlPlane {
         self.kubectl_with(None, args, manifest)
     }
 
-    /// kubectl with a manifest on its standard input, as the administrator or as a user
-    /// with a kubeconfig from `user`.
+    /// kubectl with a manifest on its standard input, as the administrator or as another user,
+    /// with a kubeconfig of the method `user`.
     pub fn kubectl_with(
         &self,
         kubeconfig: Option<&Path>,

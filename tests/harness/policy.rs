@@ -14,18 +14,18 @@ use super::manifest::deletion_policy;
 /// objects to belay.
 pub fn apply(plane: &ControlPlane, name: &str, spec: Value) {
     plane.apply(&deletion_policy(name, spec)).unwrap();
-    in_force(plane, name);
+    wait_until_in_force(plane, name);
 }
 
-/// The same for a policy with the name of a namespace, about resources in it that have no
-/// API group.
+/// Like `apply`, for resources of the core group in one namespace. The policy has the name of the
+/// namespace.
 pub fn protect(plane: &ControlPlane, namespace: &str, resources: &str, protect: Value) {
     let target = target("", resources, namespace);
     apply(plane, namespace, json!({"targets": [target], "protect": protect}));
 }
 
-/// Waits until a policy is ready and watches all that it needs.
-pub fn in_force(plane: &ControlPlane, name: &str) {
+/// Waits until a policy is Ready and Watching with its current spec.
+pub fn wait_until_in_force(plane: &ControlPlane, name: &str) {
     let policy = format!("deletionpolicy.belay.dev/{name}");
     let in_force = |policy: Option<&Value>| {
         let policy = policy.ok_or("it does not exist")?;

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use super::shared::lock;
 use super::{Result, folder};
 
-/// Below the ports of outgoing connections, which could take one before its server does.
+/// The ports for servers. They are below the ports of outgoing connections, because such a
+/// connection could take a port before its server does.
 const PORTS: Range<u16> = 10_000..30_000;
 
 /// Free ports that no other test program takes while this one runs.

@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of this seed, of one of several users of it.
+    /// The generator of this seed for one of several users of the seed.
     pub fn new(seed: u64, user: u64) -> Self {
         let mut random = Self(seed ^ user.wrapping_mul(0xd6e8_feb8_6659_fd93));
         random.next();
@@ -25,12 +25,12 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True in one of this number of calls, on average.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// True so many times of a hundred.
+    /// True in this percentage of calls.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -43,14 +43,14 @@ const KINDS: [&str; 9] = [
 
 /// The chart's value for the kinds that belay may read and hold in addition to the chart's
 /// list.
-pub fn also() -> String {
+pub fn watch_also_value() -> String {
     let groups = GROUPS.map(|group| format!("\"{group}/*\"")).join(",");
     let kinds = KINDS.map(|kind| format!("\"{kind}\"")).join(",");
     format!("rbac.watchAlso=[{kinds},{groups}]")
 }
 
-/// Manifests without their roles and bindings.
-pub fn left_out(manifests: &str) -> String {
+/// The manifests without their roles and bindings.
+pub fn without_roles(manifests: &str) -> String {
     const RIGHTS: [&str; 4] =
         ["kind: ClusterRole", "kind: ClusterRoleBinding", "kind: Role", "kind: RoleBinding"];
     let documents = manifests.split("---\n");
@@ -81,22 +81,22 @@ fn template(plane: &ControlPlane, values: &[String]) -> Result<String> {
 }
 
 /// Applies the roles and bindings of the chart, with these values.
-pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
+pub fn apply_chart_roles(plane: &ControlPlane, values: &[String]) -> Result<()> {
     plane.apply(&template(plane, values)?)?;
     if plane.controller_manager.is_some() {
         return Ok(());
     }
-    // No controller aggregates ClusterRoles here. A binding to the part grants the same
-    // rights.
+    // No controller aggregates ClusterRoles here. A binding to the part that it would aggregate
+    // grants the same rights.
     let part = format!("{NAME}-kinds");
     let (role, account) =
         (format!("--clusterrole={part}"), format!("--serviceaccount={NAME}:{NAME}"));
     plane.kubectl(&["create", "clusterrolebinding", &part, &role, &account])?.success().map(drop)
 }
 
-/// Waits until the API server applies the rights: a controller aggregates the parts, and
+/// Waits until the API server applies the rights: a controller aggregates the ClusterRoles, and
 /// the API server watches roles. Checks one right of each role.
-pub fn wait_until_given(plane: &ControlPlane) -> Result<()> {
+pub fn wait_until_granted(plane: &ControlPlane) -> Result<()> {
     for (verb, kind) in [
         ("watch", "namespaces"),
         ("watch", "deletionpolicies.belay.dev"),

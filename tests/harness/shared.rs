@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Result;
 
-/// It is dropped with the last test that uses it: an idle control plane takes an eighth of
-/// a core.
+/// A value that is dropped with the last test that uses it, because an idle control plane takes an
+/// eighth of a core.
 pub struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {
@@ -27,7 +27,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// A lock that a panic elsewhere does not close.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! The intervals of belay in tests.
 
-/// A busy machine with two cores keeps up with these. The other intervals have their
-/// defaults.
+/// Short intervals, with which a busy machine with two cores keeps up. The other intervals have
+/// their defaults.
 const SHORT: &str = "\
     lease.duration=4,lease.skew=0.5,lease.request=1.2,lease.look=0.5,\
     lease.uninstall=30,\
@@ -18,7 +18,7 @@ const SHORT: &str = "\
     uninstall.look=1,uninstall.pause=0.5,\
     webhook.drain=1";
 
-/// One interval with its default, so that all are as in production.
+/// One interval with its default, so that all intervals are as in production.
 const PRODUCTION: &str = "feed.silence=90";
 
 /// Whether `make test-long` runs: with the intervals of production, and with more objects.
@@ -31,7 +31,7 @@ pub fn intervals() -> &'static str {
     if is_long() { PRODUCTION } else { SHORT }
 }
 
-/// The environment that passes them.
+/// The environment variable that passes the intervals to belay.
 pub fn environment() -> (String, String) {
     ("BELAY_TIMING".to_owned(), intervals().to_owned())
 }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::harness::chart::RELEASE;
-use crate::harness::install::{print, wait_until_asked};
+use crate::harness::install::{print, wait_until_called};
 use crate::harness::kubectl::{Output, run};
 use crate::harness::{Chart, ControlPlane, eventually};
 use crate::shop::{LIMIT, objects_with, strict};
@@ -110,7 +110,7 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     // The uninstall can be cancelled: helm upgrades no release that is being uninstalled,
     // but rolls it back.
     chart.roll_back("1").unwrap().success().unwrap();
-    wait_until_asked(&plane).unwrap();
+    wait_until_called(&plane).unwrap();
     let longer = ["--reset-then-reuse-values", "--set=uninstall.timeoutSeconds=0"];
     chart.deploy("upgrade", &longer).unwrap().success().unwrap();
     shop.holds("secret/password", true);
@@ -131,7 +131,7 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
         let began = Instant::now();
         chart.deploy("install", &[way]).unwrap().success().unwrap();
         let installed = began.elapsed();
-        wait_until_asked(&plane).unwrap();
+        wait_until_called(&plane).unwrap();
         println!("helm install took {installed:?}; it protects after {:?}", began.elapsed());
         let path = ".spec.versions[0].additionalPrinterColumns";
         assert_ne!(plane.api().field(kind, "", path).unwrap(), "", "{way}");
@@ -154,7 +154,7 @@ fn an_install_right_after_an_uninstall_by_hand_protects() {
     // The Lease of the uninstall is valid for longer than the upgrade below may take.
     chart.kubelet.use_production_timing();
     chart.deploy("install", &[]).unwrap().success().unwrap();
-    wait_until_asked(&plane).unwrap();
+    wait_until_called(&plane).unwrap();
     chart.wait_for(2).unwrap();
     let lease = format!("lease/{RELEASE}");
     let holder = || plane.api().field(&lease, RELEASE, ".spec.holderIdentity").unwrap();
@@ -162,7 +162,7 @@ fn an_install_right_after_an_uninstall_by_hand_protects() {
     // A script has to confirm.
     let unasked = uninstall_by_hand(&plane, &[]);
     assert_eq!(unasked.code, 2, "{unasked:?}");
-    wait_until_asked(&plane).unwrap();
+    wait_until_called(&plane).unwrap();
     assert!(!holder().starts_with("uninstall-"), "{unasked:?}");
 
     // Replicas run, so the Lease stays with the uninstall. It does not prevent them from
@@ -182,7 +182,7 @@ fn an_install_right_after_an_uninstall_by_hand_protects() {
     let began = Instant::now();
     chart.deploy("upgrade", &[]).unwrap().success().unwrap();
     let upgraded = began.elapsed();
-    wait_until_asked(&plane).unwrap();
+    wait_until_called(&plane).unwrap();
     println!("helm upgrade took {upgraded:?}; belay protects after {:?}", began.elapsed());
     assert!(!holder().starts_with("uninstall-"));
     let acquired = time(".spec.acquireTime");
@@ -195,7 +195,7 @@ fn an_install_right_after_an_uninstall_by_hand_protects() {
     let began = Instant::now();
     chart.deploy("install", &[]).unwrap().success().unwrap();
     let installed = began.elapsed();
-    wait_until_asked(&plane).unwrap();
+    wait_until_called(&plane).unwrap();
     println!("helm install took {installed:?}; belay protects after {:?}", began.elapsed());
     // The garbage collector deleted the Lease of the uninstall.
     let replica = |name: &str| !name.is_empty() && !name.starts_with("uninstall-");

@@ -83,7 +83,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     // The next version is installed while users work.
     let ns = plane.namespace("load").unwrap();
     let load = Load::start(&plane, &ns).unwrap();
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     let before = registration(&plane);
     chart.next_version("0.1.1", program()).unwrap();
     // As if the previous version had had fewer columns.
@@ -95,7 +95,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     plane.kubectl(&patch).unwrap().success().unwrap();
     chart.deploy("upgrade", &[DRAIN, "--set=webhook.timeoutSeconds=6"]).unwrap().success().unwrap();
     assert_eq!(columns(), whole);
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     let timeouts = |plane: &ControlPlane| {
         let configuration = format!("validatingwebhookconfiguration/{RELEASE}");
         plane.api().field(&configuration, "", ".webhooks[0].timeoutSeconds").unwrap()
@@ -109,11 +109,11 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let back = ["rollback", RELEASE, "1", "-n", RELEASE, "--wait", "--timeout=4m"];
     plane.helm(&back).unwrap().success().unwrap();
     assert_eq!((timeouts(&plane), registration(&plane)), ("5".to_owned(), before.clone()));
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     let old_way = [DRAIN, "--server-side=false", "--set=webhook.timeoutSeconds=7"];
     chart.deploy("upgrade", &old_way).unwrap().success().unwrap();
     assert_eq!((timeouts(&plane), registration(&plane)), ("7".to_owned(), before.clone()));
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     let answered = load.end().unwrap();
     println!("{answered} answers, none of them wrong");
 

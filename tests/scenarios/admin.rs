@@ -276,7 +276,7 @@ fn the_configurations_belong_to_the_namespace_and_stay_so() {
 fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let plane = ControlPlane::start_with(&Options::default()).unwrap();
     // Its rights are deleted with the Namespace, and it may run a moment longer.
-    let install = Install { refused: true, ..Install::of_everything(1) };
+    let install = Install { may_be_forbidden: true, ..Install::of_everything(1) };
     let mut belay = install.on(&plane, program()).unwrap();
     let ns = plane.namespace("left").unwrap();
     policy::protect(&plane, &ns, "configmaps", json!({"always": {}}));

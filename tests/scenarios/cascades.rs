@@ -101,7 +101,7 @@ fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
     .unwrap();
     let only = json!({"spec": {"protect": {"whileUsed": null}}});
     plane.patch(&format!("deletionpolicy/{ns}"), "", &only);
-    policy::in_force(plane, ns);
+    policy::wait_until_in_force(plane, ns);
     plane.kubectl_as(&who, &delete).unwrap().success().unwrap();
 
     let none = "{\"metadata\":{\"finalizers\":null}}";

@@ -69,7 +69,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     })
     .unwrap();
     let elsewhere_is_well = |world: &World| {
-        policy::in_force(&world.plane, "s46-elsewhere");
+        policy::wait_until_in_force(&world.plane, "s46-elsewhere");
         world.refuses_delete("configmap/kept", &others, "policy s46-elsewhere");
         world.kubectl(&["create", "configmap", "free", "-n", "default"]);
         world.kubectl(&["delete", "configmap", "free", "-n", "default"]);
@@ -105,7 +105,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     // Mended, everything is known again, and the last thing lets the operator
     // go.
     world.plane.apply(&things("s46.example.test", "v2", false)).unwrap();
-    policy::in_force(&world.plane, "s46-needs");
+    policy::wait_until_in_force(&world.plane, "s46-needs");
     world.refuses_delete(operator, &operators, "policy s46-needs");
     world.kubectl(&["delete", "thing", "one", "-n", &others]);
     eventually("the end of the operator", LIMIT, || {

@@ -19,7 +19,7 @@ fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
     // for long only where they are frozen.
     let serve = vec![format!("--timing={},feed.silence=30", intervals())];
     let install =
-        Install { linked: true, refused: true, ahead, serve, ..Install::of_everything(2) };
+        Install { linked: true, may_be_forbidden: true, ahead, serve, ..Install::of_everything(2) };
     install.on(plane, program()).unwrap()
 }
 

@@ -174,7 +174,7 @@ fn s26_without_replicas_protected_objects_stay_and_other_requests_pass() {
     })
     .unwrap();
     eventually("a leader", Duration::from_secs(60), || world.belay.leader()).unwrap();
-    policy::in_force(&world.plane, &ns);
+    policy::wait_until_in_force(&world.plane, &ns);
     assert_eq!((version(&world), world.registration()), (certificate, registration));
     world.plane.delete(&["deletionpolicy", &ns], "");
 }

@@ -88,8 +88,8 @@ fn s42_a_deleted_webhook_configuration_is_reported_and_not_recreated() {
 
     // Installed again, it is filled in again.
     world.plane.apply(&world.skeleton()).unwrap();
-    policy::in_force(&world.plane, &ns);
-    policy::in_force(&world.plane, &other);
+    policy::wait_until_in_force(&world.plane, &ns);
+    policy::wait_until_in_force(&world.plane, &other);
     world.all_say("[+]registration ok", true);
     assert!(world.leader_metric("belay_registration_missing", &missing) < 0.5);
     config_map(&world.plane, &ns, "kept");
@@ -186,7 +186,7 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
         }
     })
     .unwrap();
-    policy::in_force(&world.plane, &ns);
+    policy::wait_until_in_force(&world.plane, &ns);
     held();
     assert_eq!((world.registration(), withdrawn()), before);
     world.plane.delete(&["deletionpolicy", &ns], "");

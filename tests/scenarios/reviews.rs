@@ -42,7 +42,7 @@ fn apply_profile(plane: &ControlPlane, profile: &str) {
     let policies: Vec<&str> = printed.split("---\n").filter(is_policy).collect();
     plane.apply(&policies.join("---\n")).unwrap();
     for name in plane.api().fields("deletionpolicies", "", "", ".metadata.name").unwrap() {
-        policy::in_force(plane, &name);
+        policy::wait_until_in_force(plane, &name);
     }
 }
 

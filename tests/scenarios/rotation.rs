@@ -39,7 +39,7 @@ fn s27_certificates_are_rotated_under_load_and_no_review_fails() {
         (world.tls("tls.crt"), world.bundle("validatingwebhookconfiguration"));
     let serials = world.served();
 
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     let ask = json!({"metadata": {"annotations": {"belay.dev/rotate-requested": "yes"}}});
     world.plane.patch("secret/belay-tls", "belay", &ask);
     let mut phases = vec![authority.clone()];
@@ -63,7 +63,7 @@ fn s27_certificates_are_rotated_under_load_and_no_review_fails() {
     })
     .unwrap();
     // The last one has to carry some load as well.
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     load.end().unwrap();
     // Only the old CA, both, only the new CA.
     assert_eq!(phases.len(), 3, "{phases:#?}");

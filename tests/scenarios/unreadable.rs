@@ -20,7 +20,8 @@ fn small_world() -> (&'static World, MutexGuard<'static, ()>) {
     static TURN: Mutex<()> = Mutex::new(());
     let start = || {
         let plane = ControlPlane::start()?;
-        let belay = Install { refused: true, ..Install::default() }.on(&plane, program())?;
+        let belay =
+            Install { may_be_forbidden: true, ..Install::default() }.on(&plane, program())?;
         crate::harness::Result::Ok(World { plane, belay })
     };
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

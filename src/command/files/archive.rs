@@ -244,21 +244,21 @@ items:
     }
 
     #[test]
-    fn what_files_hold_is_answered_as_an_api_server_would() {
+    fn requests_are_answered_as_by_an_api_server() {
         let archive = archive(DUMP);
         let count = |path: &str| get(&archive, path).1["items"].as_array().map(Vec::len);
-        for (path, many) in [
+        for (path, expected) in [
             ("/api/v1/secrets", 2),
             ("/api/v1/namespaces/shop/secrets?limit=500", 1),
             ("/api/v1/secrets?labelSelector=app%3Dweb", 1),
             ("/api/v1/secrets?labelSelector=%21app", 1),
             ("/api/v1/namespaces/shop/events?fieldSelector=involvedObject.uid%3Du-1", 1),
             ("/api/v1/namespaces/shop/events?fieldSelector=involvedObject.uid%3Du-2", 0),
-            // In the files absence is a fact.
+            // A kind without objects in the files has no objects.
             ("/api/v1/pods", 0),
             ("/apis/example.com/v1/widgets", 1),
         ] {
-            assert_eq!(count(path), Some(many), "{path}");
+            assert_eq!(count(path), Some(expected), "{path}");
         }
         for (path, code, kind) in [
             ("/api/v1/namespaces/shop/secrets/key", 200, ""),
@@ -267,15 +267,15 @@ items:
             ("/api/v1/namespaces/shop/secrets/none", 404, "secrets"),
             // The Namespace of an object exists.
             ("/api/v1/namespaces/shop", 200, ""),
-            // Discovery has all kinds of the files: the API server of no group has more.
+            // `/apis` lists the kinds of all groups, so there are no documents of single groups.
             ("/apis/example.com", 404, ""),
             ("/apis/none.example.com", 404, ""),
             ("/apis/none.example.com/v1/gizmos", 404, ""),
             ("/apis/belay.dev/v1alpha1/deletionpolicies", 404, ""),
             ("/metrics", 404, ""),
         ] {
-            let (answered, body) = get(&archive, path);
-            assert_eq!(answered, code, "{path}");
+            let (answer, body) = get(&archive, path);
+            assert_eq!(answer, code, "{path}");
             assert_eq!(body["details"]["kind"].as_str().unwrap_or_default(), kind, "{path}");
         }
         let (refused, _) = archive.answer(&Method::POST, &"/api/v1/secrets".parse().unwrap());
@@ -283,25 +283,25 @@ items:
     }
 
     #[test]
-    fn of_what_there_is_something_and_where_is_known() {
+    fn kinds_in_files_have_the_namespaces_of_their_objects() {
         let archive = archive(DUMP);
-        let held = archive.kinds_in_files();
-        let places = |group: &str, resource: &str| {
-            let places = held.get(&(group.to_owned(), resource.to_owned()));
-            places.map(|places| places.iter().map(String::as_str).collect::<BTreeSet<_>>())
+        let kinds = archive.kinds_in_files();
+        let namespaces = |group: &str, resource: &str| {
+            let names = kinds.get(&(group.to_owned(), resource.to_owned()));
+            names.map(|names| names.iter().map(String::as_str).collect::<BTreeSet<_>>())
         };
-        assert_eq!(places("", "secrets"), Some(BTreeSet::from(["other", "shop"])));
-        assert_eq!((places("", "pods"), places("", "namespaces")), (None, None));
+        assert_eq!(namespaces("", "secrets"), Some(BTreeSet::from(["other", "shop"])));
+        assert_eq!((namespaces("", "pods"), namespaces("", "namespaces")), (None, None));
         assert_eq!(archive.names().find("po").map(|info| info.resource.as_str()), Some("pods"));
     }
 
     #[test]
-    fn the_kinds_of_belay_are_there_where_something_of_them_is() {
+    fn kinds_of_belay_are_served_if_the_files_contain_an_object_of_one() {
         let policy = "{apiVersion: belay.dev/v1alpha1, kind: DeletionPolicy, metadata: {name: p},
             spec: {targets: [{apiGroups: [''], resources: [secrets]}], protect: {always: {}}}}";
         let archive = archive(policy);
-        let of = |plural: &str| get(&archive, &format!("/apis/belay.dev/v1alpha1/{plural}"));
-        assert_eq!(of("deletionpolicies").1["items"][0]["metadata"]["name"], "p");
-        assert_eq!(of("relations").0, 200);
+        let list = |plural: &str| get(&archive, &format!("/apis/belay.dev/v1alpha1/{plural}"));
+        assert_eq!(list("deletionpolicies").1["items"][0]["metadata"]["name"], "p");
+        assert_eq!(list("relations").0, 200);
     }
 }

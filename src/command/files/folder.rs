@@ -82,6 +82,7 @@ struct FileFinder {
 }
 
 impl FileFinder {
+    /// Adds a file, or the files in a folder. `named`: whether the user named the path.
     fn add(&mut self, path: &Path, named: bool) -> Result<(), FileError> {
         // `metadata` follows links, because the files of a mounted ConfigMap are links into ..data.
         let metadata = match fs::metadata(path) {
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_a_steady_order_and_hidden_ones_are_not() {
+    fn files_are_listed_in_a_stable_order_without_hidden_files() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         for name in ["b.yaml", "a.yml", "sub/c.json", ".d.yaml", ".git/e.yaml", "f.txt"] {
@@ -199,8 +200,8 @@ mod tests {
         // A link to a parent folder would be followed forever.
         symlink(root, root.join("sub/up")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
-        // Broken links and links to other than files are skipped. A broken link with the
-        // name of a manifest is an error.
+        // Broken links and links to devices are skipped. A broken link with the name of a manifest
+        // is an error.
         symlink("nowhere", root.join("lock")).unwrap();
         symlink("/dev/null", root.join("masked.yaml")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_or_no_text_is_refused_with_a_sentence() {
+    fn files_that_are_too_large_or_not_utf8_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let message = |name: &str| {
             let path = folder.path().join(name);

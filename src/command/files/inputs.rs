@@ -61,12 +61,13 @@ pub fn read_nonempty(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
     let files = read_texts(paths)?;
     for path in paths {
         let name = if is_stdin(path) { STDIN.to_owned() } else { path.display().to_string() };
-        let is_of = |file: &&File| *file.name == *name || Path::new(&*file.name).starts_with(path);
-        let of_path: Vec<&File> = files.iter().filter(is_of).collect();
-        let is_empty = match of_path.is_empty() {
-            // The files of this path are listed under an earlier path if several paths name them.
+        let is_in_path =
+            |file: &&File| *file.name == *name || Path::new(&*file.name).starts_with(path);
+        let in_path: Vec<&File> = files.iter().filter(is_in_path).collect();
+        let is_empty = match in_path.is_empty() {
+            // If several paths name a file, `files` contains it only under the first of them.
             true => path.is_dir() && Folders(vec![path.clone()]).list()?.is_empty(),
-            false => of_path.iter().all(|file| is_blank(&file.text)),
+            false => in_path.iter().all(|file| is_blank(&file.text)),
         };
         if is_empty {
             return Err(empty_input(path, &name));
@@ -187,29 +188,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_names_has_an_object_in_it() {
+    fn inputs_without_an_object_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir(path("empty")).unwrap();
         std::fs::write(path("notes.yaml"), "# Source: a\n---\n--- # nothing\n...\n").unwrap();
         std::fs::write(path("none.yaml"), "apiVersion: v1\nkind: List\nitems: []\n").unwrap();
-        let said = |names: &[&str]| {
+        // The number of files, or whether the content is unknown and whether the error is about a
+        // folder.
+        let read = |names: &[&str]| {
             let paths: Vec<PathBuf> = names.iter().map(|name| path(name)).collect();
             read_nonempty(&paths).map(|files| files.len()).map_err(|error| {
-                let said = error.to_string();
-                assert!(said.contains("; next: check "), "{said}");
-                (error.is_unread(), said.contains("this folder"))
+                let message = error.to_string();
+                assert!(message.contains("; next: check "), "{message}");
+                (error.is_unread(), message.contains("this folder"))
             })
         };
-        // An empty List is explicit. A file that another path names was checked there.
-        assert_eq!(said(&["none.yaml"]), Ok(1));
-        assert_eq!(said(&["", "none.yaml"]), Ok(2));
-        assert_eq!(said(&["notes.yaml"]), Err((true, false)));
-        assert_eq!(said(&["none.yaml", "notes.yaml"]), Err((true, false)));
-        assert_eq!(said(&["none.yaml", "empty"]), Err((false, true)));
+        // An empty List is explicit. A file that an earlier path contains is read only there.
+        assert_eq!(read(&["none.yaml"]), Ok(1));
+        assert_eq!(read(&["", "none.yaml"]), Ok(2));
+        assert_eq!(read(&["notes.yaml"]), Err((true, false)));
+        assert_eq!(read(&["none.yaml", "notes.yaml"]), Err((true, false)));
+        assert_eq!(read(&["none.yaml", "empty"]), Err((false, true)));
         let device = read_nonempty(&["/dev/null".into()]).map(drop).unwrap_err().to_string();
         assert!(device.starts_with("/dev/null: it contains no object; next: "), "{device}");
-        // It is read, and it is too much.
+        // A device without an end is read only up to the maximum size.
         let endless = read_texts(&["/dev/zero".into()]).map(drop).unwrap_err().to_string();
         assert!(endless.ends_with("larger than 64 MiB; split it"), "{endless}");
     }

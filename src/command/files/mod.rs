@@ -48,7 +48,8 @@ pub struct FileError {
     file: Arc<str>,
     position: Option<Position>,
     message: String,
-    /// Whether the system failed to read the file, so its content is unknown.
+    /// Whether the content is unknown: the system failed to read the file, or a failed command
+    /// wrote it.
     unread: bool,
 }
 
@@ -74,7 +75,7 @@ impl FileError {
         Self { unread, ..Self::at(&document.file, position, self.to_string()) }
     }
 
-    /// Whether the file exists but the system failed to read it.
+    /// Whether the content is unknown, although the file exists.
     pub fn is_unread(&self) -> bool {
         self.unread
     }

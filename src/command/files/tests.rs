@@ -49,7 +49,7 @@ fn errors_are_reported_with_their_place() {
         )
     };
     let cases: Vec<(String, &str)> = vec![
-        // No YAML.
+        // Not YAML.
         ("a: [1,\nb: 2\n".into(), "f:1:4: brackets and braces do not fit together, or a comma is missing between two entries"),
         ("a: 'x\n".into(), "f:2:1: a quote is opened above and not closed, or its text is not \
                             indented here"),
@@ -64,7 +64,7 @@ fn errors_are_reported_with_their_place() {
         ("a: .inf\n".into(), "f:1:4: JSON, and so Kubernetes, does not have this number"),
         ("a: !secret b\n".into(), "f:1:12: manifests do not have YAML tags like this; remove it"),
         ("a:\n  <<: 1\n".into(), "f:2:7: the value of << must be a map"),
-        // No object. Lines count on over documents, CRLF and comments.
+        // Not a Kubernetes object. Line numbers include earlier documents, CRLF and comments.
         ("# c\r\n---\r\n---\r\na: 1\r\n".into(), "f:4:1: this object has no apiVersion; give it one, such as v1 or apps/v1"),
         ("apiVersion: v1\n".into(), "f:1:1: this object has no kind; give it one, such as ConfigMap"),
         ("- a\n".into(), "f:1:1: this is not a Kubernetes object: expected a map with apiVersion \
@@ -76,7 +76,7 @@ fn errors_are_reported_with_their_place() {
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: on}\n".into(), "f:3:18: metadata.name: expected text; put it in quotes"),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels:\n    b: hunter2\n    a: 12345\n".into(), "f:7:8: metadata.labels.a: expected text, found a number (in quotes it is text)"),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  ownerReferences:\n  - {apiVersion: v1, kind: Pod, name: b}\n".into(), "f:6:5: metadata.ownerReferences[0]: the field uid is missing"),
-        // No policy.
+        // Invalid policies.
         (with("  setleSeconds: 3\n"), "f:7:3: spec: there is no field setleSeconds, only targets, exclude, subjects, exemptSubjects, protect, hold, action, actionOverrides, approval, settleSeconds"),
         (with("  settleSeconds: '3'\n"), "f:7:18: spec.settleSeconds: expected a whole number, found text"),
         (with("  settleSeconds: 3.5\n"), "f:7:18: spec.settleSeconds: expected a whole number, found a number (in quotes it is text)"),
@@ -102,7 +102,7 @@ fn errors_are_reported_with_their_place() {
         ("apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: p}\n".into(), "f:1:1: this DeletionPolicy has no spec"),
         ("apiVersion: belay.dev/v1\nkind: DeletionPolicy\n".into(), "f:1:13: apiVersion: of the group belay.dev there is only the version v1alpha1"),
         ("apiVersion: belay.dev/v1alpha1\nkind: Policy\n".into(), "f:2:7: kind: the group belay.dev has the kinds DeletionPolicy, Relation, DeletionApproval and Pause"),
-        // Other kinds of belay are not allowed.
+        // Invalid objects of belay's other kinds.
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: 'a[', strength: Needs}"), "f:4:63: spec.nameFieldPath: expected * or ?field=value or \"name\" at character 3 of this path"),
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, namespaceFieldPath: 'c[*].d'}"), "f:4:86: spec.namespaceFieldPath: c[*].d leads through another list than the name does: both must be in the same element"),
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, until: {fieldPath: 'b['}}"), "f:4:85: spec.until.fieldPath: expected * or ?field=value or \"name\" at character 3 of this path"),
@@ -110,7 +110,7 @@ fn errors_are_reported_with_their_place() {
         (own("DeletionApproval", "{targetRef: {resource: a, name: b, uid: c}, approver: x, reason: y, expirationTime: 2026-01-01T00:00:00Z}"), "f:3:11: metadata.creationTimestamp: an approval needs metadata.creationTimestamp here, because no API server sets it"),
         (own("Pause", "{by: x, reason: ' ', expirationTime: 2026-01-01T00:00:00Z}"), "f:4:23: spec.reason: reason is blank: state why, for those who read the record later"),
         (own("Pause", "{by: x, reason: y, expirationTime: hunter2}"), "f:4:42: spec.expirationTime: this does not have the form of its field; a time is 2026-01-31T12:00:00Z"),
-        // No CRD.
+        // Invalid CRDs.
         (definition("{group: e.x, scope: Cluster, names: {kind: A}, versions: [{name: v1, served: \
                      true}]}"), "f:4:43: spec.names.plural: expected text"),
         (definition("{group: e.x, scope: Global, names: {kind: A, plural: as}}"), "f:4:27: spec.scope: expected Namespaced or Cluster"),
@@ -128,7 +128,7 @@ fn errors_are_reported_with_their_place() {
 }
 
 #[test]
-fn two_of_one_name_are_named_with_both_places() {
+fn two_policies_with_the_same_name_are_reported_with_both_positions() {
     let text = policy(&format!("{TARGETS}  protect: {{always: {{}}}}\n"));
     let error =
         World::read(&files(&[("a/one", &text), ("b/two", &text)]), true).map(drop).unwrap_err();
@@ -140,7 +140,7 @@ fn two_of_one_name_are_named_with_both_places() {
 }
 
 #[test]
-fn few_lines_do_not_stand_for_a_great_deal() {
+fn expanded_aliases_and_nesting_are_limited() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for n in 1..5 {
         let all = vec![format!("*a{}", n - 1); 10].join(", ");
@@ -166,12 +166,12 @@ fn documents_lists_and_dumps_are_read_object_by_object() {
         ---\napiVersion: v1\nkind: ConfigMapList\nitems: []\n...\n\
         ---\napiVersion: e.x/v1\nkind: PriceList\nmetadata: {name: d}\nitems: []\n";
     let documents = parse(&files(&[("f", text)])[0]).unwrap();
-    let told: Vec<_> = documents
+    let found: Vec<_> = documents
         .iter()
         .map(|d| (d.kind.as_str(), d.name().unwrap(), d.node.position.line))
         .collect();
     assert_eq!(
-        told,
+        found,
         [("Secret", "a", 7), ("Secret", "b", 11), ("Pod", "c", 13), ("PriceList", "d", 20)]
     );
     assert_eq!(documents[2].version, "v1");
@@ -181,7 +181,7 @@ fn documents_lists_and_dumps_are_read_object_by_object() {
 }
 
 #[test]
-fn text_keeps_its_meaning() {
+fn plain_values_aliases_and_merged_keys_are_resolved() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: y}\ndata: {<<: {b: 1, n: 2}, b: \"\\ud83d\\ude00\", y: n}\n\
         more: &m\n  one: [yes, 0755, 1e2, ~]\nagain: *m\nbig: |\n  first\n  second\n";
     let documents = parse(&files(&[("f", text)])[0]).unwrap();
@@ -215,19 +215,19 @@ fn crds_define_kinds_and_other_objects_show_their_own() {
     assert_eq!((galaxy.versions.len(), galaxy.namespaced), (2, true));
     assert_eq!(world.notes.guessed, ["galaxies.u.x"]);
     let job = kinds.info(kinds.find_resource("batch", "jobs").unwrap());
-    assert!(job.namespaced, "what Kubernetes serves is no file's to say");
+    assert!(job.namespaced, "files do not change built-in kinds");
     find(&world, ("e.x", "Planet"), "", "earth");
     find(&world, ("u.x", "Galaxy"), "default", "g");
     let definition =
         find(&world, ("apiextensions.k8s.io", "CustomResourceDefinition"), "", "widgets.e.x");
     assert_eq!(definition.phase(), crate::graph::ObjectPhase::Active, "a manifest is established");
     for (id, _) in kinds.iter().filter(|(id, _)| kinds.is_served(*id)) {
-        assert!(world.graph.is_complete(id), "in a folder absence is a fact");
+        assert!(world.graph.is_complete(id), "the files contain all objects");
     }
 }
 
 #[test]
-fn objects_are_as_a_cluster_would_have_them() {
+fn objects_have_the_fields_that_an_api_server_sets() {
     let text = "{apiVersion: v1, kind: Secret, metadata: {name: a, creationTimestamp: null}}\n---\n\
         {apiVersion: v1, kind: Secret, metadata: {name: a, namespace: b, uid: one, labels: {version: old}}}\n---\n\
         {apiVersion: v1, kind: Namespace, metadata: {name: c, labels: {team: x}}}\n---\n\
@@ -240,7 +240,7 @@ fn objects_are_as_a_cluster_would_have_them() {
     assert!(!a.uid().is_none());
     assert_eq!(a.uid(), find(&again, ("", "Secret"), "default", "a").uid());
     let b = find(&one, ("", "Secret"), "b", "a");
-    assert_eq!(b.uid(), Uid::new("two"), "the later one wins");
+    assert_eq!(b.uid(), Uid::new("two"), "the last document wins");
     assert_eq!(b.labels().iter().collect::<Vec<_>>(), [("version", "new")]);
     assert_eq!(b.annotations().iter().collect::<Vec<_>>(), [("team", "y")]);
     for name in ["b", "c", "default"] {
@@ -251,7 +251,7 @@ fn objects_are_as_a_cluster_would_have_them() {
     assert_eq!(find(&one, ("", "Namespace"), "", "c").labels().get("team"), Some("x"));
     assert!(
         one.graph.deleted_object(Uid::new("one")).is_none(),
-        "what another document says never was"
+        "a document that another one replaces adds no object"
     );
     assert_eq!(one.graph.object_count(), 6);
     assert_eq!(one.notes.unknown, ["policy p: widgets"]);

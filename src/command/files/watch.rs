@@ -20,7 +20,7 @@ pub struct FileStatus {
     pub good: Condition,
 }
 
-/// The state of the files at the last valid read.
+/// The state of the files at the last read.
 struct LastRead {
     listing: Result<FileListing, FileError>,
     digest: FilesDigest,
@@ -80,8 +80,8 @@ fn reload_changes(
 ) -> ! {
     loop {
         std::thread::sleep(interval);
-        // A file lacks its last policies while another process writes it. belay waits so that
-        // it does not load a partial change.
+        // While another process writes a file, the file lacks its last policies. belay waits so
+        // that it does not load a partial change.
         let wait = || std::thread::sleep(interval.min(Duration::from_millis(100)));
         let Some(files) = read_changed(folders, &mut seen, wait) else { continue };
         match files.and_then(|files| World::read(&files, with_objects)) {
@@ -128,7 +128,7 @@ fn digest_files(files: &Result<Vec<File>, FileError>) -> FilesDigest {
     Ok(digest(&files.iter().map(|file| (&file.name, &file.text)).collect::<Vec<_>>()))
 }
 
-/// Logs the loaded files, and a warning where belay refuses less than before.
+/// Logs the loaded files, and warns if the files have no policy or a pause.
 fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
     status.metrics.files_loaded();
     status.good.set(true);
@@ -174,7 +174,7 @@ mod tests {
     use std::fs::write;
 
     #[test]
-    fn a_change_counts_once_it_is_over_and_once() {
+    fn a_change_is_read_once_after_its_last_write() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.yaml");
         write(&file, "a: 1").unwrap();
@@ -189,8 +189,8 @@ mod tests {
         assert!(read_changed(&folders, &mut seen, never).is_none());
 
         write(&file, "a: 2\nb").unwrap();
-        let goes_on = || write(&file, "a: 2\nb: 3").unwrap();
-        assert!(read_changed(&folders, &mut seen, goes_on).is_none());
+        let write_more = || write(&file, "a: 2\nb: 3").unwrap();
+        assert!(read_changed(&folders, &mut seen, write_more).is_none());
         let files = read_changed(&folders, &mut seen, || {}).unwrap().unwrap();
         assert_eq!(files[0].text, "a: 2\nb: 3");
         assert!(read_changed(&folders, &mut seen, never).is_none());
@@ -198,6 +198,6 @@ mod tests {
         std::fs::remove_dir_all(folder.path()).unwrap();
         let error = read_changed(&folders, &mut seen, || {}).unwrap().map(drop).unwrap_err();
         assert!(error.to_string().contains("cannot be read"), "{error}");
-        assert!(read_changed(&folders, &mut seen, never).is_none(), "an error that stays");
+        assert!(read_changed(&folders, &mut seen, never).is_none(), "the error is the same");
     }
 }

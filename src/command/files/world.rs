@@ -136,7 +136,8 @@ impl World {
             }
         }
         let unknown = policies.unknown_kinds(&graph.kinds);
-        notes.unknown.extend(unknown.into_iter().map(|(by, kind)| format!("{by}: {kind}")));
+        let texts = unknown.into_iter().map(|(policy, kind)| format!("{policy}: {kind}"));
+        notes.unknown.extend(texts);
         Ok(Self { graph, policies, notes })
     }
 

@@ -1,8 +1,8 @@
 //! Parses YAML, which includes JSON, into trees with positions.
 //!
 //! This module builds the tree from the events of serde-saphyr's parser. It does not use
-//! serde-saphyr's deserializer, because that resolves plain scalars by other rules than kubectl
-//! and quotes values in its errors. Here every error has a position, and none contains a value.
+//! serde-saphyr's deserializer, which resolves plain scalars by other rules than kubectl and quotes
+//! values in its errors. Here every error has a position, and no error contains a value.
 
 use std::collections::HashMap;
 

@@ -26,8 +26,8 @@ impl NodeAffinity {
         let term = |term: &Value| {
             let labels = list_at(term, "/matchExpressions").iter();
             let fields = list_at(term, "/matchFields").iter();
-            let labels = labels.map(|one| Expression::read(one, true));
-            labels.chain(fields.map(|one| Expression::read(one, false))).collect()
+            let labels = labels.map(|label| Expression::read(label, true));
+            labels.chain(fields.map(|field| Expression::read(field, false))).collect()
         };
         Some(Self { terms: terms.iter().map(term).collect() })
     }
@@ -52,7 +52,7 @@ impl Expression {
     }
 
     fn matches(&self, value: Option<&str>) -> bool {
-        let is_listed = value.is_some_and(|value| self.values.iter().any(|one| one == value));
+        let is_listed = value.is_some_and(|value| self.values.iter().any(|v| v == value));
         let compare = || {
             let number = |text: &str| text.parse::<i64>().ok();
             Some(number(value?)?.cmp(&number(self.values.first()?)?))

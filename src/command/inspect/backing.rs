@@ -221,10 +221,10 @@ mod tests {
         for object in &unusable {
             backing.record(&kind, object);
         }
-        let none = ClaimSnapshots { newest: None, not_ready: 6 };
-        assert_eq!(backing.snapshots(&claim), Some(&none));
+        let all_not_ready = ClaimSnapshots { newest: None, not_ready: 6 };
+        assert_eq!(backing.snapshots(&claim), Some(&all_not_ready));
 
-        // A newer object hides no snapshot that was taken.
+        // Objects that are not ready do not hide snapshots that are ready.
         let taken = ["2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z", "2026-01-02T00:00:00Z"];
         for (name, time) in ["first", "third", "second"].into_iter().zip(taken) {
             backing.record(&kind, &ready(name, time));
@@ -236,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_add_up_as_they_are_written() {
-        for (written, said) in [
+    fn quantities_are_parsed_and_formatted() {
+        for (quantity, formatted) in [
             ("40Gi", "40Gi"),
             ("1024Mi", "1Gi"),
             ("1536Mi", "1536Mi"),
@@ -245,7 +245,8 @@ mod tests {
             ("1.5Gi", "1536Mi"),
             ("100Ti", "100Ti"),
         ] {
-            assert_eq!(parse_bytes(written).map(format_bytes).as_deref(), Some(said), "{written}");
+            let parsed = parse_bytes(quantity).map(format_bytes);
+            assert_eq!(parsed.as_deref(), Some(formatted), "{quantity}");
         }
         assert_eq!(format_bytes(parse_bytes("40Gi").unwrap() * 3.0), "120Gi");
         assert_eq!((parse_bytes("many"), parse_bytes("4Xi")), (None, None));

@@ -109,14 +109,14 @@ mod tests {
 
     #[test]
     fn a_change_that_removes_nothing_is_reported_with_the_number_of_objects() {
-        let said = |old: &[&str], new: &[&str]| change(old, new).nothing_removed();
-        assert_eq!(said(&["- Secret a"], &[]), None);
-        let two = said(&["- Secret a", "- Secret b"], &["- Secret b", "- Secret a", "- Node c"]);
+        let message = |old: &[&str], new: &[&str]| change(old, new).nothing_removed();
+        assert_eq!(message(&["- Secret a"], &[]), None);
+        let two = message(&["- Secret a", "- Secret b"], &["- Secret b", "- Secret a", "- Node c"]);
         assert_eq!(
             two.as_deref(),
             Some("no objects are removed: NEW contains all 2 objects of OLD")
         );
-        let none = said(&[], &["- Secret a"]);
-        assert_eq!(none.as_deref(), Some("no objects are removed: OLD is empty"));
+        let empty = message(&[], &["- Secret a"]);
+        assert_eq!(empty.as_deref(), Some("no objects are removed: OLD is empty"));
     }
 }

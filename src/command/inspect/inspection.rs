@@ -43,18 +43,19 @@ pub struct Inspection {
     /// The caller; `None` for files.
     pub caller: Option<(Caller, UserIdentity)>,
     pub installation: Installation,
-    /// Whether belay has no leader, which releases holds.
+    /// Whether belay has no leader. Without a leader, holds are not released.
     pub no_leader: bool,
     /// The kinds of which all objects in a namespace were read, each with that namespace.
     pub complete_in_namespace: HashSet<(KindId, String)>,
     /// The API groups whose server does not answer. Their objects are unknown.
-    pub stale: HashSet<String>,
+    pub silent_groups: HashSet<String>,
     /// The resourceVersions of the objects around the targets, by uid.
     pub versions: HashMap<Uid, String>,
 }
 
 impl Inspection {
-    /// Whether all objects of a kind in a namespace were read; empty: in the whole cluster.
+    /// Whether all objects of a kind in a namespace were read. An empty namespace is the whole
+    /// cluster.
     pub fn has_read(&self, kind: KindId, namespace: &str) -> bool {
         let is_read = || self.complete_in_namespace.contains(&(kind, namespace.to_owned()));
         self.graph.is_complete(kind) || is_read()
@@ -67,7 +68,7 @@ impl Inspection {
         if !is_namespace(&info.group, &info.resource) {
             return Vec::new();
         }
-        let mut groups: Vec<&str> = self.stale.iter().map(String::as_str).collect();
+        let mut groups: Vec<&str> = self.silent_groups.iter().map(String::as_str).collect();
         groups.sort_unstable();
         groups
     }
@@ -135,10 +136,10 @@ pub async fn read(
     if inspection.targets.is_empty() && !may_have_none {
         let problem = match (inspection.missing.as_slice(), inspection.unread_targets.as_slice()) {
             ([], []) => return Ok(inspection),
-            ([], _) => format!("cannot read {}", unread_targets(&inspection)),
+            ([], _) => format!("cannot read {}", unread_text(&inspection)),
             (missing, []) => missing_text(missing),
             (missing, _) => {
-                format!("{}; cannot read {}", missing_text(missing), unread_targets(&inspection))
+                format!("{}; cannot read {}", missing_text(missing), unread_text(&inspection))
             }
         };
         let next = match (inspection.missing.is_empty(), inspection.unread_targets.is_empty()) {
@@ -185,14 +186,14 @@ async fn read_objects(
     let (session, names) = UserSession::open_with_names(archive, cluster).await?;
     let prefix = session.unserved_prefix();
     let default_namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
-    let resolved = query.resolved(&names, &default_namespace, prefix)?;
+    let resolved = query.resolve(&names, &default_namespace, prefix)?;
     let (snapshot, leader) = tokio::join!(session.read_rules(), session.leader());
     let snapshot = snapshot?;
     let (policy_state, rules_not_read) = policy_state(&snapshot);
     let progress = Progress::begin();
-    // The files contain all objects.
-    let near = if session.asks_files() { None } else { namespaces(&resolved) };
-    let scope = SearchScope { namespaces: near, mentions };
+    // Files are read completely.
+    let namespaces = if session.asks_files() { None } else { namespaces(&resolved) };
+    let scope = SearchScope { namespaces, mentions };
     let surroundings = snapshot.read_surroundings(&scope, READ_WHOLE, |kinds, objects| {
         progress.say(|| format!("reading {kinds} kinds … {objects} objects"));
     });
@@ -245,7 +246,7 @@ async fn read_objects(
         }
     }
     require_existing(&resolved, &missing)?;
-    not_read.extend(unread_targets.iter().cloned().map(unread_kind));
+    not_read.extend(unread_targets.iter().cloned().map(failed_read));
     Ok(Inspection {
         graph,
         policies,
@@ -260,7 +261,7 @@ async fn read_objects(
         installation: session.installation,
         no_leader: matches!(leader, Ok(None)),
         complete_in_namespace: surroundings.in_namespace,
-        stale: snapshot.stale,
+        silent_groups: snapshot.stale,
         versions: surroundings.versions,
     })
 }
@@ -273,19 +274,19 @@ struct UnservedTargets {
 }
 
 impl UnservedTargets {
-    /// `prefix`: the text before an unknown kind; `stale`: the API groups whose server does
-    /// not answer.
+    /// `prefix`: the text before an unknown kind; `silent_groups`: the API groups whose server
+    /// does not answer.
     fn new(
         query: &TargetQuery,
         names: &KindNames,
         default_namespace: &str,
         prefix: &str,
-        stale: &HashSet<String>,
+        silent_groups: &HashSet<String>,
     ) -> Self {
         let mut unserved = Self { missing: Vec::new(), unread_targets: Vec::new() };
         for manifest in query.unserved(names, default_namespace) {
             let typed = manifest.as_typed();
-            if stale.contains(&manifest.group) {
+            if silent_groups.contains(&manifest.group) {
                 unserved.unread_targets.push((typed, SILENT.to_owned()));
             } else if query.may_have_no_targets() {
                 // A kind that is not served has no objects.
@@ -304,12 +305,12 @@ impl UnservedTargets {
     }
 }
 
-fn unread_kind((resource, why): (String, String)) -> FailedRead {
+fn failed_read((resource, why): (String, String)) -> FailedRead {
     FailedRead { resource, why }
 }
 
 /// The targets that could not be read, each with the error.
-fn unread_targets(inspection: &Inspection) -> String {
+fn unread_text(inspection: &Inspection) -> String {
     let is_target = |read: &&FailedRead| inspection.unread_targets.contains(&read.resource);
     let unread = inspection.not_read.iter().filter(is_target);
     let texts = unread.map(|FailedRead { resource, why }| format!("{resource} ({why})"));

@@ -7,8 +7,8 @@
 //!  Archive ─┘                                 └─► destroyed        ─┘
 //! ```
 //!
-//! Both use the fates of the graph and the verdict of admission, so that they agree with
-//! the webhook.
+//! Both commands use the fates of the graph and the verdict of admission, so that their reports
+//! agree with the webhook.
 
 mod affinity;
 mod backing;

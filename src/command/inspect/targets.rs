@@ -201,14 +201,14 @@ impl TargetQuery {
         Self { manifests, all_may_be_missing: true, ..Self::default() }
     }
 
-    /// The same objects, of which some may be missing. Manifests name them exactly, so all of
-    /// them may be missing.
+    /// The same query, but objects may be missing. If manifests name the objects, all of them may
+    /// be missing. A typed name may be misspelt, so one of the typed objects must exist.
     pub fn with_missing_objects(self) -> Self {
         let all_may_be_missing = !self.manifests.is_empty();
         Self { may_be_missing: true, all_may_be_missing, ..self }
     }
 
-    /// Whether a missing object is no failed read: the command deletes the objects.
+    /// Whether named objects may be missing, because the command deletes them.
     pub fn may_have_missing_objects(&self) -> bool {
         self.may_be_missing
     }
@@ -224,7 +224,7 @@ impl TargetQuery {
     }
 
     /// Resolves the kinds. `prefix` is the text before an unknown kind.
-    pub fn resolved(
+    pub fn resolve(
         &self,
         names: &KindNames,
         default_namespace: &str,
@@ -232,7 +232,7 @@ impl TargetQuery {
     ) -> Result<Vec<ResolvedTarget>, CommandError> {
         let mut resolved = Vec::new();
         for ObjectArgument { kind, name } in &self.wanted {
-            // As in kubectl, a category precedes a kind with its name.
+            // As in kubectl, a category precedes a kind with the same name.
             let category = if name.is_none() { names.of_category(kind) } else { Vec::new() };
             let infos = match category.is_empty() {
                 true => names.find(kind).into_iter().collect(),
@@ -381,8 +381,8 @@ mod tests {
     use super::*;
     use crate::objects::Kinds;
 
-    /// The kind, the name and perhaps the namespace of each.
-    fn read_manifests(lines: &[&str]) -> TargetQuery {
+    /// A query for manifests. Each line has a kind, a name and optionally a namespace.
+    fn manifest_query(lines: &[&str]) -> TargetQuery {
         let manifest = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();
             let group = if words[0] == "Gizmo" { "example.com" } else { "" };
@@ -400,16 +400,16 @@ mod tests {
     #[test]
     fn kinds_that_are_not_served_are_listed_as_typed() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
-        let query = read_manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
+        let query = manifest_query(&["Gizmo a", "Gizmo b shop", "Node c"]);
         let typed: Vec<_> =
             query.unserved(&names, "x").into_iter().map(Manifest::as_typed).collect();
         assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
-        let resolved = query.resolved(&names, "x", "no kind").unwrap();
+        let resolved = query.resolve(&names, "x", "no kind").unwrap();
         assert_eq!(resolved.iter().map(ResolvedTarget::as_typed).collect::<Vec<_>>(), ["nodes/c"]);
-        // Without other objects there is no answer.
-        let nothing = read_manifests(&["Gizmo a"]).resolved(&names, "x", "no kind").unwrap_err();
-        let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
-        assert_eq!(nothing.to_string(), says);
+        // If no kind is served, the command fails.
+        let error = manifest_query(&["Gizmo a"]).resolve(&names, "x", "no kind").unwrap_err();
+        let expected = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
@@ -433,18 +433,18 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_in_a_namespace_is_looked_for_there() {
+    fn namespaced_targets_limit_the_search_to_their_namespaces() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
-        let places = |line: &str| {
+        let searched = |line: &str| {
             let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let wanted = parse_objects(&owned, false).unwrap();
             let query = TargetQuery { wanted, ..TargetQuery::default() };
-            let resolved = query.resolved(&names, "shop", "no kind").unwrap();
-            namespaces(&resolved).map(|places| places.into_iter().collect::<Vec<_>>().join(" "))
+            let resolved = query.resolve(&names, "shop", "no kind").unwrap();
+            namespaces(&resolved).map(|names| names.into_iter().collect::<Vec<_>>().join(" "))
         };
-        assert_eq!(places("pvc/data").as_deref(), Some("shop"));
-        assert_eq!(places("pvc/data ns/team").as_deref(), Some("shop team"));
-        // An owner without a namespace may own objects in any namespace.
-        assert_eq!(places("pvc/data pv/x"), None);
+        assert_eq!(searched("pvc/data").as_deref(), Some("shop"));
+        assert_eq!(searched("pvc/data ns/team").as_deref(), Some("shop team"));
+        // A cluster-scoped owner may own objects in any namespace.
+        assert_eq!(searched("pvc/data pv/x"), None);
     }
 }

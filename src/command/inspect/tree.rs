@@ -57,6 +57,7 @@ impl TreeLine {
 
 /// Draws trees, one below the other. `all`: no list is cut.
 pub fn draw(roots: &[TreeLine], screen: Screen, all: bool) -> String {
+    // `Err`: the guide and the text of a note about omitted lines.
     let mut lines: Vec<Result<Line<'_>, (String, String)>> = Vec::new();
     for root in roots {
         lines.push(Ok(Line {
@@ -199,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut_and_nothing_of_its_count_is_lost() {
+    fn a_long_list_is_cut_with_the_number_of_omitted_lines() {
         let many =
             |count: usize| (0..count).map(|n| branch(&format!("pod/{n:02}"), vec![])).collect();
         let lines = |count: usize, all: bool| {
             let drawn = draw(&[branch("root", many(count))], Screen::pipe(), all);
             (drawn.lines().count(), drawn.lines().last().unwrap().to_owned())
         };
-        assert_eq!(lines(9, false).0, 10, "one more line says what the count would");
+        assert_eq!(lines(9, false).0, 10, "a note would take as much space as the last line");
         let (count, last) = lines(30, false);
         assert_eq!((count, last.as_str()), (10, "└─ 22 more: pod 22  --all"));
         assert_eq!(lines(30, true).0, 31);

@@ -105,7 +105,7 @@ struct Use {
     present: bool,
     /// The object at the other end of the edge.
     #[serde(skip)]
-    of: Object,
+    other_end: Object,
     #[serde(skip)]
     id: NodeId,
     /// The node of `root`.
@@ -248,6 +248,7 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, namespace: &str) -> TreeLine {
     }
 }
 
+/// The uses of an object by other objects.
 fn users(graph: &Graph, object: NodeId, depth: u8) -> Vec<Use> {
     let users = graph.users(object).filter(|user| user.node.id() != object);
     let mut uses: Vec<Use> = users
@@ -261,7 +262,7 @@ fn users(graph: &Graph, object: NodeId, depth: u8) -> Vec<Use> {
                 field_path: user.path().to_owned(),
                 depth,
                 present: true,
-                of: Object::at(graph, object),
+                other_end: Object::at(graph, object),
                 id: user.node.id(),
                 root_id: root,
             }
@@ -282,7 +283,7 @@ fn used(graph: &Graph, user: NodeId, depth: u8) -> Vec<Use> {
         field_path: path.to_owned(),
         depth,
         present: graph.get(id).is_some(),
-        of: Object::at(graph, user),
+        other_end: Object::at(graph, user),
         id,
         root_id: id,
     };
@@ -359,8 +360,8 @@ impl Report for UsedBy {
         for one in &self.uses {
             let word = if one.present { one.means } else { "not found" };
             let (user, used) = match self.reverse {
-                false => (&one.object, &one.of),
-                true => (&one.of, &one.object),
+                false => (&one.object, &one.other_end),
+                true => (&one.other_end, &one.object),
             };
             if one.object != self.object {
                 picture.node(&one.object).set_fate(DrawnFate::Unchanged, word, "");

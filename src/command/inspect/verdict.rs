@@ -39,7 +39,7 @@ pub async fn verdict_at(
 }
 
 /// The verdict for a report. `known` is the verdict on the targets that were read and that the API
-/// server may delete. The result also covers the others.
+/// server may delete. The result also covers the other targets.
 pub fn report_verdict(inspection: &Inspection, known: Option<ReportedVerdict>) -> ReportedVerdict {
     if !inspection.forbidden_targets().is_empty() {
         return ReportedVerdict::Deny;
@@ -86,7 +86,8 @@ async fn decide(
     };
     let decide = |live: ObjectSource<'_>| {
         let situation = Situation::new(graph, &inspection.policies, live, now);
-        // The user may read all of this: it was read with the rights of the user, or from files.
+        // The verdict may name objects of other namespaces: they were read with the rights of the
+        // user, or from files.
         decide_together(&situation, &review, &nodes).with_other_namespaces()
     };
     if inspection.caller.is_none() {
@@ -157,7 +158,7 @@ fn read_result(inspection: &Inspection, read: &LiveRead) -> Result<(), ApiError>
 /// The result of a read of a kind that discovery does not contain. `Ok`: the kind has no
 /// objects. Admission decides this in the same way.
 fn unserved_result(inspection: &Inspection, group: &str) -> Result<(), ApiError> {
-    if inspection.stale.contains(group) {
+    if inspection.silent_groups.contains(group) {
         return Err(ApiError::Other(SILENT.to_owned()));
     }
     // A built-in kind has no CRD, so a missing CRD proves nothing.
@@ -172,9 +173,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_of_a_server_that_does_not_answer_is_no_absence() {
+    fn a_kind_whose_server_does_not_answer_is_not_absent() {
         let mut inspection = Inspection::default();
-        inspection.stale.insert("silent.example.com".to_owned());
+        inspection.silent_groups.insert("silent.example.com".to_owned());
         let list = |group: &str| LiveRead::List {
             group: group.to_owned(),
             resource: "gizmos".to_owned(),

@@ -18,7 +18,7 @@ const MAX_MEMBERS: usize = 200;
 /// The maximum number of members that all groups list.
 const MAX_ALL_MEMBERS: usize = 2000;
 
-/// The indices of the nodes of one drawn node.
+/// The indices of the nodes that are drawn as one node.
 type Unit = Vec<usize>;
 
 impl Picture {
@@ -35,8 +35,8 @@ impl Picture {
         for (drawn, unit) in units.iter().enumerate() {
             unit.iter().for_each(|index| drawn_as[*index] = drawn);
         }
-        let mut listed = MAX_ALL_MEMBERS;
-        let nodes = units.iter().map(|unit| self.drawn(unit, &mut listed)).collect();
+        let mut unlisted = MAX_ALL_MEMBERS;
+        let nodes = units.iter().map(|unit| self.drawn(unit, &mut unlisted)).collect();
         let (edges, omitted) = merged_edges(&self.edges, &drawn_as);
         if omitted > 0 {
             self.notes.push(format!("{omitted} more arrows are not drawn"));
@@ -79,8 +79,8 @@ impl Picture {
         merged
     }
 
-    /// The node for a unit. `listed`: how many members may still be listed.
-    fn drawn(&self, unit: &Unit, listed: &mut usize) -> PictureNode {
+    /// The node for a unit. `unlisted`: how many members may still be listed.
+    fn drawn(&self, unit: &Unit, unlisted: &mut usize) -> PictureNode {
         let nodes: Vec<&PictureNode> = unit.iter().map(|index| &self.nodes[*index]).collect();
         let first = nodes[0];
         if nodes.len() == 1 {
@@ -100,8 +100,8 @@ impl Picture {
             ("", count) => format!("{count} objects{option}"),
             (kind, count) => format!("{kind} × {count}{option}"),
         };
-        let shown = nodes.len().min(MAX_MEMBERS).min(*listed);
-        *listed -= shown;
+        let shown = nodes.len().min(MAX_MEMBERS).min(*unlisted);
+        *unlisted -= shown;
         let members = nodes.iter().take(shown).map(|node| match node.detail.is_empty() {
             true => node.label.clone(),
             false => format!("{} ({})", node.label, node.detail),
@@ -124,7 +124,7 @@ impl Picture {
     }
 }
 
-/// The edges between drawn nodes, one for each pair, and the number of omitted ones.
+/// The edges between drawn nodes, one edge for each pair, and the number of omitted edges.
 fn merged_edges(edges: &[PictureEdge], drawn_as: &[usize]) -> (Vec<PictureEdge>, usize) {
     let mut merged: Vec<(PictureEdge, usize)> = Vec::new();
     let mut index: HashMap<(usize, usize), usize> = HashMap::new();

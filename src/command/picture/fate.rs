@@ -1,6 +1,6 @@
 //! How each fate is drawn. Shape and word contain the same information as the colour.
 
-/// What becomes of an object. The last one is the most severe.
+/// What becomes of an object. The last variant is the most severe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum DrawnFate {
     /// It stays as it is.
@@ -28,10 +28,10 @@ pub struct Style {
     pub dot: &'static str,
     /// The text before and after a label in Mermaid.
     pub mermaid: (&'static str, &'static str),
-    /// The corners in SVG, as fractions of the height: how far the top left, middle left and
-    /// bottom left corner are inside. The right side is the same, mirrored.
+    /// How far the top, the middle and the bottom of the left side are indented in SVG, as
+    /// fractions of the height.
     pub slant: [f64; 3],
-    /// Whether the right side is parallel to the left side instead.
+    /// Whether the right side is parallel to the left side. Otherwise it is mirrored.
     pub parallel: bool,
     /// The radius of the corners.
     pub radius: u8,

@@ -9,9 +9,9 @@ use rust_sugiyama::from_vertices_and_edges;
 const GAP: f64 = 14.0;
 
 /// The additional space between two columns, for the curves.
-const ROOM: f64 = 24.0;
+const COLUMN_GAP: f64 = 24.0;
 
-/// Parts of the graph that no edge connects stand side by side up to this width.
+/// Parts of the graph that no edge connects are placed side by side up to this width.
 const MAX_WIDTH: f64 = 1400.0;
 
 /// The width and height of a box.
@@ -23,47 +23,47 @@ pub type Point = (f64, f64);
 pub struct Layout {
     /// The centres of the boxes.
     pub points: Vec<Point>,
-    /// The way of each edge, from the side of its first box to the side of its last box.
+    /// The points of each edge, from the side of its first box to the side of its last box.
     pub routes: Vec<Vec<Point>>,
     pub size: Size,
 }
 
-/// Places the boxes. An edge has two different ends.
+/// Places the boxes. No edge connects a box with itself.
 pub fn place(boxes: &[Size], edges: &[(usize, usize)]) -> Layout {
     let first = Placed::new(boxes, edges);
     // The crate places no edge around a box. So the second run has an empty box in each column
     // that an edge crosses.
-    let mut all = boxes.to_vec();
+    let mut all_boxes = boxes.to_vec();
     let mut steps = Vec::new();
-    let mut ways = Vec::new();
+    let mut paths = Vec::new();
     for &(from, to) in edges {
         let (start, end) = (first.columns[from], first.columns[to]);
         let (left, right) = if start <= end { (from, to) } else { (to, from) };
-        let mut way = vec![left];
+        let mut path = vec![left];
         for _ in 1..start.abs_diff(end) {
-            way.push(all.len());
-            all.push((1.0, 1.0));
+            path.push(all_boxes.len());
+            all_boxes.push((1.0, 1.0));
         }
-        way.push(right);
-        steps.extend(way.windows(2).map(|pair| (pair[0], pair[1])));
+        path.push(right);
+        steps.extend(path.windows(2).map(|pair| (pair[0], pair[1])));
         if left != from {
-            way.reverse();
+            path.reverse();
         }
-        ways.push(way);
+        paths.push(path);
     }
-    let Placed { mut points, size, .. } = Placed::new(&all, &steps);
+    let Placed { mut points, size, .. } = Placed::new(&all_boxes, &steps);
     let side = |index: usize, next: usize| {
         let ((x, y), half) = (points[index], boxes[index].0 / 2.0);
         (if points[next].0 > x { x + half } else { x - half }, y)
     };
-    let route = |way: &Vec<usize>| {
-        let mut route: Vec<Point> = way.iter().map(|index| points[*index]).collect();
-        let last = way.len() - 1;
-        route[0] = side(way[0], way[1]);
-        route[last] = side(way[last], way[last - 1]);
+    let route = |path: &Vec<usize>| {
+        let mut route: Vec<Point> = path.iter().map(|index| points[*index]).collect();
+        let last = path.len() - 1;
+        route[0] = side(path[0], path[1]);
+        route[last] = side(path[last], path[last - 1]);
         route
     };
-    let routes = ways.iter().map(route).collect();
+    let routes = paths.iter().map(route).collect();
     points.truncate(boxes.len());
     Layout { points, routes, size }
 }
@@ -77,22 +77,24 @@ struct Placed {
 
 impl Placed {
     fn new(boxes: &[Size], edges: &[(usize, usize)]) -> Self {
-        // The crate places rows below each other.
+        // The crate places rows from top to bottom. To get columns, x and y, and width and height,
+        // are swapped.
         let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
         let vertices = boxes.iter().enumerate();
-        let vertices: Vec<_> = vertices.map(|(i, (w, h))| (number(i), (*h, *w + ROOM))).collect();
+        let vertices: Vec<_> =
+            vertices.map(|(i, (w, h))| (number(i), (*h, *w + COLUMN_GAP))).collect();
         // The crate does not end if two edges connect the same boxes.
         let mut known = HashSet::new();
         let edges = edges.iter().filter(|(a, b)| known.insert((a.min(b), a.max(b))));
         let edges: Vec<_> = edges.map(|(a, b)| (number(*a), number(*b))).collect();
-        // Swaps of neighbours take minutes in a large graph.
+        // `transpose` takes minutes in a large graph.
         let config = Config { vertex_spacing: GAP, transpose: false, ..Config::default() };
         let mut placed = Self {
             points: vec![(0.0, 0.0); boxes.len()],
             columns: vec![0; boxes.len()],
             size: (0.0, 0.0),
         };
-        // The next part, and the lower end of the parts in this row.
+        // The left and top side of the next part, and the bottom of the parts in this row.
         let (mut left, mut top, mut bottom) = (0.0, 0.0, 0.0f64);
         for (part, ..) in from_vertices_and_edges(&vertices, &edges, &config) {
             let (mut min, mut max) = ((f64::MAX, f64::MAX), (f64::MIN, f64::MIN));

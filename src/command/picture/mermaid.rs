@@ -29,9 +29,10 @@ pub fn mermaid(picture: &Picture) -> String {
     let classes = DrawnFate::ALL.map(|fate| {
         let Style { name, fill, stroke, .. } = fate.style();
         let style = format!("fill:{fill},stroke:{stroke},color:#1f2328");
-        (name, style, picture.indices(|node| node.fate == fate))
+        (name, style, picture.node_names(|node| node.fate == fate))
     });
-    let target = ("target", "stroke-width:4px".to_owned(), picture.indices(|node| node.is_target));
+    let targets = picture.node_names(|node| node.is_target);
+    let target = ("target", "stroke-width:4px".to_owned(), targets);
     for (name, style, nodes) in classes.into_iter().chain([target]) {
         if !nodes.is_empty() {
             let _ = writeln!(text, "  classDef {name} {style}\n  class {} {name}", nodes.join(","));

@@ -43,7 +43,7 @@ pub struct Picture {
     notes: Vec<String>,
     nodes: Vec<PictureNode>,
     edges: Vec<PictureEdge>,
-    /// The nodes by `typed`.
+    /// The nodes by `Object::arguments`.
     index: HashMap<String, usize>,
     /// The namespace that labels omit.
     omitted: String,
@@ -73,7 +73,7 @@ struct PictureEdge {
     from: usize,
     to: usize,
     label: String,
-    /// Whether the object can do without the other.
+    /// Whether the object does not need the other object.
     is_weak: bool,
 }
 
@@ -142,7 +142,7 @@ impl Picture {
     }
 
     /// The names of the nodes that match.
-    fn indices(&self, matches: impl Fn(&PictureNode) -> bool) -> Vec<String> {
+    fn node_names(&self, matches: impl Fn(&PictureNode) -> bool) -> Vec<String> {
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| matches(node));
         nodes.map(|(index, _)| format!("n{index}")).collect()
     }

@@ -10,7 +10,7 @@ use super::{MAX_TEXT, Picture, PictureNode};
 use crate::command::xml;
 use crate::objects::{one_line, without_controls};
 
-/// The rules for the classes below.
+/// The style sheet for the classes in the drawing.
 pub const CSS: &str = include_str!("graph.css");
 
 /// The width of a character and the height of a line, in a box and on an edge.
@@ -36,7 +36,7 @@ pub fn svg(picture: &Picture) -> String {
     let boxes = lines.iter().map(|lines| size(lines, BOX_TEXT, PADDING));
     let texts = labels.iter().map(|lines| size(lines, EDGE_TEXT, EDGE_PADDING));
     let boxes: Vec<Size> = boxes.chain(texts).collect();
-    // The text of an edge has a place of its own, between the two objects.
+    // The text of an edge is placed as a box between the two objects, so an edge has two halves.
     let count = picture.nodes.len();
     let halves = picture.edges.iter().enumerate();
     let halves =

@@ -159,11 +159,11 @@ fn each_object_is_one_element_with_its_fate_and_each_edge_has_its_field() {
     let svg = &html[html.rfind("<svg xmlns").unwrap()..html.rfind("</svg>").unwrap() + 6];
     let svg = Document::parse(svg).unwrap();
     let of_class = |class: &str| {
-        let is_of = |node: &Node<'_, '_>| {
+        let has_class = |node: &Node<'_, '_>| {
             node.attribute("class")
-                .is_some_and(|classes| classes.split(' ').any(|one| one == class))
+                .is_some_and(|classes| classes.split(' ').any(|other| other == class))
         };
-        svg.descendants().filter(is_of).collect::<Vec<_>>()
+        svg.descendants().filter(has_class).collect::<Vec<_>>()
     };
     assert_eq!((of_class("node").len(), of_class("edge").len()), (7, 7));
     assert_eq!((of_class("target").len(), of_class("weak").len()), (1, 1));
@@ -196,7 +196,7 @@ fn each_object_is_one_element_with_its_fate_and_each_edge_has_its_field() {
 }
 
 #[test]
-fn the_texts_for_graphviz_and_mermaid() {
+fn a_picture_is_drawn_for_graphviz_and_mermaid() {
     let mut picture = Picture::new("DENIED: delete secret/\"a\"".to_owned(), "shop", &[])
         .with_note("100% of <kinds>".to_owned());
     let (secret, user) = (object("Secret", "shop", "a\"b"), object("Pod", "x", "end"));
@@ -267,7 +267,7 @@ fn a_picture_of_any_number_of_objects_has_a_limited_size() {
     }
     let few = large(10_000, 3).collapsed(MAX_NODES);
     let broken = few.nodes.iter().filter(|node| node.fate == DrawnFate::Broken);
-    assert_eq!(broken.map(|node| node.count).collect::<Vec<_>>(), [1; 10], "the worst are alone");
+    assert_eq!(broken.map(|node| node.count).collect::<Vec<_>>(), [1; 10], "not merged");
 }
 
 #[test]

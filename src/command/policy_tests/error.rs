@@ -36,7 +36,7 @@ pub enum CaseError {
     #[error("only Namespaces are finalized, and this is of {0}")]
     FinalizesOther(String),
     #[error("the case changes nothing; add patch or strip")]
-    ChangesUnsaid,
+    NoPatchOrStrip,
     #[error("the object has no finalizer \"{0}\" to strip")]
     NoFinalizer(String),
     #[error("the request changes nothing; add a patch with a change")]

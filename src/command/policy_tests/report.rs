@@ -131,9 +131,9 @@ impl TestReport {
     }
 
     fn summary(&self) -> String {
-        let count = |number: usize, one: &str| match number {
-            1 => format!("1 {one}"),
-            _ => format!("{number} {one}s"),
+        let count = |number: usize, singular: &str| match number {
+            1 => format!("1 {singular}"),
+            _ => format!("{number} {singular}s"),
         };
         let (tests, cases) = (self.tests.len(), self.passed + self.failed);
         format!(

@@ -68,7 +68,7 @@ fn read_object(test: &Test, case: &Case, written: &Value) -> Result<Value, FileE
     let field = format!("cases[{}].{}", case.index, target_field(case));
     let mut documents = parse_all(&read_named(&test.document, &field, path)?)?;
     match (documents.pop(), documents.is_empty()) {
-        (Some(one), true) => Ok(Value::from(one.node.content)),
+        (Some(document), true) => Ok(Value::from(document.node.content)),
         _ => Err(error("expected a file with one object in it")),
     }
 }
@@ -102,7 +102,7 @@ fn update<'k>(
     object: &Value,
 ) -> Result<Request<'k>, CaseError> {
     if ask.patch.is_none() && ask.strip.is_none() {
-        return Err(CaseError::ChangesUnsaid);
+        return Err(CaseError::NoPatchOrStrip);
     }
     let old = stored(info, object);
     let mut new = old.clone();
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn every_user_is_in_the_groups_that_the_api_server_adds() {
-        for (by, said, all) in [
+        for (by, listed, all) in [
             ("alice", &["ops"][..], "ops system:authenticated"),
             ("system:anonymous", &[], "system:unauthenticated"),
             (
@@ -285,8 +285,8 @@ mod tests {
             ),
             ("alice", &["system:authenticated"], "system:authenticated"),
         ] {
-            let said: Vec<String> = said.iter().map(ToString::to_string).collect();
-            assert_eq!(groups(by, &said).join(" "), all, "{by}");
+            let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
+            assert_eq!(groups(by, &listed).join(" "), all, "{by}");
         }
     }
 }

@@ -2,8 +2,8 @@ use super::*;
 
 const HEAD: &str = "apiVersion: belay.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\n";
 
-/// A claim that a Pod has mounted, with an approval for another one; a
-/// ConfigMap under an effective hold that the Pod mounts, too; a Namespace.
+/// A Pod that mounts two claims and a ConfigMap. The claim `old` has an approval. The claim `data`
+/// and the ConfigMap have a hold.
 const WORLD: &str = r#"
 now: 2026-01-01T12:00:00Z
 policies:
@@ -71,20 +71,20 @@ fn report(cases: &str) -> TestReport {
     run_tests(&[file(&format!("{HEAD}{WORLD}cases:\n{cases}"))], &[]).unwrap()
 }
 
-/// The errors of a test file with one case.
-fn wrong(ask: &str, expect: &str) -> String {
+/// The mismatches of a test with one case.
+fn mismatches(ask: &str, expect: &str) -> String {
     let report = report(&format!("- {{name: a, ask: {{{ask}}}, expect: {{{expect}}}}}\n"));
     let [case] = &report.tests[0].cases[..] else { panic!("{report:?}") };
     assert_eq!(case.passed, case.wrong.is_empty(), "{case:?}");
-    let told = case.wrong.iter().map(|w| format!("{}: {} | {}", w.what, w.expected, w.found));
-    told.collect::<Vec<_>>().join("\n")
+    let texts = case.wrong.iter().map(|w| format!("{}: {} | {}", w.what, w.expected, w.found));
+    texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The ask, its outcome, and further expectations in pairs.
-type Written = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+/// The request (`ask`), the expectations that it meets, and wrong expectations, each with its
+/// mismatch.
+type CaseRow = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// An ask, its outcome, and a wrong expectation for each field.
-const CASES: &[Written] = &[
+const CASES: &[CaseRow] = &[
     (
         "delete: pvc/data, namespace: db",
         "verdict: Deny, reason: InUse, policy: claims, message: 'in use by Pod db/web', \
@@ -146,8 +146,8 @@ const CASES: &[Written] = &[
         "verdict: Allow, held: true",
         &[("reason: FinalizerGuarded", "reason: FinalizerGuarded | none")],
     ),
-    // A removal of only the hold, and a removal of the hold with another finalizer, after
-    // which belay adds the hold again.
+    // A removal of only the hold, and a removal of the hold with another change. In the second
+    // case, belay adds the hold again.
     (
         "update: cm/conf, namespace: db, strip: [belay.dev/hold]",
         "verdict: Deny, reason: FinalizerGuarded, held: true",
@@ -171,11 +171,11 @@ const CASES: &[Written] = &[
 ];
 
 #[test]
-fn what_is_expected_and_comes_passes_and_what_does_not_come_fails() {
-    for (ask, right, wrongs) in CASES {
-        assert_eq!(wrong(ask, right), "", "{ask}: {right}");
-        for (expect, told) in *wrongs {
-            assert_eq!(wrong(ask, expect), *told, "{ask}: {expect}");
+fn met_expectations_pass_and_wrong_expectations_are_mismatches() {
+    for (ask, right, wrong) in CASES {
+        assert_eq!(mismatches(ask, right), "", "{ask}: {right}");
+        for (expect, mismatch) in *wrong {
+            assert_eq!(mismatches(ask, expect), *mismatch, "{ask}: {expect}");
         }
     }
 }
@@ -332,45 +332,45 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn contradictory_cases_are_refused_with_their_place() {
+fn invalid_tests_are_refused_with_the_position_of_the_error() {
     let objects = "objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: \
                    default}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: far, namespace: \
                    away}}]\n";
     let mut wrong = Vec::new();
-    for (text, says) in REFUSED {
+    for (text, expected) in REFUSED {
         let text = match (text.strip_prefix("HEAD"), text.strip_prefix("CASE")) {
             (Some(rest), _) => format!("{HEAD}{rest}"),
             (_, Some(case)) => format!("{HEAD}cases: [{{{case}}}]\n{objects}"),
             _ => (*text).to_owned(),
         };
-        let said = run_tests(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
-        if !said.contains(says) || !said.starts_with("t.yaml:") || said.contains('\n') {
-            wrong.push(format!("{text}\nexpected {says}\nfound {said}"));
+        let error = run_tests(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
+        if !error.contains(expected) || !error.starts_with("t.yaml:") || error.contains('\n') {
+            wrong.push(format!("{text}\nexpected {expected}\nfound {error}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]
-fn cases_with_the_same_name_are_distinguished() {
+fn two_cases_with_the_same_name_are_refused() {
     let case = "{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}";
     let text = format!("{HEAD}cases:\n- {case}\n- {case}\n");
-    let said = run_tests(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
-    assert!(said.starts_with("t.yaml:6:10: cases[1].name: another case has this name"), "{said}");
+    let error = run_tests(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
+    assert!(error.starts_with("t.yaml:6:10: cases[1].name: another case has this name"), "{error}");
 }
 
 #[test]
-fn what_is_not_a_test_is_left_alone() {
+fn files_without_a_test_are_ignored() {
     let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
-    for beside in [object, "", "# nothing\n---\n", "replicas: 2\n", "- a\n- b\n", "text"] {
-        let report = run_tests(&[file(beside)], &[]).unwrap();
-        assert!(report.tests.is_empty(), "{beside}");
+    for text in [object, "", "# nothing\n---\n", "replicas: 2\n", "- a\n- b\n", "text"] {
+        let report = run_tests(&[file(text)], &[]).unwrap();
+        assert!(report.tests.is_empty(), "{text}");
     }
 }
 
-/// Names and messages that would break a document, in every place of it.
+/// Names and messages with special characters would break a document without escapes.
 #[test]
-fn junit_is_xml_whatever_is_written_in_a_test() {
+fn the_junit_report_is_valid_xml_for_any_names_and_messages() {
     let report = report(
         "- {name: \"<a> & \\\"b\\\" \\u0007\", ask: {delete: pvc/data, namespace: db}, expect: \
          {verdict: Allow, message: \"]]> & '<x>'\"}}\n\

@@ -26,16 +26,16 @@ pub(super) struct Container {
     pub(super) env: Vec<(String, String)>,
     /// The addresses of the container's ports on this machine.
     pub(super) ports: BTreeMap<u16, SocketAddr>,
-    pub(super) readiness: Option<Probing>,
-    pub(super) liveness: Option<Probing>,
+    pub(super) readiness: Option<HttpProbe>,
+    pub(super) liveness: Option<HttpProbe>,
     pub(super) mounts: Vec<Mount>,
 }
 
-/// A probe: where to ask, and how much patience it has.
-pub(super) struct Probing {
+/// An HTTP probe of a container.
+pub(super) struct HttpProbe {
     pub(super) address: SocketAddr,
     pub(super) path: String,
-    pub(super) failures: u32,
+    pub(super) failure_threshold: u32,
 }
 
 /// A volume that is updated with its Secret or ConfigMap.
@@ -57,13 +57,13 @@ impl Container {
     pub(super) async fn of(node: &Node, pod: &Pod, address: &str) -> Result<Self> {
         let spec = pod.spec.as_ref().ok_or("a Pod without a spec")?;
         let [container] = spec.containers.as_slice() else {
-            return Err("only Pods of one container are played".into());
+            return Err("only Pods of one container are supported".into());
         };
         if spec.init_containers.as_ref().is_some_and(|init| !init.is_empty()) {
-            return Err("init containers are not played".into());
+            return Err("init containers are not supported".into());
         }
         if container.lifecycle.is_some() {
-            return Err("lifecycle hooks are not played".into());
+            return Err("lifecycle hooks are not supported".into());
         }
         let image = container.image.clone().unwrap_or_default();
         let program = lock(&node.shared.images).get(&image).cloned();
@@ -73,9 +73,9 @@ impl Container {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let folder = node.folder.join(&uid);
         let mut mounts = Vec::new();
-        let mut places = Vec::new();
+        let mut mount_paths = Vec::new();
         for volume in spec.volumes.iter().flatten() {
-            let Some(place) = container
+            let Some(mount_path) = container
                 .volume_mounts
                 .iter()
                 .flatten()
@@ -93,8 +93,8 @@ impl Container {
                 folder: folder.clone(),
                 written: None,
             };
-            mount.follow(&node.client).await?;
-            places.push((place, folder.display().to_string()));
+            mount.update(&node.client).await?;
+            mount_paths.push((mount_path, folder.display().to_string()));
             mounts.push(mount);
         }
 
@@ -113,7 +113,7 @@ impl Container {
 
         let command = container.command.iter().flatten().skip(1);
         let words = command.chain(container.args.iter().flatten());
-        let mut args: Vec<String> = words.map(|word| expand(word, &env, &places)).collect();
+        let mut args: Vec<String> = words.map(|word| expand(word, &env, &mount_paths)).collect();
         let ports = if args.first().is_some_and(|first| first == "serve") {
             // The value of a test overrides the chart's default.
             args.retain(|arg| !is_short || arg != "--drain=5");
@@ -121,8 +121,8 @@ impl Container {
         } else {
             BTreeMap::new()
         };
-        let readiness = probing(container, container.readiness_probe.as_ref(), &ports)?;
-        let liveness = probing(container, container.liveness_probe.as_ref(), &ports)?;
+        let readiness = http_probe(container, container.readiness_probe.as_ref(), &ports)?;
+        let liveness = http_probe(container, container.liveness_probe.as_ref(), &ports)?;
         let name = container.name.clone();
         Ok(Self { name, image, program, args, env, ports, readiness, liveness, mounts })
     }
@@ -144,14 +144,14 @@ fn own_ports(args: &mut Vec<String>) -> Result<BTreeMap<u16, SocketAddr>> {
     Ok(ports)
 }
 
-fn probing(
+fn http_probe(
     container: &Spec,
     probe: Option<&Probe>,
     ports: &BTreeMap<u16, SocketAddr>,
-) -> Result<Option<Probing>> {
+) -> Result<Option<HttpProbe>> {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     let Some(probe) = probe else { return Ok(None) };
-    let http = probe.http_get.as_ref().ok_or("only HTTP probes are played")?;
+    let http = probe.http_get.as_ref().ok_or("only HTTP probes are supported")?;
     let port = match &http.port {
         IntOrString::Int(port) => u16::try_from(*port)?,
         IntOrString::String(name) => {
@@ -165,8 +165,8 @@ fn probing(
     };
     let address = *ports.get(&port).ok_or_else(|| format!("nothing listens on {port}"))?;
     let path = http.path.clone().unwrap_or_else(|| "/".to_owned());
-    let failures = probe.failure_threshold.unwrap_or(3).max(1).unsigned_abs();
-    Ok(Some(Probing { address, path, failures }))
+    let failure_threshold = probe.failure_threshold.unwrap_or(3).max(1).unsigned_abs();
+    Ok(Some(HttpProbe { address, path, failure_threshold }))
 }
 
 fn value(variable: &EnvVar, pod: &Pod, address: &str) -> Result<String> {
@@ -176,7 +176,7 @@ fn value(variable: &EnvVar, pod: &Pod, address: &str) -> Result<String> {
     let field = from
         .field_ref
         .as_ref()
-        .ok_or_else(|| format!("the variable {} comes from what is not played", variable.name))?;
+        .ok_or_else(|| format!("the source of variable {} is not supported", variable.name))?;
     let spec = pod.spec.as_ref();
     let value = match field.field_path.as_str() {
         "metadata.name" => pod.metadata.name.clone(),
@@ -185,7 +185,7 @@ fn value(variable: &EnvVar, pod: &Pod, address: &str) -> Result<String> {
         "spec.nodeName" => spec.and_then(|spec| spec.node_name.clone()),
         "spec.serviceAccountName" => spec.and_then(|spec| spec.service_account_name.clone()),
         "status.podIP" => Some(address.to_owned()),
-        other => return Err(format!("the field {other} is not played").into()),
+        other => return Err(format!("the field {other} is not supported").into()),
     };
     Ok(value.unwrap_or_default())
 }
@@ -204,13 +204,13 @@ fn source(volume: &Volume) -> Result<Option<Source>> {
     if volume.projected.is_some() && volume.name.starts_with("kube-api-access-") {
         return Ok(None);
     }
-    Err(format!("the volume {} is of a kind that is not played", volume.name).into())
+    Err(format!("the kind of volume {} is not supported", volume.name).into())
 }
 
 impl Mount {
-    /// Writes the stored data, if it has changed, as a kubelet does: into a new folder, and
-    /// then one link is swapped.
-    pub(super) async fn follow(&mut self, client: &Client) -> Result<()> {
+    /// Writes the data of the source, if it has changed. As in a kubelet, the data is in a new
+    /// folder, and one link is swapped.
+    pub(super) async fn update(&mut self, client: &Client) -> Result<()> {
         let Some(content) = self.source.read(client, &self.namespace).await? else { return Ok(()) };
         if self.written.as_ref() == Some(&content) {
             return Ok(());
@@ -279,15 +279,15 @@ async fn token(client: &Client, pod: &Pod, spec: &PodSpec) -> Result<String> {
     Ok(answer.status.ok_or("a token request without an answer")?.token)
 }
 
-/// `$(NAME)` is a variable, and a path below a mount is replaced by its path on this
-/// machine.
-fn expand(word: &str, env: &[(String, String)], places: &[(String, String)]) -> String {
+/// Replaces variables, such as `$(NAME)`, by their values, and the paths of mounts by their paths
+/// on this machine.
+fn expand(word: &str, env: &[(String, String)], mount_paths: &[(String, String)]) -> String {
     let mut word = word.to_owned();
     for (name, value) in env {
         word = word.replace(&format!("$({name})"), value);
     }
-    for (place, here) in places {
-        word = word.replace(place, here);
+    for (mount_path, folder) in mount_paths {
+        word = word.replace(mount_path, folder);
     }
     word
 }

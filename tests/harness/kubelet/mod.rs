@@ -35,7 +35,7 @@ use super::proxy::EgressProxy;
 use super::shared::lock;
 use super::{ControlPlane, Result};
 
-/// The repository of belay's images; kwok keeps its hands off them.
+/// The repository of belay's images. kwok does not simulate Pods of these images.
 pub const IMAGE: &str = "belay.dev/belay";
 
 /// The pause between two passes over its Pods.
@@ -51,7 +51,7 @@ pub struct Kubelet {
 struct Shared {
     images: Mutex<HashMap<String, PathBuf>>,
     running: Mutex<Vec<Replica>>,
-    over: AtomicBool,
+    stop: AtomicBool,
     /// Whether Pods use the intervals of production instead of those of tests.
     production_timing: AtomicBool,
 }
@@ -111,7 +111,7 @@ impl Watched {
     }
 }
 
-/// The same pause after each failure: the API server is back soon.
+/// The same pause after each failure, because the API server is back soon.
 struct Steady;
 
 impl Iterator for Steady {
@@ -186,7 +186,7 @@ impl Kubelet {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sets the program in the image.
+    /// Sets the program of the image with this tag.
     pub fn pull(&self, tag: &str, program: &Path) {
         lock(&self.shared.images).insert(format!("{IMAGE}:{tag}"), program.to_owned());
     }
@@ -204,7 +204,7 @@ impl Kubelet {
 
 impl Drop for Kubelet {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -220,36 +220,36 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
 impl Node {
     async fn run(mut self) {
         let shared = self.shared.clone();
-        let over = async {
-            while !shared.over.load(Ordering::Acquire) {
+        let stopped = async {
+            while !shared.stop.load(Ordering::Acquire) {
                 tokio::time::sleep(PAUSE).await;
             }
         };
         tokio::select! {
-            () = over => return,
+            () = stopped => return,
             read = self.watched.wait_until_read() => {
                 if let Err(error) = read {
                     return eprintln!("kubelet: {error}");
                 }
             }
         }
-        while !self.shared.over.load(Ordering::Acquire) {
-            self.look().await;
+        while !self.shared.stop.load(Ordering::Acquire) {
+            self.run_pass().await;
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     /// One pass over the Pods of the chart and the endpoints of Services.
-    async fn look(&mut self) {
+    async fn run_pass(&mut self) {
         let ours: Vec<_> =
             self.watched.pods.state().into_iter().filter(|pod| is_ours(pod)).collect();
         let uids: Vec<&str> = ours.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         // A Pod that was removed from the API server is stopped.
         self.pods.retain(|uid, _| uids.contains(&uid.as_str()));
         for pod in &ours {
-            if let Err(error) = self.look_at(pod).await {
+            if let Err(error) = self.update_pod(pod).await {
                 let name = pod.metadata.name.clone().unwrap_or_default();
-                self.trouble(&name, &error.to_string());
+                self.print_trouble(&name, &error.to_string());
             }
         }
         let serving = self.pods.values().filter_map(Local::replica).collect();
@@ -257,17 +257,18 @@ impl Node {
         services::route(&self.watched, &self.proxy, self.pods.values());
     }
 
-    async fn look_at(&mut self, pod: &Pod) -> Result<()> {
+    /// Starts, updates or deletes one Pod.
+    async fn update_pod(&mut self, pod: &Pod) -> Result<()> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if let Some(local) = self.pods.get_mut(&uid) {
-            return local.look(&self.client, pod).await;
+            return local.update(&self.client, pod).await;
         }
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if pod.metadata.deletion_timestamp.is_some() {
             return pod::forget(&self.client, pod).await;
         }
-        let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-        if !placed || matches!(phase, Some("Succeeded" | "Failed")) {
+        let is_scheduled = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        if !is_scheduled || matches!(phase, Some("Succeeded" | "Failed")) {
             return Ok(());
         }
         let number = self.addresses;
@@ -280,10 +281,10 @@ impl Node {
     }
 
     /// Prints a problem once to standard error, where a failed test shows it.
-    fn trouble(&mut self, who: &str, what: &str) {
-        if self.troubles.get(who).is_none_or(|last| last != what) {
-            eprintln!("kubelet: {who}: {what}");
-            self.troubles.insert(who.to_owned(), what.to_owned());
+    fn print_trouble(&mut self, pod: &str, problem: &str) {
+        if self.troubles.get(pod).is_none_or(|last| last != problem) {
+            eprintln!("kubelet: {pod}: {problem}");
+            self.troubles.insert(pod.to_owned(), problem.to_owned());
         }
     }
 }

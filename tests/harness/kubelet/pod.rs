@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::Replica;
-use super::container::{Container, Probing};
+use super::container::{Container, HttpProbe};
 use crate::harness::Result;
 use crate::harness::belay::http_get;
 use crate::harness::process::Process;
@@ -30,16 +30,17 @@ pub(super) struct Local {
     restarts: u32,
     /// Its exit code, until it is restarted.
     code: Option<i32>,
-    /// The reason of its end, if it ended.
-    ended: Option<Value>,
+    /// The final state of the container in the status, if it ended.
+    final_state: Option<Value>,
     ready: bool,
     /// How often in a row the liveness probe has failed.
     failures: u32,
-    asked: Option<Instant>,
-    /// When it was asked to end.
-    told: Option<Instant>,
+    /// The time of the last probes.
+    probed: Option<Instant>,
+    /// The time of the SIGTERM.
+    term_sent: Option<Instant>,
     /// The status that was reported last.
-    said: Option<Value>,
+    reported: Option<Value>,
 }
 
 impl Local {
@@ -66,12 +67,12 @@ impl Local {
             started: jiff::Timestamp::now(),
             restarts: 0,
             code: None,
-            ended: None,
+            final_state: None,
             ready: false,
             failures: 0,
-            asked: None,
-            told: None,
-            said: None,
+            probed: None,
+            term_sent: None,
+            reported: None,
         })
     }
 
@@ -84,38 +85,38 @@ impl Local {
     }
 
     /// One pass: checks whether it has ended, is ready, or must end.
-    pub(super) async fn look(&mut self, client: &Client, pod: &Pod) -> Result<()> {
+    pub(super) async fn update(&mut self, client: &Client, pod: &Pod) -> Result<()> {
         if self.code.is_none() && !self.process.is_running() {
             self.code = Some(self.process.wait_for_exit(Duration::ZERO).unwrap_or(-1));
         }
         let code = self.code;
         if pod.metadata.deletion_timestamp.is_some() {
-            return self.end(client, pod, code).await;
+            return self.terminate(client, pod, code).await;
         }
         if let Some(code) = code {
-            return self.ended(client, pod, code).await;
+            return self.handle_exit(client, pod, code).await;
         }
         for mount in &mut self.container.mounts {
-            mount.follow(client).await?;
+            mount.update(client).await?;
         }
         self.probe()?;
         let state = json!({"running": {"startedAt": self.started}});
-        self.say(client, "Running", state).await
+        self.report_status(client, "Running", state).await
     }
 
     fn probe(&mut self) -> Result<()> {
-        if self.asked.is_some_and(|asked| asked.elapsed() < PROBE) {
+        if self.probed.is_some_and(|probed| probed.elapsed() < PROBE) {
             return Ok(());
         }
-        self.asked = Some(Instant::now());
-        let fine = |probe: &Probing| {
+        self.probed = Some(Instant::now());
+        let succeeds = |probe: &HttpProbe| {
             http_get(probe.address, &probe.path).is_ok_and(|(code, _)| (200..400).contains(&code))
         };
-        self.ready = self.container.readiness.as_ref().is_none_or(fine);
+        self.ready = self.container.readiness.as_ref().is_none_or(succeeds);
         if let Some(liveness) = &self.container.liveness {
-            self.failures = if fine(liveness) { 0 } else { self.failures + 1 };
+            self.failures = if succeeds(liveness) { 0 } else { self.failures + 1 };
             // As patient as a real kubelet, whose probes are seconds apart.
-            if self.failures > liveness.failures * 25 {
+            if self.failures > liveness.failure_threshold * 25 {
                 self.failures = 0;
                 self.process.kill();
             }
@@ -124,15 +125,15 @@ impl Local {
     }
 
     /// What a kubelet does when a container has ended without a request.
-    async fn ended(&mut self, client: &Client, pod: &Pod, code: i32) -> Result<()> {
+    async fn handle_exit(&mut self, client: &Client, pod: &Pod, code: i32) -> Result<()> {
         let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
-        let again = match policy {
+        let restarts = match policy {
             Some("Never") => false,
             Some("OnFailure") => code != 0,
             _ => true,
         };
         self.ready = false;
-        if again {
+        if restarts {
             // A container that crashes at once must not use a whole core.
             let pause = jiff::Timestamp::now().duration_since(self.started);
             if pause < jiff::SignedDuration::from_secs(1) {
@@ -144,8 +145,8 @@ impl Local {
             self.started = jiff::Timestamp::now();
             return self.process.restart();
         }
-        let state = match &self.ended {
-            Some(ended) => ended.clone(),
+        let state = match &self.final_state {
+            Some(state) => state.clone(),
             None => {
                 let log = self.process.log();
                 let last = log.lines().last().unwrap_or_default();
@@ -155,28 +156,28 @@ impl Local {
                     "reason": if code == 0 { "Completed" } else { "Error" }}})
             }
         };
-        self.ended = Some(state.clone());
+        self.final_state = Some(state.clone());
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        self.say(client, phase, state).await
+        self.report_status(client, phase, state).await
     }
 
     /// Asks it to end, waits for the grace period, and reports its end.
-    async fn end(&mut self, client: &Client, pod: &Pod, code: Option<i32>) -> Result<()> {
+    async fn terminate(&mut self, client: &Client, pod: &Pod, code: Option<i32>) -> Result<()> {
         if code.is_some() {
             return forget(client, pod).await;
         }
-        let Some(told) = self.told else {
-            self.told = Some(Instant::now());
+        let Some(term_sent) = self.term_sent else {
+            self.term_sent = Some(Instant::now());
             return self.process.signal(Signal::TERM);
         };
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(30).unsigned_abs();
-        if told.elapsed() > Duration::from_secs(grace) {
+        if term_sent.elapsed() > Duration::from_secs(grace) {
             self.process.kill();
         }
         self.probe()
     }
 
-    async fn say(&mut self, client: &Client, phase: &str, state: Value) -> Result<()> {
+    async fn report_status(&mut self, client: &Client, phase: &str, state: Value) -> Result<()> {
         let ready = if self.ready { "True" } else { "False" };
         let container = &self.container;
         let status = json!({
@@ -195,13 +196,13 @@ impl Local {
                 "restartCount": self.restarts, "state": state,
             }],
         });
-        if self.said.as_ref() == Some(&status) {
+        if self.reported.as_ref() == Some(&status) {
             return Ok(());
         }
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         let patch = Patch::Strategic(json!({"status": status}));
         pods.patch_status(&self.name, &PatchParams::default(), &patch).await?;
-        self.said = Some(status);
+        self.reported = Some(status);
         Ok(())
     }
 }

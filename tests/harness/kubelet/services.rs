@@ -16,9 +16,9 @@ pub(super) fn route<'l>(
     proxy: &EgressProxy,
     pods: impl Iterator<Item = &'l Local>,
 ) {
-    let mut here: BTreeMap<&str, Vec<&Local>> = BTreeMap::new();
+    let mut pods_by_namespace: BTreeMap<&str, Vec<&Local>> = BTreeMap::new();
     for pod in pods.filter(|pod| !pod.container.ports.is_empty()) {
-        here.entry(&pod.namespace).or_default().push(pod);
+        pods_by_namespace.entry(&pod.namespace).or_default().push(pod);
     }
     let slices = watched.slices.state();
     for service in watched.services.state() {
@@ -26,12 +26,13 @@ pub(super) fn route<'l>(
         else {
             continue;
         };
-        let (Some(pods), Some(spec)) = (here.get(&**namespace), &service.spec) else { continue };
+        let pods = pods_by_namespace.get(&**namespace);
+        let (Some(pods), Some(spec)) = (pods, &service.spec) else { continue };
         let Some(ip) = spec.cluster_ip.as_deref().filter(|ip| *ip != "None") else { continue };
-        let of_service: Vec<_> =
+        let service_slices: Vec<_> =
             slices.iter().filter(|slice| is_of(slice, namespace, name)).collect();
         for port in spec.ports.iter().flatten() {
-            let backends: Vec<SocketAddr> = of_service
+            let backends: Vec<SocketAddr> = service_slices
                 .iter()
                 .flat_map(|slice| backends(slice, port.name.as_deref(), pods))
                 .collect();
@@ -47,8 +48,9 @@ fn is_of(slice: &EndpointSlice, namespace: &str, service: &str) -> bool {
 }
 
 fn backends(slice: &EndpointSlice, port: Option<&str>, pods: &[&Local]) -> Vec<SocketAddr> {
-    let unnamed = |name: &Option<String>| name.as_deref().unwrap_or_default() == port.unwrap_or("");
-    let target = slice.ports.iter().flatten().find(|target| unnamed(&target.name));
+    // A port without a name is the only port.
+    let is_port = |name: &Option<String>| name.as_deref().unwrap_or_default() == port.unwrap_or("");
+    let target = slice.ports.iter().flatten().find(|target| is_port(&target.name));
     let number = target.and_then(|target| u16::try_from(target.port?).ok());
     let ready = slice.endpoints.iter().filter(|endpoint| {
         endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true))

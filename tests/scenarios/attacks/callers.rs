@@ -201,7 +201,7 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
     let world = faulty();
     let ns = world.plane.namespace("h02b").unwrap();
     let load = Load::start(&world.plane, &ns).unwrap();
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     let first = registered_secret(&world).unwrap();
     assert_eq!(stored_secrets(&world), std::slice::from_ref(&first));
     let review = forged(&ns, "nothing", "00000000-0000-4000-8000-0000000000ff", "nobody");
@@ -223,7 +223,7 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
     })
     .unwrap();
     assert_eq!(codes(&second), [200, 200]);
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
 
     // A deleted Secret is re-created with a new path.
     world.kubectl(&["delete", "secret", "belay-path", "-n", "belay"]);
@@ -234,7 +234,7 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
     })
     .unwrap();
     assert_eq!(codes(&third), [200, 200]);
-    load.goes_on().unwrap();
+    load.wait_for_answers().unwrap();
     load.end().unwrap();
 
     // A path that another client changes is restored.

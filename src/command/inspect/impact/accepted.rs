@@ -1,5 +1,5 @@
-//! The part of a deletion that takes place although another part is denied. kubectl sends the
-//! DELETE of each target, and the API server decides about each alone.
+//! The part of a deletion that takes place although another part is denied. kubectl sends a DELETE
+//! for each target, and the API server decides about each DELETE alone.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,8 +34,8 @@ pub struct AcceptedPart {
 }
 
 impl AcceptedPart {
-    /// `targets`: those that are deleted in the given order; `others`: those that are deleted as well
-    /// in another order.
+    /// `targets`: the targets that are deleted in the given order; `others`: the further targets
+    /// that are deleted in another order.
     pub fn new(
         inspection: &Inspection,
         targets: &[NodeId],
@@ -50,17 +50,17 @@ impl AcceptedPart {
             ids.iter().map(|id| Object::at(&inspection.graph, *id)).collect()
         };
         let destroyed = destroyed_with(targets);
-        let mut more = match others.is_empty() {
+        let mut only_in_another_order = match others.is_empty() {
             true => Vec::new(),
             false => destroyed_with(&[targets, others].concat()),
         };
         let is_same = |a: &Destroyed, b: &Destroyed| (a.what, &a.name) == (b.what, &b.name);
-        more.retain(|one| !destroyed.iter().any(|other| is_same(one, other)));
+        only_in_another_order.retain(|resource| !destroyed.iter().any(|d| is_same(resource, d)));
         Self {
             targets: objects(targets),
             destroyed,
             in_another_order: objects(others),
-            destroyed_in_another_order: more,
+            destroyed_in_another_order: only_in_another_order,
             is_prune: false,
         }
     }
@@ -94,10 +94,10 @@ fn names(objects: &[Object], namespace: &str) -> String {
 
 /// What a deletion destroys, as the end of a sentence.
 fn destruction(destroyed: &[Destroyed]) -> String {
-    let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none();
+    let is_known = |resource: &&Destroyed| resource.reclaim_policy_not_read.is_none();
     let (known, unknown): (Vec<_>, Vec<_>) = destroyed.iter().partition(is_known);
     let destroys = [("destroys", known), ("perhaps destroys", unknown)].map(|(verb, all)| {
-        let resources: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        let resources: Vec<&str> = all.iter().map(|resource| resource.name.as_str()).collect();
         let count = counted(all.len(), "resource");
         match all.is_empty() {
             true => String::new(),

@@ -161,14 +161,14 @@ pub(super) fn affected_objects(
         let held_by_belay = outcomes.is_held_by_belay(id);
         let parent = parent(inspection, outcomes, id);
         let is_freed = outcomes.is_freed(id);
-        let terminating = match node.is_terminating() {
+        let state_note = match node.is_terminating() {
             true => "already Terminating",
             false if outcomes.is_abandoned(id) => ABANDONED,
             false => "",
         };
-        let terminating = terminating.to_owned();
+        let state_note = state_note.to_owned();
         let is_in_cycle = !certain && is_own_ancestor(node);
-        let owners = if is_in_cycle { OWNER_CYCLE } else { "" };
+        let cycle_note = if is_in_cycle { OWNER_CYCLE } else { "" };
         let (count, outcome, mut notes) = match fate.outcome {
             DeletionOutcome::Deleted => {
                 let deleter = match parent {
@@ -176,7 +176,7 @@ pub(super) fn affected_objects(
                     _ => "",
                 };
                 let after = [outcomes.blocking_text(id), outcomes.rollbacks_text(id)];
-                let notes = [deleter, owners, &terminating].map(str::to_owned);
+                let notes = [deleter, cycle_note, &state_note].map(str::to_owned);
                 let notes = [&notes[..], &after].concat();
                 (&mut summary.deleted, "Deleted", notes)
             }
@@ -189,7 +189,7 @@ pub(super) fn affected_objects(
                 (
                     &mut summary.stays_terminating,
                     "Held",
-                    vec![terminating, outcomes.why_terminating(id)],
+                    vec![state_note, outcomes.why_terminating(id)],
                 )
             }
             DeletionOutcome::Orphaned => {
@@ -236,8 +236,8 @@ pub(super) fn endpoints(
     let Some((services, endpoints)) = kinds else { return Vec::new() };
     let mut objects = Vec::new();
     for (id, fate) in outcomes.all() {
-        let is_service = graph.get(id).filter(|node| node.kind() == services);
-        let deleted = is_service.filter(|_| fate.outcome == DeletionOutcome::Deleted);
+        let service = graph.get(id).filter(|node| node.kind() == services);
+        let deleted = service.filter(|_| fate.outcome == DeletionOutcome::Deleted);
         let found = deleted
             .and_then(|service| graph.object(endpoints, service.namespace(), service.name()));
         let Some(node) = found.filter(|node| outcomes.get(node.id()).is_none()) else { continue };

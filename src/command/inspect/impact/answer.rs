@@ -32,13 +32,13 @@ const ENDS_PROTECTION: &str = "this deletes the webhook configurations of belay:
 pub struct TargetAnswers {
     /// The merged answer.
     pub answer: DeleteAnswer,
-    /// The targets that belay denies only because other targets use them, each with those that
-    /// must be deleted before it.
+    /// The targets that belay denies only because other targets use them, each with the targets
+    /// that must be deleted before it.
     pub predecessors: RequiredOrder,
     /// The targets whose DELETE the API server accepts in the given order, after the accepted
     /// targets before them. Empty for one target.
     pub accepted: Vec<NodeId>,
-    /// The further targets whose DELETE it accepts in another order.
+    /// The further targets whose DELETE the API server accepts in another order.
     pub accepted_later: Vec<NodeId>,
 }
 
@@ -78,16 +78,16 @@ pub async fn ask_server(
                 accepted.extend(matches!(answer, ServerAnswer::Accepts(_)).then_some(*id));
                 continue;
             };
-            let users = target_users.of_denial(denial, *id, &accepted);
-            if let Users::Targets(all) = &users {
-                match all.iter().all(|one| accepted.contains(one)) {
+            let users = target_users.users_in(denial, *id, &accepted);
+            if let Users::Targets(earlier) = &users {
+                match earlier.iter().all(|target| accepted.contains(target)) {
                     true => accepted.push(*id),
-                    false => drop(denied_now.insert(*id, all.clone())),
+                    false => drop(denied_now.insert(*id, earlier.clone())),
                 }
             }
             denied.push((*id, users, answer));
         }
-        // If the verdict of the command is known, it denies the targets that use each other.
+        // A known verdict of the command already judges the targets that use each other.
         let first_in_cycle = match complete && verdict.is_some() {
             true => Vec::new(),
             false => {
@@ -121,7 +121,8 @@ pub async fn ask_server(
         (inspection.policy_state == PolicyState::None).then(|| Verdict::allow(first.clone()));
     let local = verdict.cloned().or(no_policy);
     let mut server = Some(ServerAnswer::merge(answers));
-    // The API server was asked about each target alone.
+    // The API server judged each target alone, so its answers omit objects that only several
+    // targets delete together.
     let is_denied_together = matches!(server, Some(ServerAnswer::Accepts(_)))
         && !webhooks.are_missing()
         && effects.zip(verdict).is_some_and(|(effects, verdict)| {
@@ -156,8 +157,8 @@ pub async fn ask_hold_reason(inspection: &Inspection) -> Option<String> {
     }
 }
 
-/// The denied targets whose DELETE is accepted after that of their users. `denied`: each with the
-/// targets that must be deleted before it.
+/// The denied targets whose DELETE is accepted after the DELETEs of their users. `denied`: the
+/// denied targets, each with the targets that must be deleted before it.
 fn accepted_later(accepted: &[NodeId], mut denied: RequiredOrder) -> Vec<NodeId> {
     let mut later = Vec::new();
     loop {
@@ -178,17 +179,17 @@ fn first_of_each_cycle(
     accepted: &[NodeId],
     mut denied: RequiredOrder,
 ) -> Vec<NodeId> {
-    let (mut ended, mut first) = (accepted.to_vec(), Vec::new());
+    let (mut deleted, mut first) = (accepted.to_vec(), Vec::new());
     loop {
-        let later = accepted_later(&ended, denied.clone());
+        let later = accepted_later(&deleted, denied.clone());
         denied.retain(|id, _| !later.contains(id));
-        ended.extend(later);
+        deleted.extend(later);
         let Some(id) = targets.iter().copied().find(|id| waits_for_itself(&denied, *id)) else {
             return first;
         };
         denied.remove(&id);
         first.push(id);
-        ended.push(id);
+        deleted.push(id);
     }
 }
 
@@ -222,11 +223,12 @@ fn ends_protection(inspection: &Inspection, node: Node<'_>) -> bool {
 
 /// The users in a denial of one of several targets.
 enum Users {
-    /// All of them are deleted with these targets.
+    /// All users are deleted with these targets.
     Targets(BTreeSet<NodeId>),
-    /// There are others, or the reason is not a use.
+    /// Some users are not deleted with targets, or the reason is not a use.
     Others,
-    /// They may be deleted with targets: the denial omits some, or the caller may not read them.
+    /// All users may be deleted with targets, but the denial omits some, or the caller may not read
+    /// them.
     Unknown,
 }
 
@@ -248,8 +250,9 @@ impl<'g> TargetUsers<'g> {
         Self { graph, deleted_by }
     }
 
-    /// Of several targets that delete a user, it prefers an accepted one.
-    fn of_denial(&self, denial: &ServerDenial, target: NodeId, accepted: &[NodeId]) -> Users {
+    /// The users in a denial of `target`. If several targets delete a user, an accepted target is
+    /// preferred.
+    fn users_in(&self, denial: &ServerDenial, target: NodeId, accepted: &[NodeId]) -> Users {
         let mut earlier = BTreeSet::new();
         let mut is_unknown = denial.verdict.more > 0;
         for (blocker, texts) in denial.verdict.blockers.iter().zip(&denial.blocker_texts) {
@@ -258,7 +261,7 @@ impl<'g> TargetUsers<'g> {
             if !is_use || texts.causes.is_empty() {
                 return Users::Others;
             }
-            // belay reads one custom resource, which is enough to deny the DELETE of its CRD.
+            // To deny the DELETE of a CRD, belay reads only one custom resource. There may be more.
             is_unknown |= blocker.more > 0 || blocker.object.is_of(CRDS);
             for (user, _) in &texts.causes {
                 // A user that its owner deletes: `StatefulSet shop/db (Pod db-0)`.

@@ -1,5 +1,5 @@
-//! The objects that the garbage collector deletes, and whose DELETE belay judges alone: those below
-//! a cluster-scoped owner, and those whose owners no longer exist.
+//! The objects that the garbage collector deletes, and whose DELETE belay judges alone: dependents
+//! of a cluster-scoped owner, and objects whose owners no longer exist.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl DeniedCollections {
             collectors.iter().chain(&me).all(|subject| subject.is_denied(inspection, *node))
         });
         let dependents = dependents.map(Node::id).collect();
-        // Files may lack the owners.
+        // Files may lack the owners, so only a cluster has abandoned objects.
         let abandoned = caller.iter().flat_map(|_| abandoned(graph));
         let abandoned = abandoned.filter(|node| !is_judged(node.id())).filter(|node| {
             collectors.iter().all(|collector| collector.is_denied(inspection, *node))

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::inspect::inspection::Inspection;
 use crate::graph::{DeletionOutcome, Fate, Node, NodeId};
 
-/// The content of deleted Namespaces that waits for a Pod that stays Terminating, with that Pod.
-/// `fates`: the fates of all affected objects.
+/// The content of deleted Namespaces that waits for a Pod, each with this Pod, which stays
+/// Terminating. `fates`: the fates of all affected objects.
 pub fn content_behind_pods(
     inspection: &Inspection,
     fates: &[(NodeId, Fate)],
@@ -33,11 +33,11 @@ pub fn content_behind_pods(
             _ => {}
         }
     }
-    // The garbage collector deletes dependents of other objects earlier.
+    // Content with a deleted owner does not wait: the garbage collector deletes it.
     loop {
         let (earlier, rest): (Vec<_>, Vec<_>) =
             content.into_iter().partition(|(node, _): &(Node<'_>, _)| {
-                node.existing_owners().any(|of| deleted.contains(&of.id()))
+                node.existing_owners().any(|owner| deleted.contains(&owner.id()))
             });
         content = rest;
         if earlier.is_empty() {
@@ -46,5 +46,5 @@ pub fn content_behind_pods(
         deleted.extend(earlier.into_iter().map(|(node, _)| node.id()));
     }
     let waiting = content.into_iter();
-    waiting.filter_map(|(node, of)| Some((node.id(), *waits_for.get(&of)?))).collect()
+    waiting.filter_map(|(node, namespace)| Some((node.id(), *waits_for.get(&namespace)?))).collect()
 }

@@ -27,8 +27,8 @@ pub struct Deletion<'s> {
     pub waits: HashMap<NodeId, NodeId>,
 }
 
-/// For each object with a hold, and each object whose DELETE by a controller belay may deny, the
-/// users for which belay keeps it.
+/// For each object that belay may keep, the users for which belay keeps it: by a hold, or by the
+/// denial of a DELETE by a controller.
 pub type BlockingUsers = HashMap<NodeId, Vec<NodeId>>;
 
 impl<'s> Deletion<'s> {
@@ -44,11 +44,11 @@ impl<'s> Deletion<'s> {
             |node: Node<'_>| denied.contains(&node.id()) && !released.contains(&node.id());
         let cleaning = [BALANCER, VOLUME_CONTROLLER];
         let short_lived: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain(cleaning).collect();
-        let removed: Vec<NodeId> = released.iter().copied().collect();
+        let released_ids: Vec<NodeId> = released.iter().copied().collect();
         let request = DeletionRequest {
             refuses: &refuses,
             short_lived_finalizers: &short_lived,
-            released: &removed,
+            released: &released_ids,
             ..DeletionRequest::new(targets)
         };
         let fates = fates(&inspection.graph, &request);
@@ -59,11 +59,11 @@ impl<'s> Deletion<'s> {
         deletion
     }
 
-    /// The deletion if belay removes the holds and allows the DELETEs of `released`, except of objects
-    /// with remaining users. `certain`: whether only certain deletions count.
+    /// The deletion if belay removes the holds and allows the DELETEs of `released`, except of
+    /// objects with remaining users. `certain`: whether only certain deletions count.
     ///
-    /// This starts with the release of all holds and denied DELETEs, and then keeps those of objects
-    /// with remaining users. So belay releases objects that use each other together.
+    /// This first assumes that belay releases all of these objects, and then keeps the objects with
+    /// remaining users. So objects that use each other are released together.
     pub fn with_releases(
         inspection: &'s Inspection,
         (targets, denied): (&[(NodeId, Propagation)], &BTreeSet<NodeId>),
@@ -77,7 +77,8 @@ impl<'s> Deletion<'s> {
             loop {
                 let stays =
                     |user: &NodeId| remaining.contains(user) || !deletion.deletes(*user, certain);
-                let is_used = |id: &NodeId| users.get(id).is_some_and(|all| all.iter().any(stays));
+                let is_used =
+                    |id: &NodeId| users.get(id).is_some_and(|users| users.iter().any(stays));
                 let more: Vec<NodeId> = released
                     .iter()
                     .copied()
@@ -132,7 +133,7 @@ impl<'s> Deletion<'s> {
         pods.find(|pod| !self.fates.may_be_lost(pod.id())).map(Node::id)
     }
 
-    /// The claim that a volume waits for: it is bound, and stays.
+    /// The claim that a volume waits for: the claim is bound to the volume, and stays.
     fn bound_claim(&self, volume: Node<'_>) -> Option<NodeId> {
         let Inspection { graph, backing, .. } = self.inspection;
         if !VOLUME_PROTECTIONS.iter().any(|name| volume.finalizers().contains(name)) {

@@ -1,5 +1,5 @@
-//! The resources outside the cluster that a deletion destroys: volumes and addresses. The objects that
-//! it affects are in `affected`.
+//! The resources outside the cluster that a deletion destroys: volumes and addresses. The affected
+//! objects are in `affected`.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -94,7 +94,8 @@ fn snapshot_text(
 pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<Destroyed> {
     let Inspection { graph, backing, .. } = inspection;
     let mut destroyed = Vec::new();
-    let volumes = inspection.not_read.iter().find(|read| read.resource == "persistentvolumes");
+    let unread_volumes =
+        inspection.not_read.iter().find(|read| read.resource == "persistentvolumes");
     for (id, fate) in outcomes.all() {
         let Some(node) = graph.get(id).filter(|_| fate.outcome != DeletionOutcome::Orphaned) else {
             continue;
@@ -139,7 +140,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
             ("", "persistentvolumeclaims") => backing.claims.get(&key),
             _ => None,
         };
-        let found = match (volume, claimed, volumes) {
+        let found = match (volume, claimed, unread_volumes) {
             (Some((name, volume)), ..) if volume.is_deleted => Some((name, &volume.size, None)),
             (None, Some(claimed), Some(unread)) if !backing.volumes.contains_key(&claimed.name) => {
                 Some((claimed.name.as_str(), &claimed.size, Some(unread.why.clone())))

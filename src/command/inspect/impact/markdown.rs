@@ -24,11 +24,13 @@ const MAX_LINES: usize = 60;
 /// A tree with more lines is collapsed.
 const MAX_UNFOLDED_LINES: usize = 15;
 
-/// The maximum number of nodes of the graph. A graph with more than the second number is collapsed.
+/// The maximum number of nodes of the graph.
 const MAX_NODES: usize = 40;
+
+/// A graph with more nodes is collapsed.
 const MAX_UNFOLDED_NODES: usize = 12;
 
-/// The maximum size of the graph. Only long names reach it.
+/// The maximum size of the graph. Only a graph with long names reaches it.
 const MAX_GRAPH_BYTES: usize = 20_000;
 
 /// The maximum size of the tree: GitHub accepts at most 65,536 characters.
@@ -95,7 +97,7 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     text
 }
 
-/// The graph of the effects. Without arrows, the tree contains the same.
+/// The graph of the effects. Empty if the graph has no edges: then the tree shows the same.
 fn graph_block(impact: &Impact) -> String {
     let graph = picture(impact);
     let (count, has_edges) = (graph.len(), graph.has_edges());
@@ -122,8 +124,8 @@ fn table(lines: &[Line]) -> String {
     format!("| | | |\n|---|--:|---|\n{}", rows.collect::<String>())
 }
 
-/// A list with a heading. `what` is the plural of the items, `more` the number of items
-/// without a name.
+/// A list with a heading. `what` is the plural of the items, `more` the number of further items
+/// that are not in `entries`.
 fn list(name: &str, what: &str, entries: Vec<String>, more: usize, all: bool) -> String {
     if entries.is_empty() {
         return String::new();
@@ -223,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_text_is_markdown() {
+    fn markdown_characters_of_texts_are_escaped() {
         for (text, written) in [
             ("Secret shop/a is in use", "Secret shop/a is in use"),
             ("a|b", r"a\|b"),
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn no_code_ends_before_its_end() {
+    fn the_fence_is_longer_than_backticks_in_the_code() {
         for (text, written) in [
             ("pvc/a", "`pvc/a`"),
             ("a`b", "``a`b``"),
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut_with_its_count() {
+    fn long_blocks_and_lists_are_cut_with_the_number_of_omitted_lines() {
         let lines = "pod/x  deleted\n".repeat(200);
         let cut = block(&lines, false);
         assert!(cut.ends_with("\n… and 140 more lines\n```\n"), "{cut}");

@@ -120,9 +120,10 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         let found = order::find(&inspection, cascade.into(), &predecessors).await;
         if let Some(FoundOrder { order, accepted, denied }) = found {
             let is_partial = impact.verdict != ReportedVerdict::Unknown && !accepted.is_empty();
-            let later = if order.targets.is_empty() { Vec::new() } else { denied };
+            // The found order deletes the denied targets as well.
+            let others = if order.targets.is_empty() { Vec::new() } else { denied };
             impact.accepted = is_partial
-                .then(|| AcceptedPart::new(&inspection, &accepted, &later, cascade.into()));
+                .then(|| AcceptedPart::new(&inspection, &accepted, &others, cascade.into()));
             impact.order = Some(order);
         }
     }
@@ -195,12 +196,12 @@ pub async fn assess(
     );
     let mut predecessors = RequiredOrder::new();
     if let Some(asked) = asked {
-        let TargetAnswers { answer, predecessors: denied, accepted, accepted_later } = asked;
+        let TargetAnswers { answer, predecessors: found, accepted, accepted_later } = asked;
         impact.add_answer(inspection, answer);
         let is_partial = impact.verdict == ReportedVerdict::Deny && !accepted.is_empty();
         impact.accepted = is_partial
             .then(|| AcceptedPart::new(inspection, &accepted, &accepted_later, cascade.into()));
-        predecessors = denied;
+        predecessors = found;
     } else if inspection.caller.is_none() && impact.verdict == ReportedVerdict::Deny {
         let first = &targets[..targets.len().min(MAX_ASKED)];
         let accepted = order::accepted_in_order(inspection, first, cascade.into()).await;
@@ -245,8 +246,9 @@ impl Report for Impact {
     }
 
     fn names(&self) -> Option<String> {
-        let deleted = self.objects.iter().filter(|one| matches!(one.outcome, "Deleted" | "Held"));
-        Some(name_lines(deleted.map(|one| one.object.arguments.as_str())))
+        let affected = self.objects.iter();
+        let deleted = affected.filter(|affected| matches!(affected.outcome, "Deleted" | "Held"));
+        Some(name_lines(deleted.map(|deleted| deleted.object.arguments.as_str())))
     }
 
     fn unread(&self) -> &[FailedRead] {
@@ -276,10 +278,10 @@ fn approvers_so_far(inspection: &Inspection, verdict: &Verdict) -> Vec<String> {
     let Inspection { graph, policies, .. } = inspection;
     let covered = blocker.object_to_approve(&verdict.target);
     let Some(node) = graph.object_by_ref(covered) else { return Vec::new() };
-    let of_blocker = policies.iter().filter(|one| blocker.policies.contains(&one.source));
+    let denying = policies.iter().filter(|policy| blocker.policies.contains(&policy.source));
     let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
     let object = JudgedObject::of_node(&situation, node);
-    required_approvals(&situation, &object, &of_blocker.collect::<Vec<_>>())
+    required_approvals(&situation, &object, &denying.collect::<Vec<_>>())
         .map_or_else(Vec::new, |approvals| approvals.approver_names)
 }
 

@@ -64,9 +64,9 @@ pub fn stranded_volumes(inspection: &Inspection) -> Vec<StrandedVolume> {
             let node = graph.get(*id).filter(|node| !node.is_terminating());
             node.is_some_and(|node| affinity.allows(node.name(), |key| node.labels().get(key)))
         };
-        let mut usable = nodes.iter().copied().filter(allows).peekable();
-        let first = usable.peek().copied();
-        if let Some(node) = first.filter(|_| usable.all(|node| targets.contains(&node))) {
+        let mut allowed = nodes.iter().copied().filter(allows).peekable();
+        let first = allowed.peek().copied();
+        if let Some(node) = first.filter(|_| allowed.all(|node| targets.contains(&node))) {
             stranded.push(StrandedVolume { volume: object.id(), node, certain });
         }
     }

@@ -31,7 +31,7 @@ pub struct FoundOrder {
     pub order: DeletionOrder,
     /// The targets that the given order deletes.
     pub accepted: Vec<NodeId>,
-    /// The others.
+    /// The targets whose DELETE is denied in the given order.
     pub denied: Vec<NodeId>,
 }
 
@@ -52,8 +52,8 @@ pub async fn find(
     }
     let is_accepted = async |earlier: &[NodeId], target: NodeId| {
         let waits = |order: &RequiredOrder| waits(order, target, earlier);
-        // The API server denies it until the targets in `refused` are deleted. For other
-        // predecessors, the verdict of the command decides.
+        // The API server denies the DELETE until the predecessors in `refused` are deleted. For
+        // other predecessors, the verdict of the command decides.
         !waits(refused)
             && (!waits(&predecessors) || accepts(inspection, earlier, target, cascade).await)
     };
@@ -98,18 +98,19 @@ fn required_order(
     let graph = &inspection.graph;
     let mut deleted_with: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
     let TargetEffects { mut alone, together } = TargetEffects::new(inspection, targets, cascade);
-    for (target, all) in &mut alone {
+    for (target, lost) in &mut alone {
         let shared = together.iter().filter(|(_, owners)| owners.contains(target));
-        all.extend(shared.map(|(id, _)| *id));
-        for id in all {
+        lost.extend(shared.map(|(id, _)| *id));
+        for id in lost {
             deleted_with.entry(*id).or_default().insert(*target);
         }
     }
     let mut predecessors = RequiredOrder::new();
-    for (target, all) in alone {
+    for (target, lost) in alone {
         let earlier = predecessors.entry(target).or_default();
-        for id in all {
-            // The target is a Namespace or a CRD, and another target is content of it.
+        for id in lost {
+            // An object without owners is deleted with the target only if it is content of the
+            // target, a Namespace or a CRD.
             let is_content =
                 graph.get(id).is_some_and(|node| id != target && node.owner_edges().is_empty());
             if is_content && targets.contains(&id) {
@@ -126,7 +127,7 @@ fn required_order(
     predecessors
 }
 
-/// The targets whose DELETE belay accepts in the given order. Denied ones stay.
+/// The targets whose DELETE belay accepts in the given order. Denied targets stay.
 pub async fn accepted_in_order(
     inspection: &Inspection,
     targets: &[NodeId],
@@ -138,8 +139,8 @@ pub async fn accepted_in_order(
     accepted(targets, &is_accepted).await
 }
 
-/// Whether belay accepts the DELETE of a target after the DELETEs of `earlier`. It has accepted those,
-/// so if it denies all together, the reason is the target.
+/// Whether belay accepts the DELETE of a target after the DELETEs of `earlier`. belay has accepted
+/// these DELETEs, so if it denies all DELETEs together, the reason is the target.
 async fn accepts(
     inspection: &Inspection,
     earlier: &[NodeId],
@@ -150,7 +151,7 @@ async fn accepts(
     verdict.is_none_or(|verdict| verdict.decision != Decision::Deny)
 }
 
-/// Whether one of the targets that must be deleted before this one is not among `earlier`.
+/// Whether the target waits for a predecessor that is not among `earlier`.
 fn waits<T: Ord>(predecessors: &BTreeMap<T, BTreeSet<T>>, target: T, earlier: &[T]) -> bool {
     let mut all = predecessors.get(&target).into_iter().flatten();
     all.any(|id| *id != target && !earlier.contains(id))
@@ -168,8 +169,9 @@ async fn accepted<T: Copy>(targets: &[T], is_accepted: &impl AsyncFn(&[T], T) ->
     accepted
 }
 
-/// Sorts predecessors before their targets. All other targets stay in the given order. Of targets
-/// that are predecessors of each other, an accepted one is next. `None` if all are denied.
+/// Sorts predecessors before their targets. All other targets stay in the given order. If all
+/// remaining targets wait for each other, the next one is a target whose DELETE is accepted.
+/// `None` if there is no such target.
 async fn sort<T: Copy + Ord>(
     targets: &[T],
     predecessors: &BTreeMap<T, BTreeSet<T>>,
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!(sorted(&[(3, 0)], &[]).await, (vec![1, 2, 3, 4], Some(vec![1, 2, 3, 0, 4])));
         let chain = [(3, 0), (4, 3)];
         assert_eq!(sorted(&chain, &[]).await, (vec![1, 2, 4], Some(vec![1, 2, 4, 3, 0])));
-        // Of a cycle, nothing is accepted, and nothing that it uses.
+        // No object of a cycle is accepted, and no object that the cycle uses.
         let cycle = [(1, 0), (0, 1), (1, 2)];
         assert_eq!(sorted(&cycle, &[]).await, (vec![3, 4], None));
         assert_eq!(sorted(&cycle, &[1]).await, (vec![1, 2, 3, 4], Some(vec![3, 4, 1, 0, 2])));

@@ -28,10 +28,11 @@ const NO_LEADER: &str = "until belay has a leader, which releases it";
 /// The fates of all objects.
 pub struct ImpactOutcomes<'s> {
     inspection: &'s Inspection,
-    /// The deletion if belay removes every hold and allows every DELETE that it may.
+    /// The deletion if belay removes every hold that it may remove, and allows every DELETE that it
+    /// may allow.
     possible: Deletion<'s>,
-    /// The deletion if belay removes only the holds and allows only the DELETEs that it certainly
-    /// does.
+    /// The deletion if belay removes only the holds that it certainly removes, and allows only the
+    /// DELETEs that it certainly allows.
     certain: Deletion<'s>,
     /// What each held object, and each object in `denied`, waits for.
     forecasts: HashMap<NodeId, HoldForecast>,
@@ -48,7 +49,8 @@ pub struct ImpactOutcomes<'s> {
     /// The objects whose owners no longer exist, and whose DELETE by the garbage collector belay
     /// denies now.
     abandoned: BTreeSet<NodeId>,
-    /// The content of deleted Namespaces that waits for a Pod that stays Terminating.
+    /// The content of deleted Namespaces that waits for a Pod, each with this Pod, which stays
+    /// Terminating.
     behind_pods: BTreeMap<NodeId, NodeId>,
 }
 
@@ -163,13 +165,12 @@ impl<'s> ImpactOutcomes<'s> {
             let request = (targets, &denied);
             Deletion::with_releases(inspection, request, &users, released.clone(), is_certain)
         };
-        let (all, without_targets) = {
+        let ([possible, certain], separate) = {
             let both = |targets: &[_]| [false, true].map(|certain| deletion(targets, certain));
-            let without_targets =
+            let separate =
                 (!terminating.is_empty()).then(|| (deletion(&targets, false), both(&terminating)));
-            (both(&all), without_targets)
+            (both(&all), separate)
         };
-        let [possible, certain] = all;
         let mut outcomes = Self {
             inspection,
             possible,
@@ -182,7 +183,7 @@ impl<'s> ImpactOutcomes<'s> {
             abandoned: collections.abandoned,
             behind_pods: BTreeMap::new(),
         };
-        if let Some((own, without_targets)) = without_targets {
+        if let Some((own, without_targets)) = separate {
             outcomes.find_freed(&own, &without_targets);
         }
         outcomes.behind_pods = content_behind_pods(inspection, &outcomes.all());
@@ -190,12 +191,12 @@ impl<'s> ImpactOutcomes<'s> {
     }
 
     /// Finds the Terminating objects that this deletion unblocks by deleting their last user, and
-    /// the objects that are deleted anyway. `own`: the deletion of the targets; `without_targets`:
-    /// the possible and the certain deletions without it.
+    /// the objects that are deleted anyway. `own`: the possible deletion of the targets alone;
+    /// `possible` and `certain`: the deletions of the Terminating objects without the targets.
     fn find_freed(&mut self, own: &Deletion<'_>, [possible, certain]: &[Deletion<'_>; 2]) {
         let graph = &self.inspection.graph;
-        let others = possible.fates.iter().map(|(id, _)| id).chain(self.abandoned.iter().copied());
-        self.deleted_anyway = others.filter(|id| own.get(*id).is_none()).collect();
+        let lost = possible.fates.iter().map(|(id, _)| id).chain(self.abandoned.iter().copied());
+        self.deleted_anyway = lost.filter(|id| own.get(*id).is_none()).collect();
         let waits = |id: &NodeId| {
             let is_terminating = graph.get(*id).is_some_and(Node::is_terminating);
             (is_terminating || self.abandoned.contains(id))
@@ -205,9 +206,9 @@ impl<'s> ImpactOutcomes<'s> {
         let mut waiting: Vec<NodeId> = self.deleted_anyway.iter().copied().filter(waits).collect();
         // The users of a freed object may be freed objects as well.
         loop {
-            let is_ended =
+            let is_deleted_now =
                 |id: NodeId| self.possible.deletes(id, false) && !self.deleted_anyway.contains(&id);
-            let is_freed = |id: &NodeId| keepers(graph, *id).any(is_ended);
+            let is_freed = |id: &NodeId| keepers(graph, *id).any(is_deleted_now);
             let (freed, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_freed);
             if freed.is_empty() {
                 return;
@@ -296,8 +297,8 @@ impl<'s> ImpactOutcomes<'s> {
         blocking
     }
 
-    /// The fields that refer to an object, of the objects that must be deleted before it. Empty for
-    /// an object that a selector matches.
+    /// For each object in `blocking_objects`, the field that refers to the object `id`. Empty if a
+    /// selector matches the object `id`.
     pub fn blocking_paths(&self, id: NodeId) -> Vec<String> {
         let users =
             self.blocking_objects(id).into_iter().map(|user| self.inspection.graph.get(user));
@@ -355,7 +356,7 @@ impl<'s> ImpactOutcomes<'s> {
             }
     }
 
-    /// Whether belay has no leader, which releases the hold of the object.
+    /// Whether the object has a hold, and belay has no leader to release it.
     fn lacks_leader(&self, id: NodeId) -> bool {
         let is_held = || self.inspection.graph.get(id).is_some_and(Node::is_held);
         self.inspection.no_leader && is_held()
@@ -415,7 +416,7 @@ impl<'s> ImpactOutcomes<'s> {
         }
         let graph = &self.inspection.graph;
         let mut denied = self.denied_ids();
-        denied.retain(|of| graph.get(*of).and_then(Node::namespace_node) == Some(id));
+        denied.retain(|content| graph.get(*content).and_then(Node::namespace_node) == Some(id));
         if !denied.is_empty() {
             let names = self.named_text(id, &denied, "object");
             reasons.push(format!("until belay allows the deletion of {names}"));
@@ -431,14 +432,15 @@ impl<'s> ImpactOutcomes<'s> {
         self.named_text(id, users, "object")
     }
 
-    /// The objects as text. It names the first ones and counts the others.
-    fn named_text(&self, id: NodeId, users: &[NodeId], word: &str) -> String {
+    /// The objects as text. It names the first objects and counts the others. `id`: the object
+    /// whose namespace is omitted.
+    fn named_text(&self, id: NodeId, objects: &[NodeId], word: &str) -> String {
         let graph = &self.inspection.graph;
         let namespace = graph.get(id).map_or("", Node::namespace);
-        let named =
-            users.iter().take(MAX_NAMED).map(|user| Object::at(graph, *user).label(namespace));
-        let named: Vec<String> = named.collect();
-        match users.len().saturating_sub(MAX_NAMED) {
+        let first = objects.iter().take(MAX_NAMED);
+        let named: Vec<String> =
+            first.map(|object| Object::at(graph, *object).label(namespace)).collect();
+        match objects.len().saturating_sub(MAX_NAMED) {
             0 => named.join(" and "),
             others => named.join(", ") + &and_more(others, word),
         }
@@ -453,15 +455,16 @@ impl<'s> ImpactOutcomes<'s> {
             if fate.outcome != DeletionOutcome::Deleted && !self.behind_pods.contains_key(&lost) {
                 continue;
             }
-            let is_same_after = |lost: Node<'_>| is_root_ca(&lost.object_ref());
-            if graph.get(lost).is_some_and(|lost| is_same_after(lost) && self.is_recreated(lost)) {
+            // kube-controller-manager re-creates this ConfigMap with the same content.
+            let is_root_ca = |lost: Node<'_>| is_root_ca(&lost.object_ref());
+            if graph.get(lost).is_some_and(|lost| is_root_ca(lost) && self.is_recreated(lost)) {
                 continue;
             }
             let is_certain = fate.certainty == Certainty::Certain;
-            let class =
+            let is_class =
                 graph.get(lost).is_some_and(|lost| lost.object_ref().is_of(STORAGE_CLASSES));
             for (user, certainty) in self.possible.fates.broken_by(graph, lost) {
-                let outlives = class && self.inspection.backing.outlives_class(user.node);
+                let outlives = is_class && self.inspection.backing.outlives_class(user.node);
                 if outlives || self.possible.fates.may_be_lost(user.node.id()) {
                     continue;
                 }

@@ -5,8 +5,8 @@ use super::report::Impact;
 use super::text::{cascade_option, condition, outcome_label, targets_text, verdict_text};
 use crate::command::picture::{DrawnFate, Picture};
 
-/// The graph of the effects. An object leads to its owner, its Namespace or CRD, and to what it
-/// loses or keeps.
+/// The graph of the effects. Edges go from an object to its owner, to its Namespace or CRD, and to
+/// the objects that it loses or keeps.
 pub fn picture(impact: &Impact) -> Picture {
     let title = match &impact.message {
         Some(message) => message.clone(),

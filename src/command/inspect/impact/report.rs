@@ -21,7 +21,7 @@ use crate::decide::{Blocker, Decision, Verdict, is_root_ca, remedies, sentence, 
 use crate::graph::{ObjectPhase, Propagation};
 use crate::objects::{and_more, more};
 
-/// The warning where no replica releases the holds that the deletion reaches.
+/// The warning if no replica releases the holds that the deletion reaches.
 const NO_LEADER: &str = "belay has no leader, so it releases no hold until a replica runs; next: \
                          kubectl belay status";
 
@@ -102,7 +102,7 @@ pub struct Impact {
 
 impl Impact {
     /// The report on the deletion of the targets with this propagation policy. `hold_reason`: what
-    /// belay's hold waits for, from its warning; `denies_content_deletes` is as in [`Admission`].
+    /// the hold waits for, from belay's warning; `denies_content_deletes` is as in [`Admission`].
     pub fn new(
         inspection: &Inspection,
         verdict: Option<&Verdict>,
@@ -125,13 +125,13 @@ impl Impact {
         let mut summary = Summary::default();
         let destroyed = destroyed(inspection, &outcomes);
         let unread_content = unread_content(inspection, &outcomes, cascade == Propagation::Orphan);
-        let known = (destroyed.as_slice(), unread_content.as_slice());
-        let mut objects = affected_objects(inspection, &outcomes, known, &mut summary);
+        let resources = (destroyed.as_slice(), unread_content.as_slice());
+        let mut objects = affected_objects(inspection, &outcomes, resources, &mut summary);
         objects.extend(endpoints(inspection, &outcomes, &mut summary));
         objects.extend(denied_objects(inspection, &outcomes, &mut summary));
         objects.extend(broken_users(inspection, outcomes.broken(), &mut summary));
         objects.extend(stranded(inspection, &outcomes, &mut summary));
-        let ends = already_terminating(inspection);
+        let already_terminating = already_terminating(inspection);
         let recreated =
             [recreated(inspection, &outcomes), recreated_default(inspection, &outcomes)];
         let pause = inspection.policies.pause(inspection.now());
@@ -155,17 +155,17 @@ impl Impact {
         let forbidden = inspection.forbidden_targets().into_iter();
         let forbidden = forbidden.map(|id| forbidden_namespace(Object::at(graph, id)));
         let blockers: Vec<BlockerReport> = forbidden.chain(blockers).collect();
-        let says = match (inspection.missing.is_empty(), inspection.unread_targets.is_empty()) {
+        let message = match (inspection.missing.is_empty(), inspection.unread_targets.is_empty()) {
             (true, true) => "no objects are removed",
             (false, true) => "none of the removed objects exists",
             _ => "none of the removed objects was found, but not all could be read",
         };
         Self {
-            message: inspection.targets.is_empty().then(|| says.to_owned()),
+            message: inspection.targets.is_empty().then(|| message.to_owned()),
             cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
-            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), ends]
+            warnings: [lacks_leader.then(|| NO_LEADER.to_owned()), already_terminating]
                 .into_iter()
                 .chain(recreated)
                 .chain([paused])
@@ -205,7 +205,7 @@ impl Impact {
         if self.verdict == ReportedVerdict::Allow && self.objects.iter().any(is_held) {
             self.verdict = ReportedVerdict::Hold;
         }
-        // No policy is the reason of this refusal.
+        // The API server refuses the DELETE for another reason than a policy.
         if answer.refused.is_some() && answer.reported != ReportedVerdict::Deny {
             self.blockers.retain(|blocker| blocker.reason == FORBIDDEN);
         }
@@ -244,7 +244,8 @@ impl Impact {
         })
     }
 
-    /// The namespace that texts omit from names: that of all targets. Empty if they are in several.
+    /// The namespace of all targets, which texts omit from names. Empty if the targets are in
+    /// several namespaces.
     pub fn omitted_namespace(&self) -> &str {
         let namespaces = self.targets.iter().map(Object::own_namespace);
         let mut namespaces = namespaces.filter(|namespace| !namespace.is_empty());
@@ -252,11 +253,10 @@ impl Impact {
         if namespaces.all(|namespace| namespace == first) { first } else { "" }
     }
 
-    /// The destroyed volumes. `known`: those whose reclaimPolicy is known; otherwise the others.
+    /// The destroyed volumes whose reclaimPolicy is known, or with `known` false, unknown.
     pub fn volumes(&self, known: bool) -> Vec<&Destroyed> {
-        let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none() == known;
         let volumes = self.destroyed.iter().filter(|destroyed| destroyed.what == "Volume");
-        volumes.filter(is_known).collect()
+        volumes.filter(|volume| volume.reclaim_policy_not_read.is_none() == known).collect()
     }
 
     /// The deleted object with claims that could not be read, and the error. Its deletion may
@@ -274,7 +274,7 @@ impl Impact {
     }
 }
 
-/// The step instead of an approval, and the commands that approve the deletion of the targets.
+/// The next step other than an approval, and the commands that approve the deletion of the targets.
 fn steps(denial: &Verdict, targets: &[Object]) -> (Option<String>, Vec<String>) {
     let (next_step, approve) = remedies(denial);
     (if targets.len() > 1 { step_of_each(denial) } else { next_step }, approve)
@@ -286,8 +286,8 @@ fn blocker_reports(
     targets: &[Object],
 ) -> Vec<BlockerReport> {
     let report = |blocker| {
-        let says = blocker_text(verdict, blocker, targets);
-        BlockerReport::new(verdict, blocker, says, &inspection.graph.kinds)
+        let message = blocker_text(verdict, blocker, targets);
+        BlockerReport::new(verdict, blocker, message, &inspection.graph.kinds)
     };
     verdict.blockers.iter().map(report).collect()
 }

@@ -1,5 +1,5 @@
-//! What the DELETE of each target deletes. The garbage collector deletes an object with several owners
-//! after the last one.
+//! What the DELETE of each target deletes. The garbage collector deletes an object with several
+//! owners after the last owner.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -9,7 +9,7 @@ use crate::graph::{DeletionRequest, Graph, Node, NodeId, Propagation, fates};
 
 /// What the DELETEs of several targets delete.
 pub struct TargetEffects {
-    /// The objects that the deletion of each target deletes alone.
+    /// Each target with the objects that its deletion alone deletes.
     pub alone: Vec<(NodeId, Vec<NodeId>)>,
     /// The objects that no target deletes alone, each with the targets that own it.
     pub together: Vec<(NodeId, BTreeSet<NodeId>)>,
@@ -20,9 +20,10 @@ impl TargetEffects {
         let graph = &inspection.graph;
         let nodes = targets.iter().filter_map(|target| graph.get(*target));
         let deletes: Vec<_> = nodes.map(|node| delete(node, cascade)).collect();
-        let alone: Vec<_> = deletes.iter().map(|one| (one.0, lost(graph, &[*one]))).collect();
-        let by_one: HashSet<NodeId> = alone.iter().flat_map(|(_, all)| all).copied().collect();
-        let together = lost(graph, &deletes).into_iter().filter(|id| !by_one.contains(id));
+        let alone: Vec<_> =
+            deletes.iter().map(|delete| (delete.0, lost_objects(graph, &[*delete]))).collect();
+        let by_one: HashSet<NodeId> = alone.iter().flat_map(|(_, lost)| lost).copied().collect();
+        let together = lost_objects(graph, &deletes).into_iter().filter(|id| !by_one.contains(id));
         let together = together.map(|id| (id, owners(graph, id, targets))).collect();
         Self { alone, together }
     }
@@ -37,14 +38,14 @@ impl TargetEffects {
 
 /// The objects that the deletion of this object deletes.
 pub fn deleted_with(graph: &Graph, node: Node<'_>, cascade: Propagation) -> Vec<NodeId> {
-    lost(graph, &[delete(node, cascade)])
+    lost_objects(graph, &[delete(node, cascade)])
 }
 
 fn delete(node: Node<'_>, cascade: Propagation) -> (NodeId, Propagation) {
     (node.id(), Propagation::of_node_delete(node, Some(cascade)))
 }
 
-fn lost(graph: &Graph, deletes: &[(NodeId, Propagation)]) -> Vec<NodeId> {
+fn lost_objects(graph: &Graph, deletes: &[(NodeId, Propagation)]) -> Vec<NodeId> {
     let fates = fates(graph, &DeletionRequest::new(deletes));
     fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id)).collect()
 }

@@ -141,8 +141,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     ];
     lines.retain(|line| line.count != "0");
     // The content of a container that stays Terminating is deleted, too.
-    let of = impact.unread_content.first().map(|unread| (unread, unread.of.label("")));
-    if let Some((UnreadContent { what, .. }, of)) = of {
+    let unread = impact.unread_content.first().map(|unread| (unread, unread.of.label("")));
+    if let Some((UnreadContent { what, .. }, container)) = unread {
         if lines.first().is_none_or(|line| line.name != "deleted") {
             lines.insert(0, line("deleted", Tone::Plain, 0, String::new()));
         }
@@ -150,16 +150,17 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
             let others = and_more(impact.unread_content.len() - 1, "object");
             deleted.tone = Tone::Doubtful;
             deleted.count.push('+');
-            let more = format!("   or more: {what} of {of}{others} could not be read");
+            let more = format!("   or more: {what} of {container}{others} could not be read");
             deleted.details.push_str(if deleted.details.is_empty() { more.trim() } else { &more });
         }
     }
-    if let Some((of, why)) = impact.unread_claims() {
+    if let Some((object, why)) = impact.unread_claims() {
+        let label = object.label("");
         lines.push(Line {
             name: "destroyed?",
             tone: Tone::Bad,
             count: "?".to_owned(),
-            details: format!("unknown: the claims of {} could not be read ({why})", of.label("")),
+            details: format!("unknown: the claims of {label} could not be read ({why})"),
         });
     }
     lines
@@ -194,7 +195,7 @@ pub(super) fn tree(impact: &Impact, screen: Screen, all: bool, wide: bool) -> St
     text
 }
 
-/// `DELETE namespace/shop   DENIED   policy x`.
+/// The first line, such as `DELETE namespace/shop   DENIED   policy x`.
 fn head(impact: &Impact, screen: Screen) -> String {
     let targets = targets_text(impact);
     let tone = match impact.verdict {

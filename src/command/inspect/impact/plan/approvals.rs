@@ -42,12 +42,13 @@ pub async fn missing_approvals(
     for need in needed_approvals(verdict) {
         let covers =
             |blocker: &&Blocker| *blocker.object_to_approve(&verdict.target) == need.object;
-        let covered = || verdict.blockers.iter().filter(covers);
-        let given: Vec<_> = covered().map(|blocker| given_approvals(inspection, blocker)).collect();
-        let missing = covered().zip(&given);
+        let blockers = || verdict.blockers.iter().filter(covers);
+        let given: Vec<_> =
+            blockers().map(|blocker| given_approvals(inspection, blocker)).collect();
+        let missing = blockers().zip(&given);
         let missing =
             missing.map(|(blocker, given)| blocker.required_approvals.saturating_sub(given.len()));
-        let terms = covered().flat_map(|blocker| policies(inspection, blocker));
+        let terms = blockers().flat_map(|blocker| policies(inspection, blocker));
         let terms = ApprovalTerms::all(terms.map(|policy| &policy.approval));
         let accounts = terms.map_or_else(Vec::new, |terms| terms.accounts);
         let needs = std::slice::from_ref(&need);

@@ -8,7 +8,7 @@ use crate::command::inspect::verdict::verdict;
 use crate::decide::{Blocker, Decision, Verdict};
 use crate::graph::{NodeId, Propagation};
 
-/// The maximum number of objects of a cycle among which belay looks for the next one.
+/// The maximum number of objects of a cycle that are tried as the next object.
 const MAX_TRIED: usize = 20;
 
 /// The order of the DELETEs.
@@ -16,7 +16,7 @@ pub struct PlannedOrder {
     pub waves: Vec<PlannedWave>,
     pub cycles: Vec<PlannedCycle>,
     /// The denial of DELETEs by belay, if the API server does not deny the deletion of the targets.
-    /// Each DELETE is sent after those before it; those of a wave are sent together.
+    /// The waves are sent one after the other, and the DELETEs of a wave together.
     pub denial: Option<Verdict>,
 }
 
@@ -30,9 +30,9 @@ impl PlannedOrder {
     ) -> Self {
         let (waves, cycles) = planned_waves(inspection, impact);
         let mut order = Self { waves, cycles, denial: None };
-        let is_asked = verdict.is_some() || !order.cycles.is_empty();
-        if is_asked && impact.verdict != ReportedVerdict::Deny && !inspection.lacks_webhooks().await
-        {
+        let may_be_denied = impact.verdict != ReportedVerdict::Deny
+            && (verdict.is_some() || !order.cycles.is_empty());
+        if may_be_denied && !inspection.lacks_webhooks().await {
             order.find_denial(inspection, cascade).await;
         }
         order
@@ -47,14 +47,15 @@ impl PlannedOrder {
         let mut deleted: Vec<NodeId> = Vec::new();
         let mut sorted: Vec<Object> = Vec::new();
         for wave in &self.waves {
-            let sent = wave.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
+            let objects = wave.objects.iter();
+            let sent = objects.filter(|planned| planned.deleted_by == DeletedBy::Command);
             let mut steps = steps(&self.cycles, sent.collect());
             while !steps.is_empty() {
                 let (next, denied) =
                     self.next_step(inspection, cascade, (&deleted, &steps), &known).await;
                 let step = steps.remove(next);
-                deleted.extend(step.iter().filter_map(|one| one.id));
-                sorted.extend(step.iter().map(|one| one.object.clone()));
+                deleted.extend(step.iter().filter_map(|planned| planned.id));
+                sorted.extend(step.iter().map(|planned| planned.object.clone()));
                 let Some(denied) = denied else { continue };
                 known.extend(denied.blockers.iter().cloned());
                 match &mut self.denial {
@@ -70,8 +71,8 @@ impl PlannedOrder {
         }
     }
 
-    /// The index of the next step: the first one of a cycle whose DELETE is accepted. If all are
-    /// denied, it is the first step, with its denial.
+    /// The index of the next step: the first object of a cycle whose DELETE is accepted. If all
+    /// DELETEs are denied, it is the first step, with its denial.
     async fn next_step(
         &self,
         inspection: &Inspection,
@@ -80,13 +81,13 @@ impl PlannedOrder {
         known: &[Blocker],
     ) -> (usize, Option<Verdict>) {
         let is_in_cycle = |step: &Vec<&PlannedObject>| {
-            let [one] = step.as_slice() else { return false };
-            self.cycles.iter().any(|cycle| cycle.objects.contains(&one.object))
+            let [planned] = step.as_slice() else { return false };
+            self.cycles.iter().any(|cycle| cycle.objects.contains(&planned.object))
         };
         let in_cycles = steps.iter().take_while(|step| is_in_cycle(step)).count();
         let mut first = None;
         for (index, step) in steps.iter().take(in_cycles.clamp(1, MAX_TRIED)).enumerate() {
-            let ids = step.iter().filter_map(|one| one.id);
+            let ids = step.iter().filter_map(|planned| planned.id);
             let all: Vec<NodeId> = deleted.iter().copied().chain(ids).collect();
             match new_denial(inspection, &all, cascade, known).await {
                 None => return (index, None),
@@ -123,13 +124,13 @@ impl DeletionPlan {
 }
 
 fn steps<'o>(cycles: &[PlannedCycle], sent: Vec<&'o PlannedObject>) -> Vec<Vec<&'o PlannedObject>> {
-    let place = |one: &PlannedObject| {
+    let place_in_cycles = |planned: &PlannedObject| {
         let mut in_cycles = cycles.iter().flat_map(|cycle| &cycle.objects);
-        in_cycles.position(|object| *object == one.object)
+        in_cycles.position(|object| *object == planned.object)
     };
     let (mut one_by_one, together): (Vec<_>, Vec<_>) =
-        sent.into_iter().partition(|one| place(one).is_some());
-    one_by_one.sort_by_key(|one| place(one));
-    let steps = one_by_one.into_iter().map(|one| vec![one]).chain([together]);
+        sent.into_iter().partition(|planned| place_in_cycles(planned).is_some());
+    one_by_one.sort_by_key(|planned| place_in_cycles(planned));
+    let steps = one_by_one.into_iter().map(|planned| vec![planned]).chain([together]);
     steps.filter(|step| !step.is_empty()).collect()
 }

@@ -48,7 +48,8 @@ fn coordinates(object: &Object) -> Coordinates<'_> {
 
 /// Whether a controller of Kubernetes may replace the object at any time, for an owner with one of
 /// these uids: a Pod of a Deployment, or an EndpointSlice of a Service. The plan covers such an
-/// object with that owner. Anyone can write other owner references.
+/// object with that owner. Only owners that create such objects count, because anyone can write
+/// owner references.
 fn is_replaceable(planned: &PlannedObject, graph: &Graph, uids: &HashSet<&str>) -> bool {
     let object = planned.id.and_then(|id| graph.get(id));
     let mut controllers = std::iter::successors(object, |node| {
@@ -60,11 +61,11 @@ fn is_replaceable(planned: &PlannedObject, graph: &Graph, uids: &HashSet<&str>) 
 }
 
 impl DeletionPlan {
-    /// The changes since this plan that `current`, a plan of the same targets, shows. An object
-    /// that no longer exists is not a change.
+    /// The changes since this plan. `current` is a new plan of the same targets. An object that no
+    /// longer exists is not a change.
     pub fn changes(&self, inspection: &Inspection, current: &Self) -> Vec<PlanChange> {
         let uids: HashSet<&str> = self.objects().map(|one| one.object.uid.as_str()).collect();
-        let places: HashSet<Coordinates<'_>> =
+        let planned: HashSet<Coordinates<'_>> =
             self.objects().map(|one| coordinates(&one.object)).collect();
         let mut changes = Vec::new();
         let mut add = |change, object: &Object, message: String| {
@@ -72,7 +73,7 @@ impl DeletionPlan {
         };
         for one in current.objects().filter(|one| !uids.contains(one.object.uid.as_str())) {
             let named = one.object.sentence_name();
-            match places.contains(&coordinates(&one.object)) {
+            match planned.contains(&coordinates(&one.object)) {
                 _ if is_replaceable(one, &inspection.graph, &uids) => {}
                 true => add(
                     PlanChangeKind::Recreated,
@@ -92,11 +93,11 @@ impl DeletionPlan {
             .map(|one| (coordinates(&one.object), coordinates(&one.loses)))
             .collect();
         for one in &current.broken {
-            let place = coordinates(&one.object);
-            if !broken.contains(&(place, coordinates(&one.loses))) && !places.contains(&place) {
+            let user = coordinates(&one.object);
+            if !broken.contains(&(user, coordinates(&one.loses))) && !planned.contains(&user) {
                 let (user, used) = (one.object.sentence_name(), one.loses.sentence_name());
-                let says = format!("{user} needs {used} ({})", one.field_path);
-                add(PlanChangeKind::NewUser, &one.object, says);
+                let message = format!("{user} needs {used} ({})", one.field_path);
+                add(PlanChangeKind::NewUser, &one.object, message);
             }
         }
         let destroyed: HashSet<_> =
@@ -104,14 +105,14 @@ impl DeletionPlan {
         for lost in &current.destroyed {
             if !destroyed.contains(&(&lost.what, &lost.name)) {
                 let what = lost.what.to_lowercase();
-                let says = format!("{what} {} would be destroyed as well", lost.name);
-                add(PlanChangeKind::NewLoss, &lost.by, says);
+                let message = format!("{what} {} would be destroyed as well", lost.name);
+                add(PlanChangeKind::NewLoss, &lost.by, message);
             }
         }
         let remaining = self.remaining(inspection, current);
         for one in remaining.filter(|one| one.deleted_by == DeletedBy::Command) {
-            let says = format!("{} is in the plan, and would stay", one.object.sentence_name());
-            add(PlanChangeKind::Kept, &one.object, says);
+            let message = format!("{} is in the plan, and would stay", one.object.sentence_name());
+            add(PlanChangeKind::Kept, &one.object, message);
         }
         changes
     }
@@ -220,13 +221,13 @@ mod tests {
             destroyed: vec![volume("old"), volume("new")],
             ..plan(Vec::new())
         };
-        let says: Vec<String> = before
+        let messages: Vec<String> = before
             .changes(&Inspection::default(), &after)
             .into_iter()
             .map(|one| one.message)
             .collect();
         assert_eq!(
-            says,
+            messages,
             ["Pod shop/new needs Secret shop/a (spec)", "volume new would be destroyed as well"]
         );
     }

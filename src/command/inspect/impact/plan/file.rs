@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_plan_is_refused_without_its_content() {
         let header = r#""apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPlan""#;
-        for (text, says) in [
+        for (text, message) in [
             (String::new(), "this is not a DeletionPlan"),
             ("{\"kind\": \"DeletionPlan\"}".to_owned(), "this is not a DeletionPlan"),
             (format!("{{{header}}}"), "the DeletionPlan is not valid: line 1"),
@@ -47,7 +47,7 @@ mod tests {
             ),
         ] {
             let error = error(&text);
-            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
             assert!(!error.to_string().contains("secret"), "{error}");
             assert_eq!(error.exit_code(), 2, "{error}");
         }

@@ -220,7 +220,7 @@ impl ClusterIdentity {
         })
     }
 
-    /// The identity of the cluster of a user.
+    /// The identity of the cluster that the caller uses.
     pub async fn of(caller: &Caller, kinds: &Kinds) -> Self {
         let kind = kinds.find("", "Namespace").map(|kind| kinds.info(kind));
         let read = match kind {
@@ -264,13 +264,13 @@ fn planned_waves(
     let kube_node_of_pod =
         kube_node_of_pod.filter_map(|object| Some((object.id?, object.parent?))).collect();
     let ids: Vec<NodeId> = deleted.keys().copied().collect();
-    let planned = DeletionToOrder {
+    let deletion = DeletionToOrder {
         deleted: &ids,
         targets: &targets,
         orphans,
         kube_node_of_pod: &kube_node_of_pod,
     };
-    let planned = waves(graph, &planned);
+    let planned = waves(graph, &deletion);
     let staying = staying(inspection, impact, &deleted);
     let object = |one: &crate::graph::WaveObject| {
         let node = graph.get(one.id)?;
@@ -290,7 +290,7 @@ fn planned_waves(
 }
 
 /// The objects that stay Terminating for a known cause, and their Namespaces and CRDs. Other
-/// objects that stay Terminating wait for a controller that may remove its finalizer.
+/// Terminating objects wait for a controller, which may remove its finalizer.
 fn staying(
     inspection: &Inspection,
     impact: &Impact,
