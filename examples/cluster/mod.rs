@@ -220,7 +220,7 @@ pub fn manifests() -> Vec<((&'static str, &'static str), Value)> {
         ),
         (
             ("", "PersistentVolumeClaim"),
-            json!({"metadata": metadata("data"), "spec": {"volumeName": "pv-1", "storageClassName": "fast"}, "status": {"phase": "BoundServer"}}),
+            json!({"metadata": metadata("data"), "spec": {"volumeName": "pv-1", "storageClassName": "fast"}, "status": {"phase": "Bound"}}),
         ),
     ]
 }

@@ -69,7 +69,7 @@ pub fn api_server_args(
         "--requestheader-allowed-names=front-proxy-client".to_owned(),
         "--requestheader-username-headers=X-Remote-User".to_owned(),
         "--requestheader-group-headers=X-Remote-Group".to_owned(),
-        "--requestheader-extra-headers-prefix=X-Remote-ReviewDetails-".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         path("proxy-client-cert-file", &front_proxy.cert),
         path("proxy-client-key-file", &front_proxy.key),
         path("audit-policy-file", &audit),

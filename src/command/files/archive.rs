@@ -77,7 +77,7 @@ impl Archive {
 
     fn answer(&self, method: &Method, uri: &Uri) -> Response {
         if method != Method::GET {
-            return failure(405, "files have no other objects than these", ("", ""));
+            return failure(405, "files are read-only", ("", ""));
         }
         let segments: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
         match segments[..] {

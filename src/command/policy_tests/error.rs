@@ -7,7 +7,7 @@ use super::verb::Verb;
 pub enum CaseError {
     #[error("the case has no expectations; add at least the verdict")]
     ExpectsNothing,
-    #[error("message is empty, and would be found in any; take it out")]
+    #[error("message is empty, so it would match every message; remove it")]
     EmptyMessage,
     #[error("blockers is empty; remove it")]
     EmptyBlockers,
@@ -31,9 +31,9 @@ pub enum CaseError {
     UnknownKind(String),
     #[error("there is no {object} among the objects; {}", elsewhere(other))]
     NoObject { object: String, other: Option<String> },
-    #[error("only Pods are evicted, and this is of {0}")]
+    #[error("only Pods can be evicted, not {0}")]
     EvictsOther(String),
-    #[error("only Namespaces are finalized, and this is of {0}")]
+    #[error("only Namespaces can be finalized, not {0}")]
     FinalizesOther(String),
     #[error("the case changes nothing; add patch or strip")]
     NoPatchOrStrip,

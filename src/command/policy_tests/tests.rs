@@ -291,10 +291,10 @@ const REFUSED: &[(&str, &str)] = &[
         "put its CustomResourceDefinition among",
     ),
     ("CASEname: a, ask: {delete: cm}, expect: {verdict: Deny}", "\"cm\" is not an object"),
-    ("CASEname: a, ask: {evict: cm/a}, expect: {verdict: Deny}", "only Pods are evicted"),
+    ("CASEname: a, ask: {evict: cm/a}, expect: {verdict: Deny}", "only Pods can be evicted"),
     (
         "CASEname: a, ask: {finalize: cm/a}, expect: {verdict: Deny}",
-        "only Namespaces are finalized",
+        "only Namespaces can be finalized",
     ),
     ("CASEname: a, ask: {update: cm/a}, expect: {verdict: Deny}", "the case changes nothing"),
     (
