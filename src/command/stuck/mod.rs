@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::report::{StuckObject, StuckReport};
 use super::CommandError;
-use super::delete_answer::{names_kind, users_of_hold};
+use super::delete_answer::{policies_release_holds, users_of_hold};
 use super::diagnosis::{
     Hold, HoldState, UndoAdviser, Unreleased, finalizers_of, find_causes, guarded_finalizers,
     may_deny_orphaning, orphaning_denials,
@@ -219,7 +219,7 @@ async fn check_holds(
     let kinds: BTreeMap<String, &KindInfo> =
         checked.map(|held| (held.info.full_name(), &held.info)).collect();
     let unreleased = kinds.into_iter().map(|(kind, info)| async move {
-        (kind, Unreleased::read(session, info, names_kind(snapshot, info)).await)
+        (kind, Unreleased::read(session, info, policies_release_holds(snapshot, info)).await)
     });
     let unreleased = futures_util::stream::iter(unreleased).buffer_unordered(MAX_CONCURRENT);
     let unreleased: HashMap<String, Option<Unreleased>> = unreleased.collect().await;
