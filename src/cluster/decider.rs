@@ -100,20 +100,21 @@ impl LiveQuestion for PendingReview<'_> {
 
     /// Decides. A decision with many steps waits for its turn.
     async fn answer(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
-        self.renumber();
         let Self { decider: ClusterDecider { world, no_reads, turns, .. }, review, .. } = *self;
         let collected = &mut self.collected;
+        let update_steps =
+            collected.as_ref().map_or(0, |collected| collected.update_steps(&world.read()));
         let decide =
-            |budget: &StepBudget| decide_now(world, no_reads, review, collected.as_ref(), budget);
-        let decided = match self.effort.try_now(decide) {
+            |budget: &StepBudget| decide_now(world, no_reads, review, collected.as_mut(), budget);
+        let decided = match self.effort.try_now(update_steps, decide) {
             Some(decided) => decided,
             None => {
                 let group = self.decider.group(review);
                 let (world, no_reads) = (world.clone(), no_reads.clone());
                 let deciding = self.effort.run_queued(turns, group, || {
-                    let (review, reads) = (review.to_static(), collected.take());
+                    let (review, mut reads) = (review.to_static(), collected.take());
                     move |budget: &StepBudget| {
-                        (decide_now(&world, &no_reads, &review, reads.as_ref(), budget), reads)
+                        (decide_now(&world, &no_reads, &review, reads.as_mut(), budget), reads)
                     }
                 });
                 match tokio::time::timeout_at(self.deadline.into(), deciding).await {
@@ -188,13 +189,6 @@ impl PendingReview<'_> {
         verdict
     }
 
-    /// Gives the collected reads the current numbers of the world.
-    fn renumber(&mut self) {
-        if let Some(collected) = &mut self.collected {
-            collected.renumber(&self.decider.world);
-        }
-    }
-
     /// Finds out whether the verdict may be recorded: the graph or a live read must contain the
     /// object of the review. A label can protect objects of kinds that belay neither watches
     /// nor may read; their verdicts are recorded as unconfirmed.
@@ -202,7 +196,9 @@ impl PendingReview<'_> {
         let ClusterDecider { world, no_reads, .. } = self.decider;
         let review = self.review;
         for _ in 0..2 {
-            self.renumber();
+            if let Some(collected) = &mut self.collected {
+                collected.update(world);
+            }
             let existence = {
                 let world = world.read();
                 let (group, resource) = (&review.resource.group, &review.resource.resource);
@@ -275,14 +271,18 @@ fn decide_now(
     world: &SharedWorld,
     no_reads: &LiveReads,
     review: &Review<'_>,
-    collected: Option<&CollectedReads>,
+    mut collected: Option<&mut CollectedReads>,
     budget: &StepBudget,
 ) -> Option<Verdict> {
+    if let Some(collected) = &mut collected {
+        collected.update(world);
+    }
     let world = world.read();
     if !world.loaded {
         let what = "belay has not read its policies yet";
         return Some(decide_unknown(review, what.to_owned()));
     }
+    let collected = collected.as_deref();
     if collected.is_some_and(|collected| !collected.fits(&world)) {
         return None;
     }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::body::HttpRejection;
 use super::entry_limits::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};
-use crate::objects::{KeyedSet, Metadata, Object, ObjectRef, Text, one_line};
+use crate::objects::{KeyedSet, Metadata, Object, ObjectRef, Text, is_namespace, one_line};
 use crate::policy::Requester;
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -453,13 +453,20 @@ fn into_review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> R
         object,
         old_object,
     } = request;
+    let name = name.unwrap_or_default();
+    // The API server gives the name of a Namespace as its namespace. Another caller could give
+    // the name of any other one, whose turns and log lines its reviews would then use up.
+    let namespace = match is_namespace(&group, &resource) {
+        true => name.clone(),
+        false => namespace.unwrap_or_default(),
+    };
     Review {
         uid,
         phase,
         operation,
         resource: Resource { group, resource, subresource: sub_resource.unwrap_or_default() },
-        name: name.unwrap_or_default(),
-        namespace: namespace.unwrap_or_default(),
+        name,
+        namespace,
         requester: user_info.into(),
         dry_run: dry_run.unwrap_or_default(),
         options: options.unwrap_or_default().into(),

@@ -17,7 +17,7 @@ use crate::webhook::fair::{FairSemaphore, GroupLimits};
 
 /// The maximum number of steps of all decisions on one review without queueing. Most reviews
 /// need less than a tenth of it.
-const UNQUEUED_STEPS: usize = 50_000;
+const UNQUEUED_STEPS: usize = 20_000;
 
 /// The number of queued decisions that run at the same time.
 pub(super) const SLOTS: GroupLimits = GroupLimits { total: 1, per_group: 1 };
@@ -47,14 +47,19 @@ impl Effort {
         self.unqueued.steps().saturating_add(self.queued_steps.get())
     }
 
-    /// Decides on this thread. Returns `None` if the steps without queueing are used up.
-    pub(super) fn try_now<T>(&self, decide: impl FnOnce(&StepBudget) -> T) -> Option<T> {
-        let is_used_up = || StepCounter::new(&self.unqueued).is_used_up();
-        if is_used_up() {
+    /// Charges `known_steps` of the decision, and decides on this thread. Returns `None` if the
+    /// steps without queueing are used up.
+    pub(super) fn try_now<T>(
+        &self,
+        known_steps: usize,
+        decide: impl FnOnce(&StepBudget) -> T,
+    ) -> Option<T> {
+        let counter = StepCounter::new(&self.unqueued);
+        if !counter.charge(known_steps) {
             return None;
         }
         let decided = decide(&self.unqueued);
-        (!is_used_up()).then_some(decided)
+        (!counter.is_used_up()).then_some(decided)
     }
 
     /// Decides on another thread when it is the turn of this group. `prepare` copies the input

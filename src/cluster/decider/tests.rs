@@ -490,4 +490,37 @@ async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not(
     assert_eq!(verdict.reason, Some(Reason::InUse), "{:?}", message(&verdict));
 }
 
+/// H190: a short forged review makes belay read many objects. A thread that answers reviews does
+/// not parse them.
+#[tokio::test]
+async fn h190_many_read_objects_are_parsed_in_a_turn() {
+    fn many_pods(read: LiveRead) -> Option<Result<Vec<Value>, ApiError>> {
+        let others = (0..300).map(|n| {
+            json!({"metadata": {"name": format!("other-{n}"), "namespace": "a",
+                "uid": format!("u{n}"), "labels": {"team": "x".repeat(300)}}})
+        });
+        match read {
+            LiveRead::List { ref resource, .. } if resource == "pods" => {
+                Some(Ok(others.chain([pod()]).collect()))
+            }
+            other => pods(other),
+        }
+    }
+    let (journal, _) = Journal::new(Metrics::default());
+    let decider = ClusterDecider::new(world(), Arc::new(Script::new(many_pods)), journal);
+    let bytes = delete_review("configmaps", data());
+    let Ok(Parsed::Review(review)) = parse_review(&bytes, AdmissionPhase::Validate) else {
+        panic!("unreadable")
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    let verdict = decider.decide(&review, until).await;
+    assert_eq!(verdict.reason, Some(Reason::InUse), "{:?}", message(&verdict));
+    // A review of another namespace has the only turn.
+    let turn = decider.turns.acquire(ReadGroup::Namespace("b".to_owned())).await;
+    let verdict = decider.decide(&review, Instant::now() + 2 * MARGIN).await;
+    drop(turn);
+    let denial = message(&verdict).unwrap_or_default();
+    assert!(denial.contains("the request takes much work, and no time was left"), "{denial}");
+}
+
 type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>>;

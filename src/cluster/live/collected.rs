@@ -12,6 +12,9 @@ use crate::hold::without_hold;
 use crate::objects::{ApiError, KindId, Uid, text_at};
 use crate::relations::Catalogue;
 
+/// How many bytes of JSON are parsed and stored in about the time of one step.
+const BYTES_PER_STEP: usize = 4;
+
 /// A read and its result.
 pub type ReadAnswer = (LiveRead, Result<LiveObjects, ApiError>);
 
@@ -97,6 +100,8 @@ pub struct CollectedReads {
     reads: LiveReads,
     catalogue: Arc<Catalogue>,
     answers: Vec<ReadAnswer>,
+    /// The number of answers that are stored in the graph.
+    stored: usize,
 }
 
 impl CollectedReads {
@@ -105,7 +110,7 @@ impl CollectedReads {
         let mut graph = Graph::new(world.graph.kinds.clone());
         graph.keep_annotations(world.policies.annotation_keys().map(str::to_owned));
         let reads = LiveReads { graph, ..LiveReads::default() };
-        Self { reads, catalogue: Arc::clone(&world.catalogue), answers: Vec::new() }
+        Self { reads, catalogue: Arc::clone(&world.catalogue), answers: Vec::new(), stored: 0 }
     }
 
     /// The results, for a verdict.
@@ -121,10 +126,17 @@ impl CollectedReads {
             && (own_kinds.is_same(kinds) || kinds.iter().all(|kind| numbered.next() == Some(kind)))
     }
 
-    /// Adds answers.
+    /// Adds answers. [`CollectedReads::update`] stores them in the graph.
     pub fn add(&mut self, answers: Vec<ReadAnswer>) {
-        merge(&self.catalogue, &mut self.reads, &answers);
         self.answers.extend(answers);
+    }
+
+    /// The steps of [`CollectedReads::update`].
+    pub fn update_steps(&self, world: &World) -> usize {
+        let stored = if self.fits(world) { self.stored } else { 0 };
+        let found = self.answers.iter().skip(stored).filter_map(|(_, answer)| answer.as_ref().ok());
+        let bytes: usize = found.flat_map(LiveObjects::objects).map(str::len).sum();
+        bytes / BYTES_PER_STEP
     }
 
     /// Calls `answer` with the object in the form that it has without its hold, and restores the
@@ -159,18 +171,20 @@ impl CollectedReads {
         answer
     }
 
-    /// Stores all answers again with the current numbers of the world. The lock is not held
-    /// meanwhile, so the numbers may change again.
-    pub fn renumber(&mut self, world: &SharedWorld) {
+    /// Stores the new answers, and all answers again if the numbers of the world have changed. The
+    /// lock is not held meanwhile, so the numbers may change again.
+    pub fn update(&mut self, world: &SharedWorld) {
         let renumbered = {
             let world = world.read();
-            if self.fits(&world) {
-                return;
-            }
-            Self::new(&world)
+            (!self.fits(&world)).then(|| Self::new(&world))
         };
-        let Self { answers, .. } = std::mem::replace(self, renumbered);
-        self.add(answers);
+        if let Some(renumbered) = renumbered {
+            let answers = std::mem::take(&mut self.answers);
+            *self = Self { answers, ..renumbered };
+        }
+        let new = self.answers.get(self.stored..).unwrap_or_default();
+        merge(&self.catalogue, &mut self.reads, new);
+        self.stored = self.answers.len();
     }
 }
 

@@ -215,6 +215,8 @@ fn count_down(waiting: &mut HashMap<ReadGroup, usize>, total: &mut usize, group:
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::decide::{AdmissionPhase, ObjectSource};
     use crate::policy::PolicySet;
@@ -292,15 +294,19 @@ mod tests {
     fn h36_made_up_namespaces_and_subjects_share_one_small_group() {
         let mut graph = Graph::default();
         let policies = PolicySet::default();
-        let group = |graph: &Graph, namespace: &str, user: &str, uid: &str| {
-            let review = serde_json::json!({"apiVersion": "admission.k8s.io/v1",
-                "kind": "AdmissionReview", "request": {"uid": "1", "operation": "DELETE",
-                "resource": {"resource": "configmaps"}, "name": "a", "namespace": namespace,
-                "userInfo": {"username": user}, "oldObject": {"metadata": {"uid": uid}}}});
+        let group_of_review = |graph: &Graph, request: Value| {
+            let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "request": request});
             let bytes = review.to_string();
             let parsed = parse_review(bytes.as_bytes(), AdmissionPhase::Validate).unwrap();
             let Parsed::Review(review) = parsed else { panic!("it can be read") };
             ReadGroup::of(&Situation::new(graph, &policies, ObjectSource::Files, 0), &review)
+        };
+        let group = |graph: &Graph, namespace: &str, user: &str, uid: &str| {
+            let request = json!({"uid": "1", "operation": "DELETE",
+                "resource": {"resource": "configmaps"}, "name": "a", "namespace": namespace,
+                "userInfo": {"username": user}, "oldObject": {"metadata": {"uid": uid}}});
+            group_of_review(graph, request)
         };
         let unproven = |namespace: &str| ReadGroup::UnprovenObjects(namespace.to_owned());
         // Before the Namespaces are known, each has a group.
@@ -316,6 +322,11 @@ mod tests {
         graph.set_complete(namespaces, true);
         assert_eq!(group(&graph, "shop", "jane", "u"), group_of("shop"));
         assert_eq!(group(&graph, "shop", "jane", "other"), unproven("shop"));
+        // H191: a Namespace is never part of another one.
+        let review = json!({"uid": "1", "operation": "DELETE", "resource":
+            {"resource": "namespaces"}, "name": "shop", "namespace": "victim",
+            "userInfo": {"username": "jane"}, "oldObject": {"metadata": {"uid": "s"}}});
+        assert_eq!(group_of_review(&graph, review), group_of("shop"));
         for n in 0..3 {
             assert_eq!(group(&graph, &format!("made-up-{n}"), "jane", "u"), unproven(""));
             assert_eq!(group(&graph, "", &format!("made-up-{n}"), "u"), unproven(""));

@@ -479,6 +479,9 @@ fn applies_found_objects_and_records_each_read() {
         (pod("broken"), found(&[broken])),
         (list("other.com", "things", true), found(&[widget("three")])),
     ]);
+    let shared = SharedWorld::new(RwLock::new(world));
+    collected.update(&shared);
+    let world = shared.read();
     let LiveReads { graph, results: done } = collected.reads();
     let kind = world.graph.kinds.find("example.com", "Widget").unwrap();
     assert!(graph.object(kind, "a", "one").is_some() && graph.object(kind, "a", "two").is_some());
@@ -496,16 +499,22 @@ fn applies_found_objects_and_records_each_read() {
 
 #[test]
 fn reads_are_numbered_again_after_new_kinds() {
-    let mut world = world();
+    let world = world();
     let mut collected = CollectedReads::new(&world);
     collected.add(vec![(list("example.com", "widgets", true), found(&[widget("one")]))]);
+    assert!(collected.update_steps(&world) > 0);
+    let shared = SharedWorld::new(RwLock::new(world));
+    collected.update(&shared);
+    let mut world = std::mem::take(&mut *shared.write());
+    assert_eq!(collected.update_steps(&world), 0);
     assert!(collected.fits(&world), "kinds that only the reads mention get higher numbers");
     // The world and the reads give the same number to different kinds.
     let gadget = world.graph.kinds.learn(Kinds::custom("g.io", "v1", "Gadget", "gadgets", true));
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Maker");
     assert!(!collected.fits(&world));
     let shared = SharedWorld::new(RwLock::new(world));
-    collected.renumber(&shared);
+    assert!(collected.update_steps(&shared.read()) > 0, "all is stored again");
+    collected.update(&shared);
     let mut world = shared.write();
     assert!(collected.fits(&world));
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Gadget");

@@ -363,7 +363,7 @@ pub fn check_collected(
     (kind, body): (KindId, &TargetBody),
     budget: &StepBudget,
 ) -> UseCheck {
-    collected.renumber(world);
+    collected.update(world);
     let world = world.read();
     if !collected.fits(&world) {
         return UseCheck::Unknown(UnknownUse::KindsChanged);
