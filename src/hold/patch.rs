@@ -8,8 +8,8 @@ use std::sync::Arc;
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
-use crate::objects::HoldEntry;
-use crate::objects::operations::{add, remove, test};
+use crate::objects::operations::{add, remove, replace, test};
+use crate::objects::{HoldEntry, is_hold};
 
 /// The annotation with the token of the last pass.
 pub const TOKEN: &str = "belay.dev/release-token";
@@ -23,6 +23,8 @@ pub struct TargetState {
     pub deletion_timestamp: Option<Arc<str>>,
     /// The hold; `None` if the target has no hold.
     pub hold: Option<HoldEntry>,
+    /// The finalizers without the hold, if the target has it several times (H179).
+    pub other_finalizers: Option<Arc<[Arc<str>]>>,
     /// The token of the last pass.
     pub token: Option<Arc<str>>,
     /// Whether the target has annotations. If not, a JSON patch must create the map first.
@@ -35,14 +37,18 @@ impl TargetState {
         let metadata = object.get("metadata")?;
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).map(Arc::from);
         let finalizers = metadata.get("finalizers").and_then(Value::as_array);
+        let finalizers: Vec<&str> =
+            finalizers.into_iter().flatten().map(|f| f.as_str().unwrap_or_default()).collect();
+        let others = || finalizers.iter().filter(|finalizer| !is_hold(finalizer));
+        let has_several_holds = finalizers.len() > others().count() + 1;
         let annotations = metadata.get("annotations").and_then(Value::as_object);
         Some(Self {
             uid: text("uid")?,
             resource_version: text("resourceVersion")?,
             deletion_timestamp: text("deletionTimestamp"),
-            hold: finalizers.and_then(|list| {
-                HoldEntry::find(list.iter().map(|f| f.as_str().unwrap_or_default()))
-            }),
+            hold: HoldEntry::find(finalizers.iter().copied()),
+            other_finalizers: has_several_holds
+                .then(|| others().map(|finalizer| Arc::from(*finalizer)).collect()),
             token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
         })
@@ -99,6 +105,9 @@ pub struct HoldRemoval {
     pub(super) deletion_timestamp: Arc<str>,
     pub(super) token: Arc<str>,
     pub(super) hold: HoldEntry,
+    /// Of a target with several holds: its version, and the finalizers without them. Many single
+    /// removals would take days (H179).
+    pub(super) several: Option<(Arc<str>, Arc<[Arc<str>]>)>,
 }
 
 impl HoldRemoval {
@@ -110,18 +119,32 @@ impl HoldRemoval {
             deletion_timestamp: observed.deletion_timestamp.clone()?,
             token: observed.token.clone()?,
             hold: observed.hold?,
+            several: observed
+                .other_finalizers
+                .clone()
+                .map(|others| (observed.resource_version.clone(), others)),
         })
     }
 
     pub fn patch(&self) -> Patch {
-        let index = self.hold.index.to_string();
-        Patch(vec![
+        let mut operations = vec![
             test(&["metadata", "uid"], &*self.uid),
             test(&["metadata", "deletionTimestamp"], &*self.deletion_timestamp),
             test(&["metadata", "annotations", TOKEN], &*self.token),
-            test(&["metadata", "finalizers", &index], self.hold.name),
-            remove(&["metadata", "finalizers", &index]),
-            remove(&["metadata", "annotations", TOKEN]),
-        ])
+        ];
+        match &self.several {
+            None => {
+                let index = self.hold.index.to_string();
+                operations.push(test(&["metadata", "finalizers", &index], self.hold.name));
+                operations.push(remove(&["metadata", "finalizers", &index]));
+            }
+            Some((version, others)) => {
+                let others: Vec<&str> = others.iter().map(|finalizer| &**finalizer).collect();
+                operations.push(test(&["metadata", "resourceVersion"], &**version));
+                operations.push(replace(&["metadata", "finalizers"], others));
+            }
+        }
+        operations.push(remove(&["metadata", "annotations", TOKEN]));
+        Patch(operations)
     }
 }

@@ -10,7 +10,7 @@ use crate::decide::{
     HoldPosition, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
 };
 use crate::objects::operations::{add, remove, replace, test};
-use crate::objects::{HOLD, HoldEntry, Object};
+use crate::objects::{HOLD, HoldEntry, Object, Text, is_hold};
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 
 /// What to do with the hold of an object.
@@ -24,6 +24,8 @@ pub enum HoldPlan {
     Add(HoldPosition),
     /// Remove a hold that no policy wants, or a second hold.
     Remove(HoldEntry),
+    /// Remove several such holds, so that these finalizers remain.
+    RemoveAll(Vec<String>),
     /// Rename a hold that has a former name.
     Rename(HoldEntry),
 }
@@ -34,7 +36,7 @@ impl HoldPlan {
         match self {
             Self::Nothing => None,
             Self::Add(_) => Some("added"),
-            Self::Remove(_) => Some("removed"),
+            Self::Remove(_) | Self::RemoveAll(_) => Some("removed"),
             Self::Rename(_) => Some("renamed"),
         }
     }
@@ -53,16 +55,28 @@ pub fn plan(
         return HoldPlan::Nothing;
     }
     let metadata = &object.metadata;
+    let remove = |hold: HoldEntry, is_unwanted: fn(&str) -> bool| {
+        let finalizers = || metadata.finalizers.iter().flatten().map(Text::as_str);
+        let rest: Vec<String> =
+            finalizers().filter(|f| !is_unwanted(f)).map(str::to_owned).collect();
+        match finalizers().count() - rest.len() {
+            1 => HoldPlan::Remove(hold),
+            _ => HoldPlan::RemoveAll(rest),
+        }
+    };
     let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
     let desired = desired_hold(situation, facts);
     match (object.hold(), desired) {
         (None, DesiredHold::Present) if !is_hold_unsafe(resource.0, resource.1, object) => {
             HoldPlan::Add(HoldPosition::in_list(object, usize::MAX))
         }
-        (Some(hold), DesiredHold::Absent) => HoldPlan::Remove(hold),
+        (Some(hold), DesiredHold::Absent) => remove(hold, is_hold),
         (Some(hold), _) if hold.is_former() => {
             let has_current = metadata.finalizers.iter().flatten().any(|f| f == HOLD);
-            if has_current { HoldPlan::Remove(hold) } else { HoldPlan::Rename(hold) }
+            match has_current {
+                true => remove(hold, |finalizer| is_hold(finalizer) && finalizer != HOLD),
+                false => HoldPlan::Rename(hold),
+            }
         }
         _ => HoldPlan::Nothing,
     }
@@ -119,6 +133,9 @@ pub fn plan_patch(plan: &HoldPlan, uid: &str, version: &str) -> Option<Patch> {
             let index = hold.index.to_string();
             operations.push(test(&["metadata", "finalizers", &index], hold.name));
             operations.push(remove(&["metadata", "finalizers", &index]));
+        }
+        HoldPlan::RemoveAll(rest) => {
+            operations.push(replace(&["metadata", "finalizers"], rest.clone()));
         }
         HoldPlan::Rename(hold) => {
             let index = hold.index.to_string();

@@ -56,8 +56,10 @@ impl PlanCounts {
         let planned = plan(situation, true, resource, object);
         let held = match planned {
             HoldPlan::Add(_) | HoldPlan::Rename(_) => true,
-            // The plan may remove only one of two names of the hold.
-            HoldPlan::Remove(_) => desired_hold(situation, facts) != DesiredHold::Absent,
+            // The plan may remove only former names of the hold.
+            HoldPlan::Remove(_) | HoldPlan::RemoveAll(_) => {
+                desired_hold(situation, facts) != DesiredHold::Absent
+            }
             HoldPlan::Nothing => object.is_held(),
         };
         for applied in &applied {
