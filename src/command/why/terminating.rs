@@ -352,7 +352,7 @@ mod tests {
              belay keeps it because it is in use by: Pod shop/web\nthe Namespace reports: 1 left\n"
         );
         let free = |unreleased: Option<Unreleased>| {
-            let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused));
+            let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused), |_| false);
             Some(free.with_unreleased(unreleased))
         };
         terminating.finalizers = vec![finalizer(HOLD)];
