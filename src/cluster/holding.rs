@@ -28,6 +28,8 @@ pub struct HoldCounts {
     pub done: usize,
     /// Objects that need the hold.
     pub total: usize,
+    /// Terminating objects that have the hold. `done` and `total` don't include them.
+    pub terminating: usize,
     /// The time at which all these holds are effective, in seconds since 1970, for a policy with
     /// `onDelete: Hold`. `None` if they are effective now.
     pub effective_at: Option<i64>,

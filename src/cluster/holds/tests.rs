@@ -361,7 +361,7 @@ async fn counts_young_holds_and_reports_when_they_are_effective() {
     store("young", now - 10, false);
     // belay writes to a Terminating object, whose hold then looks new.
     store("terminating", now - 5, true);
-    let counts = |effective_at| HoldCounts { done: 2, total: 2, effective_at };
+    let counts = |effective_at| HoldCounts { done: 2, total: 2, terminating: 1, effective_at };
     for (protect, effective_at) in [
         ("{whileUsed: {}}", None),
         ("{always: {}}", None),

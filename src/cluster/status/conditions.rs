@@ -206,14 +206,18 @@ const NO_RIGHT: &str = "belay's ServiceAccount may not patch them; add them to r
 pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
     let HoldProgress { counts, unread, unsafe_kinds, forbidden, .. } = holding;
     let HoldProgress { binds_some, stopped, refused, .. } = holding;
-    let HoldCounts { done, total, .. } = counts;
+    let HoldCounts { done, total, terminating, .. } = counts;
     if *binds_some {
         let message = format!(
             "no object gets the hold: {WHY_NO_HOLD_WITH_SUBJECTS}; admission denials protect them"
         );
         return PolicyCondition::new("Holding", ("False", "BindsSome"), message);
     }
-    let mut message = format!("{done} of {total} objects have the hold");
+    let mut message = match (total, terminating) {
+        (0, 0) => "no object needs the hold".to_owned(),
+        (0, _) => format!("no object needs the hold, except Terminating ones ({terminating})"),
+        _ => format!("{done} of {total} objects have the hold"),
+    };
     if *unread {
         message.push_str("; belay has not read all objects yet");
     }

@@ -121,8 +121,12 @@ fn holding_reports_progress_and_kinds_without_holds() {
     let unread = HoldProgress { unread: true, ..HoldProgress::default() };
     let finding = holding("p", &unread);
     assert_eq!((finding.status, finding.reason), ("False", "Counting"));
-    let says = "0 of 0 objects have the hold; belay has not read all objects yet";
-    assert_eq!(finding.message, says);
+    assert_eq!(finding.message, "no object needs the hold; belay has not read all objects yet");
+    let counts = HoldCounts { terminating: 3, ..HoldCounts::default() };
+    let ending = HoldProgress { counts, ..HoldProgress::default() };
+    let finding = holding("p", &ending);
+    assert_eq!((finding.status, finding.reason), ("True", "InPlace"));
+    assert_eq!(finding.message, "no object needs the hold, except Terminating ones (3)");
     let some = HoldProgress { binds_some: true, ..HoldProgress::default() };
     let finding = holding("p", &some);
     assert_eq!((finding.status, finding.reason), ("False", "BindsSome"));
