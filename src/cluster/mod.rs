@@ -58,7 +58,7 @@ pub use discovery::read_names;
 pub(crate) use dump::dump;
 pub use exemption::approval_of;
 pub(crate) use feed::{AwaitedObject, KindsInFiles, Removals, SearchScope, Snapshot, UnreadKind};
-pub use holding::HoldProgress;
+pub use holding::{HoldCounts, HoldProgress};
 pub(crate) use holds::kinds_with_holds;
 pub(crate) use list::{Buffers, ListQuery, ListReader, Listed, Next, list_all, read_list};
 pub use live::{CollectedReads, LiveApi, LiveObjects, ReadAnswer, ReadGroup, Reader, merge};

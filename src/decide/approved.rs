@@ -133,16 +133,17 @@ pub(crate) fn ineffective_approvals(
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let ineffective = approvals_of_people.into_iter().filter_map(|approval| {
         let (policy, why) = Policy::reason_not_counted(approval, policies.iter().copied())?;
-        Some((&approval.approver, &policy.source, why))
+        Some((&approval.approver, &approval.target, &policy.source, why))
     });
     let outdated = outdated.into_iter().filter_map(|approval| {
-        Some((&approval.approver, &policies.first()?.source, IneffectiveReason::Attached))
+        let policy = &policies.first()?.source;
+        Some((&approval.approver, &approval.target, policy, IneffectiveReason::Attached))
     });
     let reported =
         ineffective.chain(outdated).collect::<BTreeSet<_>>().into_iter().take(MAX_INEFFECTIVE);
-    let ineffective_approvals = reported.map(|(approver, policy, why)| {
-        let (approver, policy) = (approver.clone(), policy.clone());
-        IneffectiveApproval { approver, policy, why }
+    let ineffective_approvals = reported.map(|(approver, object, policy, why)| {
+        let (approver, object, policy) = (approver.clone(), object.clone(), policy.clone());
+        IneffectiveApproval { approver, object, policy, why }
     });
     ineffective_approvals.collect()
 }

@@ -63,7 +63,7 @@ pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
-pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use};
+pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use, step_to_find_out};
 pub(crate) use render::{
     ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause, policy_names,
     remedies, sentence,

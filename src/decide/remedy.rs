@@ -192,11 +192,18 @@ fn is_recreated(object: &ObjectRef) -> bool {
 }
 
 /// How to end the use of a held object by these causes and `more` others.
-pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause], more: usize) -> Option<String> {
+pub(crate) fn step_to_end_use(
+    target: &ObjectRef,
+    causes: &[Cause],
+    more: usize,
+    is_terminating: impl Fn(&ObjectRef) -> bool,
+) -> Option<String> {
     let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
     let blocker = Blocker { causes: causes.to_vec(), more, ..blocker };
     // The target is already Terminating, so the advice to keep it comes too late.
-    let verdict = Verdict::allow(target.clone());
+    let users = causes.iter().filter_map(|cause| cause.object_to_delete(target));
+    let terminating_objects = users.filter(|user| is_terminating(&user.object)).cloned().collect();
+    let verdict = Verdict { terminating_objects, ..Verdict::allow(target.clone()) };
     if let Some(users) = users_with_volumes(&verdict, &blocker) {
         return Some(format!("wait: belay does not release {} while {users}", target.quoted()));
     }
@@ -241,7 +248,8 @@ pub(crate) fn join_steps(
     has_step.then(|| texts.join("; "))
 }
 
-fn step_to_find_out(object: &ObjectName) -> String {
+/// The step for an object that is Terminating already.
+pub(crate) fn step_to_find_out(object: &ObjectName) -> String {
     let why = object.object.arguments();
     format!("first find out what keeps {object} Terminating: kubectl belay why {why}")
 }

@@ -82,7 +82,8 @@ pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts<'_>>) ->
 fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let DenialFacts { reasons, undescribed, remedy, commands } = facts;
     let mut text = String::new();
-    for (index, (reason, blocker)) in reasons.iter().enumerate() {
+    let shown = reasons.iter().filter(|(_, blocker)| !is_listed_as_protected(blocker, reasons));
+    for (index, (reason, blocker)) in shown.enumerate() {
         // Other reasons start with the name of an object, or with belay, and keep their case.
         let starts = ["deleting ", "only ", "the ", "this ", "you "];
         let is_sentence = starts.iter().any(|start| reason.starts_with(start));
@@ -112,6 +113,20 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let target = verdict.target.arguments();
     let _ = write!(text, ". Details: kubectl belay why {target}");
     text
+}
+
+/// Whether another reason lists the object as protected by the same policy, and there is no other
+/// cause.
+fn is_listed_as_protected(blocker: &Blocker, reasons: &[(String, Cow<'_, Blocker>)]) -> bool {
+    let is_it = |cause: &Cause| match cause {
+        Cause::Content { object, why: ContentReason::Protected(by) } => {
+            object.object == blocker.object && blocker.policies == [by.clone()]
+        }
+        _ => false,
+    };
+    blocker.reason == Reason::Protected
+        && blocker.causes == [Cause::Always]
+        && reasons.iter().any(|(_, other)| other.causes.iter().any(is_it))
 }
 
 /// The described reasons of a denial, each with its blocker. The policies of an owner and of

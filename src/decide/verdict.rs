@@ -48,6 +48,8 @@ impl Exemption {
 pub struct IneffectiveApproval {
     /// The user who approved.
     pub approver: String,
+    /// The approved object.
+    pub object: ObjectRef,
     /// The policy for which it does not count.
     pub policy: PolicySource,
     /// The reason.
@@ -56,8 +58,13 @@ pub struct IneffectiveApproval {
 
 impl std::fmt::Display for IneffectiveApproval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { approver, policy, why } = self;
-        write!(f, "the approval by {approver} does not count: it {}", why.explain(policy))
+        let Self { approver, object, policy, why } = self;
+        let object = object.arguments();
+        write!(
+            f,
+            "the approval of {object} by {approver} does not count: it {}",
+            why.explain(policy)
+        )
     }
 }
 

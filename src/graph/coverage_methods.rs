@@ -41,6 +41,13 @@ impl Graph {
         self.coverage.complete.contains(&kind)
     }
 
+    /// Whether the API server serves a kind, and its first list has not ended.
+    pub fn is_unread(&self, kind: KindId) -> bool {
+        !self.is_complete(kind)
+            && self.kinds.is_served(kind)
+            && matches!(self.why_incomplete(kind), Incomplete::NotYetRead)
+    }
+
     /// Marks a kind as stale: its watch is not connected, so the graph may lack new
     /// objects. [`Self::set_complete`] and [`Self::set_incomplete`] clear the mark.
     pub fn set_stale(&mut self, kind: KindId) {

@@ -98,6 +98,44 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
 }
 
 #[test]
+fn every_status_with_all_holds_has_the_time_at_which_they_are_effective() {
+    let plane = &world().plane;
+    let ns = plane.namespace("young").unwrap();
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns, "--from-literal=a=b"]);
+    let name = format!("deletionpolicy/{ns}");
+    let (started, start) = std::sync::mpsc::channel();
+    let mut early = Vec::new();
+    let judge = |policy: Option<&serde_json::Value>| {
+        let Some(policy) = policy else {
+            started.send(())?;
+            return Err("it does not exist".into());
+        };
+        let status = &policy["status"];
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        // The holds are young until the end of this test.
+        let holding = conditions.find(|c| c["type"] == "Holding" && c["status"] == "True");
+        let effective = status["holdsEffectiveTime"].is_string();
+        if holding.is_some() && !effective {
+            early.push(status.to_string());
+        }
+        let is_current =
+            |c: &serde_json::Value| c["observedGeneration"] == policy["metadata"]["generation"];
+        match holding.is_some_and(is_current) && effective && status["heldObjects"] == 1 {
+            true => Ok(()),
+            false => Err(status.to_string().into()),
+        }
+    };
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| plane.api().wait((&name, ""), LIMIT, judge));
+        start.recv_timeout(LIMIT).unwrap();
+        // With onDelete Hold, the status needs the time.
+        policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+        watch.join().unwrap().unwrap();
+    });
+    assert!(early.is_empty(), "{early:?}");
+}
+
+#[test]
 fn the_hold_of_a_terminating_object_is_not_new() {
     let plane = &world().plane;
     let ns = plane.namespace("old-hold").unwrap();

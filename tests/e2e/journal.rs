@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belay::cluster::HoldProgress;
 use belay::cluster::journal::{self, Journal};
 use belay::cluster::status::{self, StoredPolicies, StoredPolicy};
-use belay::cluster::{Context, Registered, Settings, SharedWorld, Signals, World};
+use belay::cluster::{Context, HoldCounts, HoldProgress, Registered, Settings};
+use belay::cluster::{SharedWorld, Signals, World};
 use belay::decide::{AdmissionPhase, ObjectSource, Situation, decide};
 use belay::graph::{Edges, ObjectPhase};
 use belay::objects::Object;
@@ -275,7 +275,8 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     let registered = Registered { generation: Some(1), ..Registered::default() };
     leader.signals.registered.send_replace(registered);
     let unsafe_kinds = vec!["pods".to_owned()];
-    let holding = HoldProgress { done: 1, total: 2, unsafe_kinds, ..HoldProgress::default() };
+    let counts = HoldCounts { done: 1, total: 2, ..HoldCounts::default() };
+    let holding = HoldProgress { counts, unsafe_kinds, ..HoldProgress::default() };
     leader.signals.holding.send_replace(Arc::new([("journal-kept".to_owned(), holding)].into()));
     let columns = ["get", "delpol", "journal-kept", "--no-headers"];
     eventually("the columns", SOON, || {

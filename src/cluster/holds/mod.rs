@@ -34,7 +34,7 @@ pub(super) use self::survey::take_turns;
 use self::survey::{HeldKinds, HoldTask, SLICE, Survey};
 pub(super) use self::write::{HoldPlanner, HoldWriteResult, write_hold};
 use super::context::{Context, send_changed};
-use super::feed::plan::{labelled_kinds, policies};
+use super::feed::plan::{labelled_kinds, named_kinds, policies};
 use super::holding::HoldProgress;
 use super::pace::Backoff;
 use super::release::TargetClient;
@@ -98,6 +98,8 @@ struct Holds {
     backfill: Backfill,
     /// The pause between rounds while a kind is not read to its end.
     counting_pause: Backoff,
+    /// Whether the last round knew all objects.
+    counted: bool,
     /// Whether the last round has left work for the next one.
     unfinished: bool,
     /// When all objects of a labelled kind were last read.
@@ -119,6 +121,7 @@ impl Holds {
             refusals: Refusals::default(),
             backfill: Backfill::default(),
             counting_pause: Backoff::new(timing.first_recheck, timing.check_interval),
+            counted: true,
             unfinished: false,
             relisted_at: HashMap::new(),
             no_reads: LiveReads::default(),
@@ -177,6 +180,7 @@ impl Holds {
         let mut survey = self.survey(&wanted);
         self.context.metrics.holds(survey.object_count);
         self.update_backfill(&survey);
+        self.counted = self.backfill.is_counted() && survey.unread.is_empty();
         self.refusals.retain(&survey);
         self.publish(&survey, kinds.clone());
         let now = Instant::now();
@@ -236,7 +240,7 @@ impl Holds {
     fn next_round_pause(&mut self) -> Duration {
         if self.unfinished {
             ROUND_PAUSE
-        } else if self.backfill.is_counted() {
+        } else if self.counted {
             self.counting_pause.record_success();
             self.timing.check_interval
         } else {
@@ -361,15 +365,18 @@ impl Holds {
     }
 
     fn survey(&self, wanted: &BTreeSet<KindId>) -> Survey {
+        let mut survey =
+            Survey { generation: *self.context.signals.changed.borrow(), ..Survey::default() };
         let nodes: Vec<NodeId> = {
             let world = self.context.world.read();
+            let unread = wanted.iter().copied().filter(|kind| world.graph.is_unread(*kind));
+            survey.unread = unread.collect();
             let labelled = labelled_kinds(&world, &self.context.settings.labelled);
             let kinds: BTreeSet<KindId> =
                 world.kinds_with_holds.iter().chain(wanted).copied().chain(labelled).collect();
             kinds.into_iter().flat_map(|kind| world.graph.objects_of_kind(kind)).collect()
         };
         let now = jiff::Timestamp::now().as_second();
-        let mut survey = Survey::default();
         for slice in nodes.chunks(SLICE) {
             survey.add(&self.context.world.read(), &self.no_reads, slice, now);
         }
@@ -385,7 +392,10 @@ impl Holds {
         let mut progress = HashMap::new();
         for policy in policies(&world) {
             let crate::policy::PolicySource::Policy(name) = &policy.source else { continue };
-            let (done, total) = survey.progress_by_policy.get(name).copied().unwrap_or_default();
+            let counts = survey.counts_by_policy.get(name).copied().unwrap_or_default();
+            let mut kinds =
+                policy.kinds().flat_map(|(group, resource)| named_kinds(&world, group, resource));
+            let unread = policy.places_hold() && kinds.any(|kind| survey.unread.contains(&kind));
             let take = |kinds: &mut BTreeMap<String, BTreeSet<String>>| {
                 kinds.remove(name).unwrap_or_default().into_iter().collect()
             };
@@ -395,7 +405,16 @@ impl Holds {
             let binds_some = policy.would_place_hold_without_subjects();
             progress.insert(
                 name.clone(),
-                HoldProgress { done, total, unsafe_kinds, forbidden, binds_some, stopped, refused },
+                HoldProgress {
+                    generation: survey.generation,
+                    counts,
+                    unread,
+                    unsafe_kinds,
+                    forbidden,
+                    binds_some,
+                    stopped,
+                    refused,
+                },
             );
         }
         drop(world);

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::cluster::feed::plan::{self, named_kinds};
+use crate::cluster::holding::HoldCounts;
 use crate::cluster::world::World;
 use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
 use crate::hold::{DesiredHold, desired_hold, policies_wanting_hold};
 use crate::objects::{HOLD, KindId, Uid, in_turns, is_hold};
-use crate::policy::{ObjectFacts, PolicySource};
+use crate::policy::api::OnDelete;
+use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 
 /// The number of objects that are surveyed under one lock of the world.
 pub const SLICE: usize = 500;
@@ -33,10 +35,13 @@ pub struct Survey {
     pub former: Vec<HoldTask>,
     /// Objects that lack the hold, by kind and by the policies that want it.
     pub missing: BTreeMap<(KindId, Vec<PolicySource>), Vec<HoldTask>>,
-    /// For each policy: how many objects have the hold, and how many need it.
-    pub progress_by_policy: HashMap<String, (usize, usize)>,
+    pub counts_by_policy: HashMap<String, HoldCounts>,
     /// The number of objects that have the hold.
     pub object_count: usize,
+    /// The value of `Signals::changed` before the survey.
+    pub generation: u64,
+    /// The kinds whose first list had not ended before the survey.
+    pub unread: BTreeSet<KindId>,
 }
 
 impl Survey {
@@ -49,10 +54,15 @@ impl Survey {
             if held {
                 self.object_count += 1;
             }
+            let facts = ObjectFacts::of_node(node);
             if node.is_terminating() {
+                for applied in situation.policies_of(facts).iter().filter(|_| held) {
+                    if let Some(counts) = self.counts(applied) {
+                        counts.terminating += 1;
+                    }
+                }
                 continue;
             }
-            let facts = ObjectFacts::of_node(node);
             let desired = desired_hold(&situation, facts);
             let task = || HoldTask {
                 kind: node.kind(),
@@ -77,15 +87,22 @@ impl Survey {
                 self.missing.entry(key).or_default().push(task());
             }
             for applied in applied {
-                if let (true, PolicySource::Policy(name)) =
-                    (applied.wants_hold(), &applied.policy.source)
-                {
-                    let (done, total) = self.progress_by_policy.entry(name.clone()).or_default();
-                    *done += usize::from(held);
-                    *total += 1;
+                let Some(counts) = self.counts(&applied) else { continue };
+                counts.done += usize::from(held);
+                counts.total += 1;
+                let in_use = applied.policy.modes.while_used.as_ref();
+                if in_use.is_some_and(|in_use| in_use.on_delete == OnDelete::Hold) {
+                    let effective = node.hold().effective_in(now).map(|seconds| now + seconds);
+                    counts.effective_at = counts.effective_at.max(effective);
                 }
             }
         }
+    }
+
+    /// The counts of a policy; `None` if it wants no hold on the object, and for the label.
+    fn counts(&mut self, applied: &AppliedPolicy<'_>) -> Option<&mut HoldCounts> {
+        let PolicySource::Policy(name) = &applied.policy.source else { return None };
+        applied.wants_hold().then(|| self.counts_by_policy.entry(name.clone()).or_default())
     }
 
     /// Takes the objects to read live: those that lack the hold, if `may_add` permits the backfill,

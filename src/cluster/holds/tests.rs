@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::context::{Registered, Settings};
+use crate::cluster::holding::HoldCounts;
 use crate::cluster::local_api::{failure, local_client};
 use crate::cluster::world::ServedVerbs;
 use crate::objects::{FORMER_HOLD_FOR_TESTS, HOLD, set_former_hold_for_tests};
@@ -81,13 +82,24 @@ impl TestLeader {
 
     /// Sets this number of policies that want holds on Secrets.
     fn set_policies(&self, count: usize) {
-        const SPEC: &str =
-            "{targets: [{apiGroups: [''], resources: [secrets]}], protect: {whileUsed: {}}}";
-        let spec: DeletionPolicySpec = serde_saphyr::from_str(SPEC).unwrap();
-        let policies = (0..count).map(|_| Policy::compile("p", &spec).unwrap()).collect();
+        let policies = (0..count).map(|_| policy("{whileUsed: {}}")).collect();
         let mut world = self.world().write();
         world.policies = PolicySet::new(policies, &world.catalogue);
     }
+
+    /// There is one policy on Secrets.
+    fn protects(&self, protect: &str) {
+        let mut world = self.world().write();
+        world.policies = PolicySet::new(vec![policy(protect)], &world.catalogue);
+    }
+}
+
+/// A policy on Secrets.
+fn policy(protect: &str) -> Policy {
+    let spec =
+        format!("{{targets: [{{apiGroups: [''], resources: [secrets]}}], protect: {protect}}}");
+    let spec: DeletionPolicySpec = serde_saphyr::from_str(&spec).unwrap();
+    Policy::compile("p", &spec).unwrap()
 }
 
 fn held(name: &str, deleted: bool) -> Value {
@@ -308,7 +320,8 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     leader.holds.run_round().await.unwrap();
     assert!(!leader.was_asked(&format!("GET {}", path("a"))));
     let holding = leader.holds.context.signals.holding.borrow().clone();
-    assert_eq!((holding["p"].done, holding["p"].total, holding["p"].stopped.len()), (0, 3, 1));
+    let counts = holding["p"].counts;
+    assert_eq!((counts.done, counts.total, holding["p"].stopped.len()), (0, 3, 1));
     let metrics = || leader.holds.context.metrics.encode();
     assert!(metrics().lines().any(|line| line == "belay_backfills_stopped 1"));
     // An object that is read for another reason gets no hold either.
@@ -327,6 +340,50 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     assert!(holding["p"].stopped.is_empty());
     let metrics = leader.holds.context.metrics.encode();
     assert!(metrics.lines().any(|line| line == "belay_backfills_stopped 0"));
+}
+
+/// The counts of a policy have the time at which its holds are effective.
+#[tokio::test]
+async fn counts_young_holds_and_reports_when_they_are_effective() {
+    let mut leader = TestLeader::new();
+    let secrets = leader.kind("secrets");
+    let now = jiff::Timestamp::now().as_second();
+    let store = |name: &str, held_since: i64, terminating: bool| {
+        let mut object = held(name, terminating);
+        let time = jiff::Timestamp::from_second(held_since).unwrap().to_string();
+        object["metadata"]["managedFields"] = json!([{"time": time, "fieldsV1": {"f:metadata":
+            {"f:finalizers": {"v:\"belay.dev/hold\"": {}}}}}]);
+        let mut world = leader.holds.context.world.write();
+        let World { graph, catalogue, .. } = &mut *world;
+        crate::cluster::world::store(graph, catalogue, secrets, &object.to_string(), None).unwrap();
+    };
+    store("old", now - 100, false);
+    store("young", now - 10, false);
+    // belay writes to a Terminating object, whose hold then looks new.
+    store("terminating", now - 5, true);
+    let counts = |effective_at| HoldCounts { done: 2, total: 2, terminating: 1, effective_at };
+    for (protect, effective_at) in [
+        ("{whileUsed: {}}", None),
+        ("{always: {}}", None),
+        ("{whileUsed: {onDelete: Hold}}", Some(now + 35)),
+    ] {
+        leader.protects(protect);
+        leader.holds.context.signals.change();
+        leader.holds.run_round().await.unwrap();
+        let holding = leader.holds.context.signals.holding.borrow().clone();
+        let generation = *leader.holds.context.signals.changed.borrow();
+        assert_eq!(
+            (holding["p"].counts, holding["p"].generation),
+            (counts(effective_at), generation)
+        );
+        assert!(holding["p"].unread);
+    }
+    // Then the next round soon counts again.
+    assert!(leader.holds.next_round_pause() <= leader.holds.timing.first_recheck);
+    leader.world().write().graph.set_complete(secrets, true);
+    leader.holds.run_round().await.unwrap();
+    assert!(!leader.holds.context.signals.holding.borrow()["p"].unread);
+    assert_eq!(leader.holds.next_round_pause(), leader.holds.timing.check_interval);
 }
 
 /// A tenant has a thousand surplus holds. Another namespace has one, and a third lacks a hold.

@@ -17,16 +17,30 @@ use crate::cluster::live::{
 };
 use crate::cluster::world::{ObjectKey, RELEASE_REQUESTED};
 use crate::decide::LiveRead;
-use crate::graph::StepBudget;
+use crate::graph::{Node, StepBudget};
 use crate::hold::{
     HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseReason, RequestResult, TargetState,
     TokenWrite, UnknownUse, UseCheck, WaitReason,
 };
-use crate::objects::ApiError;
+use crate::objects::{ApiError, ObjectRef};
 use crate::webhook::fair::GroupLimits;
 
 /// The time limit of one round of reads.
 const READ_LIMIT: Duration = Duration::from_secs(15);
+
+/// The result of [`check_manually`].
+pub struct ManualCheckResult {
+    pub result: Result<ReleaseReason, WaitReason>,
+    reads: CollectedReads,
+}
+
+impl ManualCheckResult {
+    /// Whether an object that the check has read is Terminating.
+    pub fn is_terminating(&self, object: &ObjectRef) -> bool {
+        let node = self.reads.reads().graph.object_by_ref(object);
+        node.is_some_and(Node::is_terminating)
+    }
+}
 
 /// Checks with live reads, without writes, which users of an object still count. With rights in
 /// one namespace only, it finds the users in that namespace. It can prove that no user counts only
@@ -36,8 +50,14 @@ pub async fn check_manually(
     reader: &Reader,
     key: &ObjectKey,
     object: &Value,
-) -> Result<ReleaseReason, WaitReason> {
-    let body = TargetBody::new(object).ok_or(UnknownUse::TargetUnread)?;
+) -> ManualCheckResult {
+    let collected = CollectedReads::new(&context.world.read());
+    let Some(body) = TargetBody::new(object) else {
+        return ManualCheckResult {
+            result: Err(UnknownUse::TargetUnread.into()),
+            reads: collected,
+        };
+    };
     let mut check = ManualCheck {
         context,
         reader,
@@ -45,12 +65,13 @@ pub async fn check_manually(
         group: ReadGroup::Release(key.1.clone()),
         body,
         budget: StepBudget::new(PASS_STEPS),
-        collected: CollectedReads::new(&context.world.read()),
+        collected,
         missing_list: None,
     };
-    answer_with_reads(&mut check, MAX_READ_ROUNDS.into())
+    let result = answer_with_reads(&mut check, MAX_READ_ROUNDS.into())
         .await
-        .unwrap_or_else(|_| Err(UnknownUse::TooManyRounds.into()))
+        .unwrap_or_else(|_| Err(UnknownUse::TooManyRounds.into()));
+    ManualCheckResult { result, reads: check.collected }
 }
 
 /// Checks the use of an object with the rights of the person who runs the command.

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::policies::StoredPolicy;
 use crate::cluster::Registered;
-use crate::cluster::holding::{BackfillStop, HoldProgress, RefusedHolds};
+use crate::cluster::holding::{BackfillStop, HoldCounts, HoldProgress, RefusedHolds};
 use crate::cluster::journal::to_the_second;
 
 use crate::decide::{AdmissionPhase, NoHoldReason};
@@ -206,15 +206,23 @@ const NO_RIGHT: &str = "belay's ServiceAccount may not patch them; add them to r
 
 /// Whether the objects of a policy have the hold.
 pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
-    let HoldProgress { done, total, unsafe_kinds, forbidden, binds_some, stopped, refused } =
-        holding;
+    let HoldProgress { counts, unread, unsafe_kinds, forbidden, .. } = holding;
+    let HoldProgress { binds_some, stopped, refused, .. } = holding;
+    let HoldCounts { done, total, terminating, .. } = counts;
     if *binds_some {
         let message = format!(
             "no object gets the hold: {WHY_NO_HOLD_WITH_SUBJECTS}; admission denials protect them"
         );
         return PolicyCondition::new("Holding", ("False", "BindsSome"), message);
     }
-    let mut message = format!("{done} of {total} objects have the hold");
+    let mut message = match (total, terminating) {
+        (0, 0) => "no object needs the hold".to_owned(),
+        (0, _) => format!("no object needs the hold, except Terminating ones ({terminating})"),
+        _ => format!("{done} of {total} objects have the hold"),
+    };
+    if *unread {
+        message.push_str("; belay has not read all objects yet");
+    }
     if !unsafe_kinds.is_empty() {
         let kinds = first_kinds(unsafe_kinds.iter().cloned(), ", ", "");
         message.push_str(&format!(
@@ -240,6 +248,7 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
         Some(_) => ("False", "TooManyObjects"),
         None if !forbidden.is_empty() => ("False", "Forbidden"),
         None if refused.is_some() => ("False", "Refused"),
+        None if *unread => ("False", "Counting"),
         None if done >= total => ("True", "InPlace"),
         None => ("False", "Progressing"),
     };

@@ -7,7 +7,6 @@ use crate::cluster::{Context, World};
 use crate::decide::{ObjectSource, Situation};
 use crate::graph::NodeId;
 use crate::objects::KindId;
-use crate::policy::api::OnDelete;
 use crate::policy::{ObjectFacts, PolicySource};
 
 /// The maximum time for which a count holds the lock.
@@ -20,9 +19,6 @@ const STEP: usize = 64;
 pub(super) struct PolicyCount {
     pub(super) protected: i64,
     pub(super) held: i64,
-    /// The time at which all holds of the policy are effective, in seconds since 1970. `None` if
-    /// they are effective now.
-    pub(super) effective_at: Option<i64>,
 }
 
 /// The counts of each policy, by its name.
@@ -42,13 +38,6 @@ fn add_objects(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: 
             if let Some(count) = into.get_mut(name) {
                 count.protected += 1;
                 count.held += i64::from(node.is_held());
-                let in_use = applied.policy.modes.while_used.as_ref();
-                let is_hold = in_use.is_some_and(|in_use| in_use.on_delete == OnDelete::Hold);
-                // belay writes to a Terminating object, whose hold then looks new.
-                if is_hold && !node.is_terminating() {
-                    let effective = node.hold().effective_in(now).map(|seconds| now + seconds);
-                    count.effective_at = count.effective_at.max(effective);
-                }
             }
         }
     }
@@ -87,7 +76,7 @@ pub(super) async fn count(context: &Context) -> PolicyCounts {
 mod tests {
     use super::*;
     use crate::cluster::world::store;
-    use crate::policy::api::{DeletionPolicySpec, Protect, Target, WhileUsed};
+    use crate::policy::api::{DeletionPolicySpec, Protect, Target};
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
 
@@ -110,8 +99,7 @@ mod tests {
     fn each_object_counts_for_each_policy_that_protects_it() {
         let catalogue = Catalogue::default();
         let always = || Protect { always: Some(Default::default()), ..Protect::default() };
-        let in_use = WhileUsed { on_delete: OnDelete::Hold, ..WhileUsed::default() };
-        let in_use = Protect { while_used: Some(in_use), ..Protect::default() };
+        let in_use = Protect { while_used: Some(Default::default()), ..Protect::default() };
         let policies = vec![
             policy("all", &[], always()),
             policy("one", &["a"], always()),
@@ -121,24 +109,16 @@ mod tests {
         let mut world = World { policies: set, ..World::default() };
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
         let secrets = world.graph.kinds.find("", "Secret").unwrap();
-        let managed = |time: &str| {
-            format!(
-                r#", "managedFields": [{{"time": "{time}", "fieldsV1": {{"f:metadata":
-                    {{"f:finalizers": {{"v:\"belay.dev/hold\"": {{}}}}}}}}}}]"#
-            )
-        };
         for (name, finalizers, more) in [
-            ("a", r#"["belay.dev/hold"]"#, managed("2026-01-01T00:00:05Z")),
-            ("b", "[]", String::new()),
-            // Ten seconds before NOW.
-            ("c", r#"["belay.dev/hold"]"#, managed("2026-01-01T00:01:00Z")),
+            ("a", r#"["belay.dev/hold"]"#, ""),
+            ("b", "[]", ""),
+            ("c", r#"["belay.dev/hold"]"#, ""),
             // Every Namespace has it, so it is not counted.
-            ("kube-root-ca.crt", "[]", String::new()),
+            ("kube-root-ca.crt", "[]", ""),
             (
                 "terminating",
                 r#"["belay.dev/hold"]"#,
-                r#", "deletionTimestamp": "2026-01-01T00:01:05Z""#.to_owned()
-                    + &managed("2026-01-01T00:01:05Z"),
+                r#", "deletionTimestamp": "2026-01-01T00:01:05Z""#,
             ),
         ] {
             let json = format!(
@@ -151,12 +131,9 @@ mod tests {
         let mut all = PolicyCounts::new();
         add_objects(&world, kind, &objects, NOW, &mut all);
         let expected = [
-            ("all".to_owned(), PolicyCount { protected: 4, held: 3, effective_at: None }),
-            ("one".to_owned(), PolicyCount { protected: 1, held: 1, effective_at: None }),
-            (
-                "used".to_owned(),
-                PolicyCount { protected: 4, held: 3, effective_at: Some(NOW + 35) },
-            ),
+            ("all".to_owned(), PolicyCount { protected: 4, held: 3 }),
+            ("one".to_owned(), PolicyCount { protected: 1, held: 1 }),
+            ("used".to_owned(), PolicyCount { protected: 4, held: 3 }),
         ];
         assert_eq!(all, expected.into());
         // An id that now belongs to an object of another kind does not count.

@@ -267,22 +267,29 @@ fn statuses<'w>(
             ready = ready.while_counting();
         }
         let mut conditions = vec![ready, watching_condition];
-        let holding = holding.get(name).filter(|_| valid);
-        conditions.extend(holding.map(|holding| conditions::holding(name, holding)));
-        let not_held = holding.map(conditions::not_held).unwrap_or_default();
         let mut status = DeletionPolicyStatus {
-            conditions: conditions::conditions(
-                &last.conditions,
-                conditions,
-                policy.generation,
-                now,
-            ),
             observed_generation: Some(policy.generation),
-            not_held,
             unknown_kinds,
             ..last.clone()
         };
-        // Numbers that are not read or counted yet keep the values of the last leader.
+        // Numbers that are not read or counted yet keep their values, which are those of the last
+        // leader or of the last spec. So does the condition Holding.
+        let mut kept = None;
+        match holding.get(name) {
+            _ if !valid => (status.not_held, status.holds_effective_time) = (Vec::new(), None),
+            Some(holding) if holding.generation >= policy.loaded_at => {
+                conditions.push(conditions::holding(name, holding));
+                status.not_held = conditions::not_held(holding);
+                let effective = holding.counts.effective_at;
+                let effective = effective.filter(|second| *second > now.as_second());
+                let effective = effective.and_then(|second| Timestamp::from_second(second).ok());
+                status.holds_effective_time = effective.map(Time);
+            }
+            _ => kept = last.conditions.iter().find(|before| before.type_ == "Holding").cloned(),
+        }
+        status.conditions =
+            conditions::conditions(&last.conditions, conditions, policy.generation, now);
+        status.conditions.extend(kept);
         if let Some(activity) = &*activity {
             status.last_24h = activity.last_day(name);
             status.recent = activity.recent(name).to_vec();
@@ -290,9 +297,6 @@ fn statuses<'w>(
         if let Some(CountedPolicies { counts, .. }) = &*counted {
             let count = counts.get(name).copied().unwrap_or_default();
             (status.protected_objects, status.held_objects) = (count.protected, count.held);
-            let effective = count.effective_at.filter(|second| *second > now.as_second());
-            let effective = effective.and_then(|second| Timestamp::from_second(second).ok());
-            status.holds_effective_time = effective.map(Time);
         }
         statuses.push((name, status));
     }

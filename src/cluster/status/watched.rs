@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::conditions::{PolicyCondition, watching};
 use super::policies::KindsOfPolicy;
 use crate::cluster::Context;
-use crate::graph::Incomplete;
 use crate::objects::KindId;
 use crate::policy::PolicySource;
 
@@ -82,12 +81,7 @@ impl Watched {
         policies
             .map(|(name, PolicyKinds { needs, unserved })| {
                 let condition = watching(&world.graph, needs, unserved);
-                let is_unread = |kind: &&KindId| {
-                    !world.graph.is_complete(**kind)
-                        && world.graph.kinds.is_served(**kind)
-                        && matches!(world.graph.why_incomplete(**kind), Incomplete::NotYetRead)
-                };
-                let unread = needs.iter().any(|kind| is_unread(&kind));
+                let unread = needs.iter().any(|kind| world.graph.is_unread(*kind));
                 let complete = needs.iter().copied().filter(|kind| world.graph.is_complete(*kind));
                 let complete = complete.collect();
                 (name.as_str(), WatchedPolicy { condition, unserved, complete, unread })

@@ -263,6 +263,7 @@ pub struct ClaimUser {
     pub controller: Option<String>,
     /// Whether the Pod has succeeded or failed. Scaling down its workload does not delete it.
     pub has_ended: bool,
+    pub is_terminating: bool,
 }
 
 /// The kinds of workloads that create Pods, with their API versions.
@@ -296,7 +297,8 @@ impl ClaimUser {
             Some(format!("{kind} {}", one_line_name(name)))
         });
         let has_ended = matches!(text_at(pod, "/status/phase"), "Succeeded" | "Failed");
-        Some(Self { pod: name(pod)?.to_owned(), controller: words, has_ended })
+        let is_terminating = deleted_at(pod).is_some();
+        Some(Self { pod: name(pod)?.to_owned(), controller: words, has_ended, is_terminating })
     }
 }
 

@@ -51,9 +51,9 @@ pub async fn release_terminating(
             // An approval of the owner covers only dependents that are older than the approval. The
             // graph knows this age only for its own objects.
             snapshot.insert(key.0, &object);
-            let count = manual::check_manually(context, &snapshot.reader, key, &object).await;
+            let check = manual::check_manually(context, &snapshot.reader, key, &object).await;
             remove_node(&mut context.world.write(), key);
-            count.err().map(Reason::from)
+            check.result.err().map(Reason::from)
         }
     };
     match reason {

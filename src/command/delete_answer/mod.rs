@@ -8,6 +8,7 @@ pub use self::server::{DeniedBlocker, ServerAnswer, ServerDenial};
 use serde_json::Value;
 
 use crate::cluster::Snapshot;
+use crate::cluster::release::manual::check_manually;
 use crate::command::diagnosis::{HoldState, Unreleased};
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::session::UserSession;
@@ -91,8 +92,12 @@ pub async fn users_of_hold(
         let world = snapshot.context.world.read();
         world.key(object_ref).filter(|_| world.loaded)
     };
-    let state = match &key {
-        Some(key) => HoldState::check(snapshot, key, object).await,
+    let check = match &key {
+        Some(key) => Some(check_manually(&snapshot.context, &snapshot.reader, key, object).await),
+        None => None,
+    };
+    let state = match &check {
+        Some(check) => HoldState::of_check(object_ref, check),
         // Without its policies, every object looks unprotected.
         None => HoldState::unknown("you may not read the policies"),
     };
@@ -103,8 +108,11 @@ pub async fn users_of_hold(
     match ServerAnswer::ask(&session.caller, info, target, None).await {
         ServerAnswer::Accepts(warnings) => {
             let kinds = &snapshot.context.world.read().graph.kinds;
-            let mut states =
-                warnings.iter().filter_map(|text| HoldState::from_warning(text, object_ref, kinds));
+            let is_terminating =
+                |user: &ObjectRef| check.as_ref().is_some_and(|check| check.is_terminating(user));
+            let mut states = warnings.iter().filter_map(|text| {
+                HoldState::from_warning(text, object_ref, kinds, is_terminating)
+            });
             states.next().unwrap_or(state)
         }
         _ => state,

@@ -11,9 +11,10 @@ use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use super::orphaning::unchecked_orphaning;
 use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
+use crate::decide::{ObjectName, step_to_find_out};
 use crate::objects::{
-    ApiError, CLAIM_PROTECTION, CRDS, FOREGROUND, ORPHAN, and_more, is_hold, namespace_option,
-    shell_word, text_at,
+    ApiError, CLAIM_PROTECTION, CRDS, FOREGROUND, ORPHAN, ObjectRef, and_more, is_hold,
+    namespace_option, shell_word, text_at,
 };
 
 /// The causes why an object stays at this time, the most likely first.
@@ -166,18 +167,26 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     let claim = &found.object_ref;
     let key = (claim.namespace.clone(), claim.name.clone());
     let pods = evidence.users.get(&key).map_or(&[][..], Vec::as_slice);
-    let Some(first) = pods.first() else {
+    let Some(first) = pods.iter().find(|user| !user.is_terminating).or(pods.first()) else {
         return kubernetes_finalizer(found, CLAIM_PROTECTION, "the PVC protection controller");
     };
-    let ClaimUser { pod, controller, has_ended } = first;
+    let ClaimUser { pod, controller, has_ended, is_terminating } = first;
     let of = controller.as_ref().map(|controller| format!(" of {controller}")).unwrap_or_default();
     let says = format!(
         "Pod {pod}{of}{}{} use{} it",
-        if *has_ended { ", which has ended," } else { "" },
+        match (is_terminating, has_ended) {
+            (true, _) => ", which is Terminating,",
+            (false, true) => ", which has ended,",
+            (false, false) => "",
+        },
         and_more(pods.len() - 1, "Pod"),
         if pods.len() == 1 { "s" } else { "" }
     );
+    let user = ObjectRef::new(("", "pods"), &claim.namespace, pod);
     let step = match controller.as_ref().filter(|_| !has_ended) {
+        _ if *is_terminating => {
+            step_to_find_out(&ObjectName { kind: "Pod".to_owned(), object: user.clone() })
+        }
         // A controller without Pods still keeps belay's hold.
         Some(controller) if finalizers_of(&found.object).into_iter().any(is_hold) => {
             format!("delete {controller}")
@@ -191,7 +200,8 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
             format!("; then volume {volume} is deleted as well, unless its reclaimPolicy is Retain")
         }
     };
-    let next = format!("kubectl describe pods/{pod} -n {}", claim.namespace);
+    let command = if *is_terminating { "belay why" } else { "describe" };
+    let next = format!("kubectl {command} {}", user.arguments());
     let shown = pods.iter().take(5).map(|user| format!("spec.volumes of Pod {} name it", user.pod));
     let shown = shown.chain([format!("to end the use, {step}{loss}")]);
     Finding::new(Cause::InUse, says, next).with(shown)

@@ -4,12 +4,10 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::finding::{Cause, Finding};
 use super::unreleased::Unreleased;
-use crate::cluster::release::manual::check_manually;
-use crate::cluster::{ObjectKey, Snapshot};
+use crate::cluster::release::manual::ManualCheckResult;
 use crate::decide::{
     self, ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, ObjectName, UNTIL_APPROVED, describe_cause,
     step_to_end_use,
@@ -43,12 +41,9 @@ pub struct HoldState {
 }
 
 impl HoldState {
-    /// Counts the users that keep an object.
-    pub async fn check(snapshot: &Snapshot, key: &ObjectKey, object: &Value) -> Self {
-        let check = check_manually(&snapshot.context, &snapshot.reader, key, object).await;
-        let world = snapshot.context.world.read();
-        let target = ObjectRef::of_kind(world.graph.kinds.info(key.0), &key.1, &key.2);
-        Self::new(&target, check)
+    /// The state from the result of a check of an object.
+    pub fn of_check(target: &ObjectRef, check: &ManualCheckResult) -> Self {
+        Self::new(target, check.result.clone(), |user| check.is_terminating(user))
     }
 
     /// Sets why belay does not release holds on objects of the kind.
@@ -71,10 +66,17 @@ impl HoldState {
     }
 
     /// The state in belay's warning about a DELETE of this object; `None` if it names no cause.
-    pub fn from_warning(warning: &str, target: &ObjectRef, kinds: &Kinds) -> Option<Self> {
+    pub fn from_warning(
+        warning: &str,
+        target: &ObjectRef,
+        kinds: &Kinds,
+        is_terminating: impl Fn(&ObjectRef) -> bool,
+    ) -> Option<Self> {
         let (_, until) = warning.split_once(HOLD_WARNING)?;
         let (cause, step) = match until.split_once(NO_LONGER_USES) {
-            Some((users, _)) => (without_controls(users), step_of_warning(users, target, kinds)),
+            Some((users, _)) => {
+                (without_controls(users), step_of_warning(users, target, kinds, is_terminating))
+            }
             None if until.starts_with(UNTIL_APPROVED) => (cause_text(&decide::Cause::Always), None),
             None => return None,
         };
@@ -82,11 +84,15 @@ impl HoldState {
     }
 
     /// The state from the result of a check, where belay releases the holds on the kind.
-    pub fn new(target: &ObjectRef, check: Result<ReleaseReason, WaitReason>) -> Self {
+    pub fn new(
+        target: &ObjectRef,
+        check: Result<ReleaseReason, WaitReason>,
+        is_terminating: impl Fn(&ObjectRef) -> bool,
+    ) -> Self {
         let needs_no_approval =
             matches!(check, Ok(ReleaseReason::Unprotected | ReleaseReason::Approved));
         let step = match &check {
-            Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes, 0),
+            Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes, 0, is_terminating),
             _ => None,
         };
         let (free, known, reasons) = match check {
@@ -161,14 +167,19 @@ impl HoldState {
 
 /// How to end the use of an object by the users in belay's warning: `Deployment shop/web and 2 more
 /// objects`. `None` if the warning is ambiguous.
-fn step_of_warning(users: &str, target: &ObjectRef, kinds: &Kinds) -> Option<String> {
+fn step_of_warning(
+    users: &str,
+    target: &ObjectRef,
+    kinds: &Kinds,
+    is_terminating: impl Fn(&ObjectRef) -> bool,
+) -> Option<String> {
     let (user, more) = match users.split_once(" and ") {
         Some((user, more)) => (user, more.split_once(' ')?.0.parse().ok()?),
         None => (users, 0),
     };
     if user == ELSEWHERE {
         let cause = decide::Cause::Elsewhere { causes: Vec::new(), more: 0 };
-        return step_to_end_use(target, &[cause], more);
+        return step_to_end_use(target, &[cause], more, is_terminating);
     }
     let (kind, path) = user.split_once(' ')?;
     let (namespace, name) = path.split_once('/').unwrap_or(("", path));
@@ -184,7 +195,8 @@ fn step_of_warning(users: &str, target: &ObjectRef, kinds: &Kinds) -> Option<Str
         let object = ObjectRef::of_kind(info, namespace, name);
         let path = if object.is_of(STATEFUL_SETS) { field } else { "" }.to_owned();
         let owner = ObjectName { kind: kind.to_owned(), object };
-        step_to_end_use(target, &[decide::Cause::User { owner, user: None, path }], more)
+        let cause = decide::Cause::User { owner, user: None, path };
+        step_to_end_use(target, &[cause], more, &is_terminating)
     });
     // Several API groups can have the kind.
     let mut steps: Vec<Option<String>> = steps.collect();
@@ -295,7 +307,9 @@ mod tests {
         let state = |target: (&str, &str), until: &str| {
             let target = ObjectRef::new(target, "shop", "a");
             let warning = format!("{} stays Terminating until {until}", target.quoted());
-            HoldState::from_warning(&warning, &target, &kinds).map(|state| state.step)
+            let is_terminating = |user: &ObjectRef| user.name == "ending";
+            let state = HoldState::from_warning(&warning, &target, &kinds, is_terminating);
+            state.map(|state| state.step)
         };
         let settings = ("", "configmaps");
         for (target, until, step) in [
@@ -307,6 +321,14 @@ mod tests {
                 ),
             ),
             (settings, "Pod shop/web no longer uses it", Some("first delete Pod shop/web")),
+            (
+                settings,
+                "Pod shop/ending no longer uses it",
+                Some(
+                    "first find out what keeps Pod shop/ending Terminating: kubectl belay why \
+                     pods/ending -n shop",
+                ),
+            ),
             (
                 settings,
                 "Pod shop/web and 2 more objects no longer use it",
@@ -347,7 +369,7 @@ mod tests {
         let class = Kinds::custom("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);
         let class = ObjectRef::of_kind(&class, "", "fast");
         let causes = names.iter().map(|name| user(name)).collect();
-        HoldState::new(&class, Err(WaitReason::InUse(causes)))
+        HoldState::new(&class, Err(WaitReason::InUse(causes)), |_| false)
     }
 
     #[test]

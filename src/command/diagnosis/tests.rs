@@ -398,6 +398,7 @@ fn a_volume_in_use_names_its_users() {
         pod: pod.to_owned(),
         controller: controller.map(str::to_owned),
         has_ended: false,
+        is_terminating: false,
     };
     let key = ("shop".to_owned(), "data".to_owned());
     evidence.users.insert(key.clone(), vec![user("web-0", None), user("web-1", None)]);
@@ -416,6 +417,26 @@ fn a_volume_in_use_names_its_users() {
     let used_by_job = of(&claim, &of_job);
     assert_eq!(used_by_job.message, "Pod web-0 of Job web, which has ended, uses it");
     assert_eq!(step(&used_by_job), "to end the use, delete Pod web-0");
+    let mut ending = user("web-0", Some("StatefulSet web"));
+    ending.is_terminating = true;
+    let of_ending = Evidence { users: [(key.clone(), vec![ending])].into(), ..Evidence::default() };
+    let mut used_by_ending = of(&claim, &of_ending);
+    assert_eq!(
+        used_by_ending.message,
+        "Pod web-0 of StatefulSet web, which is Terminating, uses it"
+    );
+    assert_eq!(used_by_ending.next, "kubectl belay why pods/web-0 -n shop");
+    assert_eq!(
+        step(&used_by_ending),
+        "to end the use, first find out what keeps Pod shop/web-0 Terminating: kubectl belay why \
+         pods/web-0 -n shop"
+    );
+    // The step names another user.
+    let mut all = of_ending;
+    all.users.get_mut(&key).unwrap().push(user("web-1", None));
+    used_by_ending = of(&claim, &all);
+    assert_eq!(used_by_ending.message, "Pod web-1 and 1 more Pod use it");
+    assert_eq!(step(&used_by_ending), "to end the use, delete Pod web-1");
     let mut bound = claim.clone();
     bound.object["spec"] = json!({"volumeName": "pv-1"});
     let loss = "; then volume pv-1 is deleted as well, unless its reclaimPolicy is Retain";

@@ -246,7 +246,7 @@ impl Release {
                 None => Ok(unknown("it was changed meanwhile")),
             },
             Some(DriverReport::Waits(why @ WaitReason::InUse(_))) => Ok(self.held_answer(
-                HoldState::new(&self.target.object_ref, Err(why)),
+                HoldState::new(&self.target.object_ref, Err(why), |_| false),
             )),
             Some(DriverReport::Waits(WaitReason::Stranded)) => Ok(self.answer(ReleaseState::Held, format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \

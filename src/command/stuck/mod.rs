@@ -148,10 +148,7 @@ async fn explain(
         evidence(snapshot, &by_turns, survey, most(MAX_EVENT_READS)),
         check_holds(session, snapshot, late, most(MAX_CHECKED)),
     );
-    for object in late {
-        let guarded = guarded_finalizers(session, snapshot, object).await;
-        evidence.guarded.insert(object.uid.clone(), guarded);
-    }
+    evidence.guarded = guarded_finalizers(session, snapshot, late).await;
     let owners = late.iter().filter(|object| may_deny_orphaning(snapshot, survey, object));
     let owners: Vec<&TerminatingObject> = owners.collect();
     let owners = order_by_turns(&owners, most(MAX_CHECKED), |owner| namespace_of(owner));

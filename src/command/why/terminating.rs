@@ -215,8 +215,8 @@ async fn causes(
     let object = object_to_explain(target);
     let survey = survey_around(snapshot, &object).await;
     let mut evidence = evidence(snapshot, &[&object], &survey, 1).await;
-    let guarded = guarded_finalizers(&target.session, snapshot, &object).await;
-    evidence.guarded.insert(object.uid.clone(), guarded);
+    evidence.guarded =
+        guarded_finalizers(&target.session, snapshot, std::slice::from_ref(&object)).await;
     let denials = orphaning_denials(&target.session, snapshot, &survey, &object).await;
     evidence.orphaning_denials.insert(object.uid.clone(), denials);
     let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
@@ -352,7 +352,7 @@ mod tests {
              belay keeps it because it is in use by: Pod shop/web\nthe Namespace reports: 1 left\n"
         );
         let free = |unreleased: Option<Unreleased>| {
-            let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused));
+            let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused), |_| false);
             Some(free.with_unreleased(unreleased))
         };
         terminating.finalizers = vec![finalizer(HOLD)];

@@ -441,7 +441,8 @@ fn f03_an_approval_that_lasts_too_long_reports_it() {
     team.approve_for(Approver::Carol, of, "Object", Duration::from_secs(3600));
     let carol = team.name_of(Approver::Carol);
     let says = format!(
-        "approval by {carol} does not count: it lasts longer than policy {ns} allows (10m)"
+        "approval of configmaps/precious -n {ns} by {carol} does not count: it lasts longer than \
+         policy {ns} allows (10m)"
     );
     eventually("a refusal that says so", SOON, || {
         let said = team.delete(&["configmap/precious"]).failure()?;

@@ -113,10 +113,20 @@ fn watching_names_incomplete_kinds_with_the_most_serious_reason_first() {
 
 #[test]
 fn holding_reports_progress_and_kinds_without_holds() {
-    let mut progress = HoldProgress { done: 120, total: 500, ..HoldProgress::default() };
+    let counts = HoldCounts { done: 120, total: 500, ..HoldCounts::default() };
+    let mut progress = HoldProgress { counts, ..HoldProgress::default() };
     let finding = holding("p", &progress);
     assert_eq!((finding.status, finding.reason), ("False", "Progressing"));
     assert_eq!(finding.message, "120 of 500 objects have the hold");
+    let unread = HoldProgress { unread: true, ..HoldProgress::default() };
+    let finding = holding("p", &unread);
+    assert_eq!((finding.status, finding.reason), ("False", "Counting"));
+    assert_eq!(finding.message, "no object needs the hold; belay has not read all objects yet");
+    let counts = HoldCounts { terminating: 3, ..HoldCounts::default() };
+    let ending = HoldProgress { counts, ..HoldProgress::default() };
+    let finding = holding("p", &ending);
+    assert_eq!((finding.status, finding.reason), ("True", "InPlace"));
+    assert_eq!(finding.message, "no object needs the hold, except Terminating ones (3)");
     let some = HoldProgress { binds_some: true, ..HoldProgress::default() };
     let finding = holding("p", &some);
     assert_eq!((finding.status, finding.reason), ("False", "BindsSome"));
@@ -137,7 +147,7 @@ fn holding_reports_progress_and_kinds_without_holds() {
                 configmaps shop/big: the API server answers 413: too large";
     assert!(finding.message.ends_with(says), "{}", finding.message);
     progress.refused = None;
-    progress.done = 500;
+    progress.counts.done = 500;
     progress.unsafe_kinds = vec!["pods".to_owned(), "nodes".to_owned()];
     let finding = holding("p", &progress);
     assert_eq!((finding.status, finding.reason), ("True", "InPlace"));
@@ -154,8 +164,7 @@ fn a_stopped_backfill_says_how_to_continue() {
     let stopped = vec![stopped("configmaps", 12_000), stopped("secrets", 7000)];
     let pods = vec!["pods".to_owned()];
     let progress = HoldProgress {
-        done: 3,
-        total: 19_003,
+        counts: HoldCounts { done: 3, total: 19_003, ..HoldCounts::default() },
         unsafe_kinds: pods,
         stopped,
         ..HoldProgress::default()
