@@ -94,11 +94,18 @@ impl HoldState {
             Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes, 0, is_terminating),
             _ => None,
         };
+        let is_partial = |causes: &[decide::Cause]| causes.len() >= decide::MAX_LISTED_CAUSES;
+        // The release stops to count at this number.
+        let step = match &check {
+            Err(WaitReason::InUse(causes)) if is_partial(causes) => {
+                step.map(|step| step + "; perhaps other objects use it as well")
+            }
+            _ => step,
+        };
         let (free, known, r#for) = match check {
             Ok(reason) => (true, true, vec![reason_text(reason).to_owned()]),
             Err(WaitReason::InUse(causes)) => {
-                // The release stops to count at this number.
-                let more = (causes.len() >= decide::MAX_LISTED_CAUSES).then(|| {
+                let more = is_partial(&causes).then(|| {
                     format!("perhaps others (kubectl belay used-by {})", target.arguments())
                 });
                 (false, true, causes.iter().map(cause_text).chain(more).collect())
@@ -374,7 +381,10 @@ mod tests {
                     PersistentVolume a exists";
         assert_eq!(state(&["a"]).step.as_deref(), Some(step));
         assert!(!state(&["a", "b"]).to_string().contains("others"));
-        let all = state(&["a", "b", "c"]).to_string();
+        let all = state(&["a", "b", "c"]);
+        let more = " exist; perhaps other objects use it as well";
+        assert!(all.step.as_ref().is_some_and(|step| step.ends_with(more)), "{all:?}");
+        let all = all.to_string();
         let more = "perhaps others (kubectl belay used-by storageclasses.storage.k8s.io/fast)";
         assert!(all.ends_with(more), "{all}");
     }
