@@ -458,7 +458,10 @@ impl<'i> UndoReader<'i> {
 }
 
 fn irreversible(target: &Object, why: &str) -> CommandError {
-    CommandError::Refused(format!("the deletion of {} can't be undone: {why}", target.sentence_name()))
+    CommandError::Refused(format!(
+        "the deletion of {} can't be undone: {why}",
+        target.sentence_name()
+    ))
 }
 
 fn just_deleted(target: &Object) -> CommandError {

@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::record::{LostObject, UndoRecord};
+use super::record::{LostObject, UndoRecord, all_typed};
 use super::restore::UndoOutcome;
 use crate::command::document::Object;
 use crate::command::report::{Report, View};
@@ -104,7 +104,7 @@ impl UndoReport {
                     true => "is not restored",
                     false => "is restored, but not all of its objects",
                 };
-                let missing = all_names(not_restored.iter().map(|lost| &lost.object));
+                let missing = all_typed(not_restored.iter().map(|lost| &lost.object));
                 lost = not_restored;
                 let says = format!(
                     "{target} {what}; the manifests are in {path}{left}; next: end what prevents the \
