@@ -129,7 +129,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             to_delete(format!("first delete {objects} and wait until it is removed"))
         }
         (Reason::NotEmpty | Reason::StillNeeded, _) => match all_objects() {
-            Some(objects) => to_delete(format!("first delete {objects}")),
+            Some(objects) => {
+                to_delete(format!("first delete {objects}{}", list_of_content(blocker)))
+            }
             // The objects can't be deleted first.
             None if blocker.reason == Reason::StillNeeded => {
                 let causes: Vec<&Cause> = blocker.causes.iter().collect();
@@ -262,6 +264,17 @@ fn is_terminating(verdict: &Verdict, cause: &Cause) -> bool {
 
 fn is_terminating_content(cause: &Cause) -> bool {
     matches!(cause, Cause::Content { why: ContentReason::Terminating, .. })
+}
+
+/// The command that lists the content of a Namespace or CRD, with what must be deleted before each
+/// object; empty if the message names all of the content.
+fn list_of_content(blocker: &Blocker) -> String {
+    match blocker.reason == Reason::NotEmpty && blocker.more > 0 {
+        true => {
+            format!("; list all of them: kubectl belay impact {}", blocker.object.arguments())
+        }
+        false => String::new(),
+    }
 }
 
 /// The objects that need the object of a blocker, as a clause after "while": `PersistentVolume a

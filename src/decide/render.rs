@@ -60,9 +60,11 @@ impl<'v> DenialFacts<'v> {
     pub(super) fn of_verdict(verdict: &'v Verdict) -> Option<Self> {
         let deciding: Vec<_> = verdict.deciding_blockers().collect();
         let first = deciding.first().filter(|first| !first.policies.is_empty())?;
+        let is_described = |blocker: &&Blocker| !is_listed_as_protected(blocker, &deciding);
+        let described = deciding.iter().copied().filter(is_described);
         Some(Self {
-            reasons: reasons(verdict, &deciding),
-            undescribed: deciding.len().saturating_sub(MAX_DESCRIBED) + verdict.more,
+            reasons: reasons(verdict, described.clone()),
+            undescribed: described.count().saturating_sub(MAX_DESCRIBED) + verdict.more,
             remedy: remedy(verdict, first),
             commands: approval_commands(verdict, &deciding),
         })
@@ -82,8 +84,7 @@ pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts<'_>>) ->
 fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let DenialFacts { reasons, undescribed, remedy, commands } = facts;
     let mut text = String::new();
-    let shown = reasons.iter().filter(|(_, blocker)| !is_listed_as_protected(blocker, reasons));
-    for (index, (reason, blocker)) in shown.enumerate() {
+    for (index, (reason, blocker)) in reasons.iter().enumerate() {
         // Other reasons start with the name of an object, or with belay, and keep their case.
         let starts = ["deleting ", "only ", "the ", "this ", "you "];
         let is_sentence = starts.iter().any(|start| reason.starts_with(start));
@@ -115,25 +116,29 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     text
 }
 
-/// Whether another reason lists the object as protected by the same policy, and there is no other
-/// cause.
-fn is_listed_as_protected(blocker: &Blocker, reasons: &[(String, Cow<'_, Blocker>)]) -> bool {
+/// Whether the text about another blocker lists this object as protected by the same policy, and
+/// there is no other cause.
+fn is_listed_as_protected(blocker: &Blocker, deciding: &[&Blocker]) -> bool {
     let is_it = |cause: &Cause| match cause {
         Cause::Content { object, why: ContentReason::Protected(by) } => {
-            object.object == blocker.object && blocker.policies == [by.clone()]
+            object.object == blocker.object
+                && matches!(&blocker.policies[..], [policy] if policy == by)
         }
         _ => false,
     };
     blocker.reason == Reason::Protected
         && blocker.causes == [Cause::Always]
-        && reasons.iter().any(|(_, other)| other.causes.iter().any(is_it))
+        && deciding.iter().take(MAX_DESCRIBED).any(|other| other.causes.iter().any(is_it))
 }
 
 /// The described reasons of a denial, each with its blocker. The policies of an owner and of
 /// its dependent may give the same reason.
-fn reasons<'v>(verdict: &Verdict, deciding: &[&'v Blocker]) -> Vec<(String, Cow<'v, Blocker>)> {
+fn reasons<'v>(
+    verdict: &Verdict,
+    described: impl Iterator<Item = &'v Blocker>,
+) -> Vec<(String, Cow<'v, Blocker>)> {
     let mut reasons: Vec<(String, Cow<'_, Blocker>)> = Vec::new();
-    for blocker in deciding.iter().copied().take(MAX_DESCRIBED) {
+    for blocker in described.take(MAX_DESCRIBED) {
         let reason = sentence_about(verdict, blocker);
         let Some((_, known)) = reasons.iter_mut().find(|(known, _)| *known == reason) else {
             reasons.push((reason, Cow::Borrowed(blocker)));

@@ -41,6 +41,8 @@ fn the_next_step_for_a_namespace_is_that_of_all_its_content() {
     let expected =
         format!("first delete ConfigMap {ns}/a, ConfigMap {ns}/b, ConfigMap {ns}/c and ");
     assert!(step.starts_with(&expected), "{first}");
+    let all = format!("; list all of them: kubectl belay impact namespaces/{ns}");
+    assert!(step.ends_with(&all), "{first}");
     for _ in 0..3 {
         assert_eq!(told(), first);
     }

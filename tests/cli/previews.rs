@@ -1,10 +1,13 @@
 //! `belay impact` for deletions that Kubernetes or belay delays. Each test deletes for real.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::manifest::{Manifest as _, claim, config_map, object, pod, reader, secret};
+use crate::harness::manifest::{
+    Manifest as _, claim, config_map, object, owner, pod, reader, secret, volume, workload,
+};
 use crate::harness::{ControlPlane, eventually};
 use crate::held_data::{storage_class, wait_until_running};
 use crate::{LIMIT, belay, json, kubectl, policy, world};
@@ -186,5 +189,80 @@ fn the_header_reports_that_one_of_several_targets_is_held() {
             if is_held { Ok(()) } else { Err(text.into()) }
         })
         .unwrap();
+    }
+}
+
+/// A controller of Kubernetes destroys the storage of a volume after its claim, also if the volume
+/// was deleted first. It destroys no storage of a volume without a claim.
+#[test]
+fn the_storage_of_a_deleted_volume_is_destroyed_with_its_claim_only() {
+    let plane = &world().plane;
+    let ns = plane.namespace("preview-volume").unwrap();
+    storage_class(plane, &ns);
+    let class = json!({"spec": {"storageClassName": ns}});
+    plane.apply(&claim("data").with_namespace(&ns).with(class)).unwrap();
+    let name = bound(plane, &ns, "data");
+    let target = format!("pv/{name}");
+    let storage = plane.api().field(&target, "", ".spec.hostPath.path").unwrap();
+    let told = impact(plane, &ns, &target);
+    assert_eq!(told["destroyed"].as_array().unwrap().len(), 1, "{told:#}");
+    let destroyed = &told["destroyed"][0];
+    let facts = (&destroyed["name"], &destroyed["held"], &destroyed["after"][0]["name"]);
+    assert_eq!(facts, (&json!(name), &json!(true), &json!("data")), "{told:#}");
+    let text = belay(plane, &["impact", &target]).stdout;
+    let line = "destroyed     1   volume, 1Gi (reclaimPolicy Delete), when its claim is deleted\n";
+    assert!(text.contains(line), "{text}");
+    // A volume that is deleted with its claim is listed once.
+    let both = belay(plane, &["impact", &target, "pvc/data", "-n", &ns, "-o", "json"]);
+    assert_eq!(json(&both)["destroyed"][0]["by"]["name"], "data", "{both:?}");
+    assert_eq!(json(&both)["destroyed"].as_array().unwrap().len(), 1, "{both:?}");
+
+    kubectl(plane, &["delete", &target, "--wait=false"]);
+    let deleted = plane.api().field(&target, "", ".metadata.deletionTimestamp").unwrap();
+    assert!(!deleted.is_empty() && Path::new(&storage).exists());
+    kubectl(plane, &["delete", "pvc/data", "-n", &ns, "--wait=false"]);
+    plane.api().wait_gone((&target, ""), LIMIT).unwrap();
+    assert!(!Path::new(&storage).exists(), "{storage}");
+
+    let storage = plane.folder().join(&ns);
+    std::fs::create_dir(&storage).unwrap();
+    let spec = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete",
+        "hostPath": {"path": storage}}});
+    plane.apply(&volume(&ns).with(spec)).unwrap();
+    let target = format!("pv/{ns}");
+    let told = impact(plane, &ns, &target);
+    assert_eq!(told["destroyed"], json!([]), "{told:#}");
+    kubectl(plane, &["delete", &target, "--wait=false"]);
+    plane.api().wait_gone((&target, ""), LIMIT).unwrap();
+    assert!(storage.exists());
+}
+
+#[test]
+fn the_impact_of_nodes_warns_if_they_have_all_pods_of_belay() {
+    let plane = &world().plane;
+    let ns = plane.namespace("preview-belay").unwrap();
+    let deployment = workload("Deployment", "belay", &pod("belay")).with_namespace(&ns);
+    plane.apply(&deployment.with(json!({"spec": {"replicas": 0}}))).unwrap();
+    let uid = plane.api().field("deployment/belay", &ns, ".metadata.uid").unwrap();
+    let owner = owner("Deployment", "belay", &uid).with(json!({"controller": true}));
+    let nodes = ["a", "b"].map(|node| format!("{ns}-{node}"));
+    for name in &nodes {
+        // No Pod of another test gets onto it.
+        let node = object("v1", "Node", name).with(json!({"spec": {"unschedulable": true}}));
+        plane.apply(&node).unwrap();
+        let own = pod(name).with_namespace(&ns).with_owner(owner.clone()).with_node(name);
+        eventually("the Pod", LIMIT, || plane.apply(&own)).unwrap();
+    }
+    let targets = nodes.clone().map(|name| format!("node/{name}"));
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    let installation = format!("--installation={ns}/belay");
+    let asked = |nodes: &[&str]| {
+        belay(plane, &[&["impact"], nodes, &[installation.as_str()]].concat()).stdout
+    };
+    let warning = "this ends all Pods of belay: until they run on another Node, the API server ";
+    let (one, all) = (asked(&targets[..1]), asked(&targets));
+    assert!(!one.contains(warning) && all.contains(warning), "{one}\n{all}");
+    for node in &targets {
+        kubectl(plane, &["delete", node, "--wait=false"]);
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::harness::manifest::{Manifest as _, claim, config_map, owner, pod, workload};
+use crate::developer::developer;
+use crate::harness::manifest::{Manifest as _, claim, config_map, owner, pod, reader, workload};
 use crate::harness::rbac::{rule, user};
 use crate::harness::{audit, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
@@ -305,4 +306,43 @@ fn several_objects_are_explained_by_one_read_of_each_list() {
     let most = |uri: &str| if uri.contains("/clusterroles?") { 2 } else { 1 };
     let repeated: Vec<_> = reads.iter().filter(|(uri, count)| **count > most(uri)).collect();
     assert!(repeated.is_empty(), "{repeated:?}");
+}
+
+/// An approval needs another right than a DELETE.
+#[test]
+fn why_reports_that_a_developer_can_not_approve_the_deletion_of_the_namespace() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "why-approve");
+    let said = belay_as(&dev, &["why", &format!("ns/{ns}")]);
+    let expected = format!(
+        "to approve the deletion for another user: kubectl belay approve namespaces/{ns} --reason \
+         \"…\"\nwho can approve: "
+    );
+    let text = said.stdout.as_str();
+    assert!(text.contains(&expected) && text.contains(" (not you)\n"), "{said:?}");
+}
+
+#[test]
+fn the_step_for_a_user_that_is_terminating_explains_it() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why-ending").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let web = reader("web", "configMapRef", "settings").with_finalizers(&["x.example.test/y"]);
+    eventually("the Pod", LIMIT, || plane.apply(&web.clone().with_namespace(&ns))).unwrap();
+    let deleted =
+        || plane.kubectl(&["delete", "cm/settings", "-n", &ns, "--wait=false"])?.success();
+    eventually("an effective hold", LIMIT, deleted).unwrap();
+    let step = || {
+        let text = belay(plane, &["why", "cm/settings", "-n", &ns]).stdout;
+        text.lines().find(|line| line.starts_with("next step: ")).map(str::to_owned)
+    };
+    assert_eq!(step(), Some(format!("next step: first delete Pod {ns}/web")));
+    kubectl(plane, &["delete", "pod/web", "-n", &ns, "--wait=false"]);
+    let explains = format!(
+        "next step: first find out what keeps Pod {ns}/web Terminating: kubectl belay why pods/web \
+         -n {ns}"
+    );
+    assert_eq!(step(), Some(explains));
+    plane.patch("pod/web", &ns, &json!({"metadata": {"finalizers": null}}));
 }

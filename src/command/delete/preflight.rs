@@ -48,7 +48,7 @@ impl Preflight {
         };
         Some(format!(
             "the DELETE of {}{more} would be refused; nothing was deleted",
-            first.object.arguments
+            first.object.sentence_name()
         ))
     }
 }

@@ -220,17 +220,17 @@ impl Run {
         let mut accepted = std::mem::take(&mut self.accepted);
         let (mut changed, mut failure) = (None, None);
         for (object, outcome) in outcomes {
-            let typed = &object.arguments;
+            let name = object.sentence_name();
             match outcome {
                 Ok(Accepted) => accepted.push(object.clone()),
                 Ok(Gone) => drop(self.sent.insert(object.uid.clone())),
-                Ok(Changed) => changed = Some(typed),
+                Ok(Changed) => changed = Some(name),
                 Ok(Refused(why)) => {
-                    let message = format!("stopped: the DELETE of {typed} was refused: {why}");
+                    let message = format!("stopped: the DELETE of {name} was refused: {why}");
                     failure = failure.or(Some((DeleteResult::Refused, message)));
                 }
                 Err(why) => {
-                    let message = format!("stopped: the DELETE of {typed} failed: {why}");
+                    let message = format!("stopped: the DELETE of {name} failed: {why}");
                     failure = failure.or(Some((DeleteResult::Failed, message)));
                 }
             }
@@ -247,10 +247,10 @@ impl Run {
             let report = DeleteReport { accepted, ..self.report(result, message) };
             return Sent::Ended(Box::new(report));
         }
-        let Some(typed) = changed else { return Sent::All };
+        let Some(name) = changed else { return Sent::All };
         self.changes += 1;
         if self.changes > MAX_CHANGES {
-            let message = format!("stopped: {typed} changes all the time");
+            let message = format!("stopped: {name} changes all the time");
             return Sent::Ended(Box::new(self.report(DeleteResult::Changed, message)));
         }
         Sent::Again

@@ -95,11 +95,18 @@ impl HoldState {
             Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes, 0, is_terminating),
             _ => None,
         };
+        let is_partial = |causes: &[decide::Cause]| causes.len() >= decide::MAX_LISTED_CAUSES;
+        // The release stops counting at this number.
+        let step = match &check {
+            Err(WaitReason::InUse(causes)) if is_partial(causes) => {
+                step.map(|step| step + "; perhaps other objects use it as well")
+            }
+            _ => step,
+        };
         let (free, known, reasons) = match check {
             Ok(reason) => (true, true, vec![reason_text(reason).to_owned()]),
             Err(WaitReason::InUse(causes)) => {
-                // The release stops counting at this number.
-                let more = (causes.len() >= decide::MAX_LISTED_CAUSES).then(|| {
+                let more = is_partial(&causes).then(|| {
                     format!("perhaps others (kubectl belay used-by {})", target.arguments())
                 });
                 (false, true, causes.iter().map(cause_text).chain(more).collect())
@@ -382,7 +389,10 @@ mod tests {
     #[test]
     fn perhaps_others_use_the_object_if_the_count_has_stopped() {
         assert!(!used_class(&["a", "b"]).to_string().contains("others"));
-        let all = used_class(&["a", "b", "c"]).to_string();
+        let all = used_class(&["a", "b", "c"]);
+        let more = " exist; perhaps other objects use it as well";
+        assert!(all.step.as_ref().is_some_and(|step| step.ends_with(more)), "{all:?}");
+        let all = all.to_string();
         let more = "perhaps others (kubectl belay used-by storageclasses.storage.k8s.io/fast)";
         assert!(all.ends_with(more), "{all}");
     }

@@ -79,8 +79,17 @@ impl Object {
 
     /// `PersistentVolumeClaim db/data`, for a sentence about the object.
     pub fn sentence_name(&self) -> String {
+        self.object_ref().sentence_name()
+    }
+
+    /// `persistentvolumeclaim "data"`, for an error about the object.
+    pub fn quoted(&self) -> String {
+        self.object_ref().quoted()
+    }
+
+    fn object_ref(&self) -> ObjectRef {
         let Self { group, resource, namespace, name, kind, .. } = self;
-        ObjectRef::new((group, resource), namespace, name).with_kind(kind).sentence_name()
+        ObjectRef::new((group, resource), namespace, name).with_kind(kind)
     }
 
     /// Whether its kind has this group and plural name.

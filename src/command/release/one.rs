@@ -112,7 +112,7 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
 
 /// The answer if the hold was removed, or would be removed for the reason `dry_run`.
 fn removed_answer(target: &TargetObject, object: &Value, dry_run: Option<&str>) -> ReleaseOutput {
-    let (what, typed) = (target.object_ref.quoted(), target.object_ref.arguments());
+    let (what, typed) = (target.object_ref.sentence_name(), target.object_ref.arguments());
     let mut remaining = finalizers_of(object);
     remaining.retain(|finalizer| !is_hold(finalizer));
     let (state, removed, deletes, keep) = match dry_run {
@@ -394,7 +394,7 @@ impl Release {
     }
 
     fn deleted_answer(&self) -> ReleaseOutput {
-        let sentence = format!("{} is deleted", self.target.object_ref.quoted());
+        let sentence = format!("{} is deleted", self.target.object_ref.sentence_name());
         self.answer(ReleaseState::Gone, sentence)
     }
 

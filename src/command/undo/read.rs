@@ -197,7 +197,7 @@ impl<'i> UndoReader<'i> {
         if !self.target.is_terminating() {
             return Err(CommandError::Refused(format!(
                 "{} is not Terminating, so there is nothing to undo",
-                target.arguments
+                target.quoted()
             )));
         }
         if let Some(why) = why_irreversible(self.target.info()) {
@@ -469,11 +469,14 @@ impl<'i> UndoReader<'i> {
 }
 
 fn irreversible(target: &Object, why: &str) -> CommandError {
-    CommandError::Refused(format!("the deletion of {} can't be undone: {why}", target.arguments))
+    CommandError::Refused(format!(
+        "the deletion of {} can't be undone: {why}",
+        target.sentence_name()
+    ))
 }
 
 fn just_deleted(target: &Object) -> CommandError {
-    CommandError::Refused(format!("{} has just been deleted", target.arguments))
+    CommandError::Refused(format!("{} has just been deleted", target.quoted()))
 }
 
 /// The length of a manifest in the file, without line breaks.

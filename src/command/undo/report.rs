@@ -69,12 +69,12 @@ impl UndoReport {
         (left, again): (&str, &str),
     ) -> Self {
         let is_complete = outcome.is_complete();
-        let (typed, path) = (&record.target.arguments, file.display());
+        let (target, path) = (record.target.sentence_name(), file.display());
         let mut lost = Vec::new();
         let (result, says) = match outcome {
             UndoOutcome::Finished { by_another_undo, .. } if is_complete => {
                 let says = match by_another_undo.target {
-                    true => format!("another undo restored {typed}; nothing is left to do"),
+                    true => format!("another undo restored {target}; nothing is left to do"),
                     false => restored_text(record.objects_to_recreate().map(|saved| &saved.object)),
                 };
                 let kept = match by_another_undo.unproven {
@@ -92,7 +92,7 @@ impl UndoReport {
             {
                 lost = not_restored;
                 let says = format!(
-                    "another undo seems to have created {typed}, so nothing was restored into it; the \
+                    "another undo seems to have created {target}, so nothing was restored into it; the \
                      manifests are in {path}{left}; next: check who has created it, wait until that \
                      undo ends, and continue with {again}"
                 );
@@ -107,14 +107,14 @@ impl UndoReport {
                 let missing = all_typed(not_restored.iter().map(|lost| &lost.object));
                 lost = not_restored;
                 let says = format!(
-                    "{typed} {what}; the manifests are in {path}{left}; next: end what prevents the \
+                    "{target} {what}; the manifests are in {path}{left}; next: end what prevents the \
                      restore of {missing}, and continue with {again}"
                 );
                 (UndoResult::Incomplete, says)
             }
             UndoOutcome::Taken { advice } => {
                 let says = format!(
-                    "nothing was restored as {typed}: {advice}, and continue with {again}{left}"
+                    "nothing was restored as {target}: {advice}, and continue with {again}{left}"
                 );
                 (UndoResult::NameTaken, says)
             }
@@ -125,7 +125,7 @@ impl UndoReport {
                 };
                 let says = format!(
                     "{} still existed at the end of the time limit{left}; next: {next}",
-                    all_typed(&remaining)
+                    all_names(&remaining)
                 );
                 (UndoResult::TimedOut, says)
             }
@@ -142,7 +142,12 @@ fn restored_text<'o>(objects: impl Iterator<Item = &'o Object>) -> String {
     let named = objects.iter().copied().take(MAX_NAMED);
     let more = and_more(objects.len().saturating_sub(MAX_NAMED), "object");
     let are = if objects.len() == 1 { "is" } else { "are" };
-    format!("{}{more} {are} restored", all_typed(named))
+    format!("{}{more} {are} restored", all_names(named))
+}
+
+/// Objects in a sentence.
+fn all_names<'o>(objects: impl IntoIterator<Item = &'o Object>) -> String {
+    objects.into_iter().map(Object::sentence_name).collect::<Vec<_>>().join(", ")
 }
 
 impl Report for UndoReport {
@@ -182,9 +187,9 @@ mod tests {
             let objects: Vec<Object> = (0..count).map(|n| object(n.to_string())).collect();
             restored_text(objects.iter())
         };
-        assert_eq!(text(1), "secrets/0 -n shop is restored");
-        assert_eq!(text(2), "secrets/0 -n shop, secrets/1 -n shop are restored");
+        assert_eq!(text(1), "Secret shop/0 is restored");
+        assert_eq!(text(2), "Secret shop/0, Secret shop/1 are restored");
         let many = text(22);
-        assert!(many.ends_with("secrets/19 -n shop and 2 more objects are restored"), "{many}");
+        assert!(many.ends_with("Secret shop/19 and 2 more objects are restored"), "{many}");
     }
 }

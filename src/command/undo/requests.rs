@@ -89,5 +89,5 @@ impl Undo<'_> {
 }
 
 pub(super) fn request_error(verb: &str, object: &Object, why: &ApiError) -> CommandError {
-    CommandError::Remote(format!("cannot {verb} {}: {why}", object.arguments))
+    CommandError::Remote(format!("cannot {verb} {}: {why}", object.quoted()))
 }

@@ -74,7 +74,8 @@ impl Undo<'_> {
                 Err(why) => {
                     let is_known =
                         |lost: &LostObject| lost.object == *object && lost.why == NO_STATUS;
-                    let why = format!("{} is restored without its status: {why}", object.arguments);
+                    let why =
+                        format!("{} is restored without its status: {why}", object.sentence_name());
                     if !self.record.lost.iter().any(is_known) {
                         return Err(CommandError::Remote(why));
                     }

@@ -287,7 +287,7 @@ fn h149_a_dependent_in_another_namespace_can_be_ignored_by_the_undo_of_a_namespa
     let path = folder.path().join("undo.json").display().to_string();
     let begin = ["undo", &format!("ns/{ns}"), "--yes", "--out", &path, "--timeout", "1s"];
     let refused = belay(plane, &begin);
-    let why = "cannot patch persistentvolumeclaims/tenants-own";
+    let why = "cannot patch persistentvolumeclaim \"tenants-own\"";
     assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
     let next = format!("have this repaired, or add --ignore-namespace {tenant}");
     assert!(refused.stderr.contains(&next), "{refused:?}");

@@ -47,7 +47,7 @@ fn the_undo_of_a_claim_that_another_undo_has_restored_advises_to_delete_nothing(
     let undone = belay(plane, &undo);
     assert_eq!(undone.code, 0, "{undone:?}");
     let resumed = belay(plane, &resume);
-    let says = format!("another undo restored persistentvolumeclaims/data-web-0 -n {ns}; nothing");
+    let says = format!("another undo restored PersistentVolumeClaim {ns}/data-web-0; nothing");
     assert!(resumed.code == 0 && resumed.stdout.contains(&says), "{resumed:?}");
     assert!(!Path::new(&file).exists());
     have_their_volumes(plane, &ns, &claims);

@@ -197,8 +197,10 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     plane.kubectl(&end).unwrap().success().unwrap();
     let would = release(admin, &["--dry-run"]);
     assert_eq!(would.code, 0, "{would:?}");
-    let says = "the hold of configmap \"settings\" would be removed: nothing needs it; the API \
-                server would then delete the object\n";
+    let says = format!(
+        "the hold of ConfigMap {ns}/settings would be removed: nothing needs it; the API server \
+         would then delete the object\n"
+    );
     assert_eq!(would.stdout, says);
     // A user who may not impersonate belay's account sees who may.
     let kept = release(&bob, &["--timeout=5s"]);

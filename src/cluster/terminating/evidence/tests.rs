@@ -39,6 +39,14 @@ fn only_a_pod_on_a_node_keeps_its_claims() {
     let mut pod = json!({"status": {"phase": "Succeeded"}, "spec": {"nodeName": "n", "volumes": [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b"}]}});
     assert_eq!(claims_of(&pod), ["data"]);
+    pod["metadata"] = json!({"name": "web"});
+    let states = |pod: &Value| {
+        let user = ClaimUser::read(pod).unwrap();
+        (user.has_ended, user.is_terminating)
+    };
+    assert_eq!(states(&pod), (true, false));
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(states(&pod), (true, true));
     pod["spec"]["nodeName"] = "".into();
     assert_eq!(claims_of(&pod), [""; 0]);
 }

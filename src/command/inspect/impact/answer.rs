@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use futures_util::{StreamExt as _, stream};
 
 use super::Cascade;
+use super::nodes::have_all_pods_of_belay;
 use super::order::{RequiredOrder, accepted_in_order};
 use super::target_effects::TargetEffects;
 use crate::command::delete_answer::{
@@ -136,6 +137,12 @@ pub async fn ask_server(
     let ends =
         !webhooks.are_missing() && nodes.iter().any(|node| ends_protection(inspection, *node));
     answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
+    if !webhooks.are_missing() && have_all_pods_of_belay(inspection) {
+        answer.warnings.push(format!(
+            "this ends all Pods of belay: until they run on another Node, {}",
+            webhooks.effect_of_outage()
+        ));
+    }
     let accepted_later = accepted_later(&accepted, denied_now);
     Some(TargetAnswers { answer, predecessors, accepted, accepted_later })
 }

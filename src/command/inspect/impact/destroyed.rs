@@ -9,6 +9,7 @@ use crate::command::document::Object;
 use crate::command::inspect::backing::{NamespacedName, SNAPSHOTS, VolumeSnapshot};
 use crate::command::inspect::inspection::Inspection;
 use crate::graph::{Certainty, DeletionOutcome, NodeId};
+use crate::objects::CLAIMS;
 
 /// A destroyed resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -32,7 +33,7 @@ pub struct Destroyed {
     /// The objects that have to be deleted before the object in `by`.
     pub after: Vec<Object>,
     /// Whether the object in `by` stays Terminating after this deletion. The resource is
-    /// destroyed when it is released.
+    /// destroyed when it is released, a volume when its claim is deleted.
     #[serde(rename = "held")]
     pub stays_terminating: bool,
     /// Whether the destruction is certain, and does not depend on timing.
@@ -89,6 +90,22 @@ fn snapshot_text(
     format!("{} of {}{note}", snapshot.name, snapshot.time)
 }
 
+/// The claim of a volume, unless it is deleted as well. The report then lists the volume at its
+/// claim.
+fn claim_that_stays<'i>(
+    inspection: &'i Inspection,
+    outcomes: &ImpactOutcomes<'_>,
+    volume: &str,
+) -> Option<&'i NamespacedName> {
+    let Inspection { graph, backing, .. } = inspection;
+    let claim = backing.volumes.get(volume)?.claim.as_ref()?;
+    backing.volume_of(claim).filter(|(name, _)| *name == volume)?;
+    let kind = graph.kinds.find_resource(CLAIMS.0, CLAIMS.1)?;
+    let node = graph.object(kind, &claim.0, &claim.1)?;
+    let outcome = outcomes.get(node.id()).map(|fate| fate.outcome);
+    outcome.is_none_or(|outcome| outcome == DeletionOutcome::Orphaned).then_some(claim)
+}
+
 /// The destroyed resources. They include the resources of objects that stay Terminating, because
 /// these are deleted in the end.
 pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<Destroyed> {
@@ -100,16 +117,20 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
         let Some(node) = graph.get(id).filter(|_| fate.outcome != DeletionOutcome::Orphaned) else {
             continue;
         };
-        let key: NamespacedName = (node.namespace().to_owned(), node.name().to_owned());
         let info = node.info();
+        let key: NamespacedName = match info.group_resource() {
+            // A bound volume stays Terminating until its claim is deleted, and is destroyed then.
+            // Without a claim, no controller destroys it.
+            ("", "persistentvolumes") => {
+                match claim_that_stays(inspection, outcomes, node.name()) {
+                    Some(claim) if fate.outcome == DeletionOutcome::Terminating => claim.clone(),
+                    _ => continue,
+                }
+            }
+            _ => (node.namespace().to_owned(), node.name().to_owned()),
+        };
         let volume = match info.group_resource() {
-            ("", "persistentvolumeclaims") => backing.volume_of(&key),
-            // The report lists a volume with a claim at its claim.
-            ("", "persistentvolumes") => backing
-                .volumes
-                .get_key_value(node.name())
-                .filter(|(_, volume)| volume.claim.is_none())
-                .map(|(name, volume)| (name.as_str(), volume)),
+            ("", "persistentvolumeclaims" | "persistentvolumes") => backing.volume_of(&key),
             _ => None,
         };
         let addresses = match info.group_resource() {

@@ -2,7 +2,7 @@
 //! volumes that only they can use are stranded.
 
 use crate::command::inspect::inspection::Inspection;
-use crate::graph::NodeId;
+use crate::graph::{Node, NodeId, ObjectPhase};
 use crate::objects::{KindId, NumberMap};
 
 /// A volume that no remaining Node can use.
@@ -37,6 +37,27 @@ pub fn pods_on_nodes(inspection: &Inspection) -> NumberMap<NodeId, NodeId> {
         on_nodes.extend(users.filter(|user| user.kind() == pods).map(|pod| (pod.id(), node)));
     }
     on_nodes
+}
+
+/// Whether the Nodes among the targets are those of all running Pods of belay.
+pub fn have_all_pods_of_belay(inspection: &Inspection) -> bool {
+    let Inspection { graph, installation, .. } = inspection;
+    let on_nodes = pods_on_nodes(inspection);
+    let Some(pods) = graph.kinds.find("", "Pod").filter(|_| !on_nodes.is_empty()) else {
+        return false;
+    };
+    let is_of_belay = |pod: &Node<'_>| {
+        let owner = pod.topmost_owner();
+        pod.namespace() == installation.namespace
+            && owner.name() == installation.name
+            && owner.info().group_resource() == ("apps", "deployments")
+    };
+    let all = graph.objects_of_kind(pods).filter_map(|id| graph.get(id));
+    let is_running = |pod: &Node<'_>| pod.phase() == ObjectPhase::Active && !pod.is_terminating();
+    let mut own = all.filter(|pod| is_running(pod) && is_of_belay(pod)).peekable();
+    inspection.has_read(pods, &installation.namespace)
+        && own.peek().is_some()
+        && own.all(|pod| on_nodes.contains_key(&pod.id()))
 }
 
 /// The volumes whose node affinity allows a Node among the targets and no other Node.

@@ -13,7 +13,7 @@ use crate::command::inspect::tree::{TreeLine, draw};
 use crate::command::report::View;
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
-use crate::objects::{CLAIMS, and_more, more as count_more};
+use crate::objects::{and_more, more as count_more};
 use crate::policy::api::GROUP;
 
 /// The width of the headings below the tree.
@@ -166,17 +166,14 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     lines
 }
 
-/// The text after the number of volumes: when the volumes of objects that stay Terminating are
-/// destroyed. Empty if there are none.
+/// The text after the number of volumes: when the volumes are destroyed whose claims stay or stay
+/// Terminating. Empty if there are none.
 fn later_text(volumes: &[&Destroyed]) -> String {
     let later: Vec<_> = volumes.iter().filter(|volume| volume.stays_terminating).collect();
-    let are_claims = later.iter().all(|volume| volume.by.resource == CLAIMS.1);
-    let deleted = match (later.len(), are_claims) {
-        (0, _) => return String::new(),
-        (1, true) => "its claim is deleted",
-        (1, false) => "it is deleted",
-        (_, true) => "their claims are deleted",
-        (_, false) => "they are deleted",
+    let deleted = match later.len() {
+        0 => return String::new(),
+        1 => "its claim is deleted",
+        _ => "their claims are deleted",
     };
     match later.len() {
         count if count == volumes.len() => format!(", when {deleted}"),

@@ -270,8 +270,10 @@ impl WhyReport {
         let since = since.unwrap_or(Timestamp::MIN);
         let (client, written) = (&session.caller.client, snapshot.stored_policies());
         let kinds = snapshot.context.world.read().graph.kinds.clone();
+        // If the API server refuses the DELETE, the policies may deny it as well.
+        let is_unjudged = answer.refused.is_some() && answer.reported == ReportedVerdict::Unknown;
         let (needs, accounts) =
-            needed_approvers(target, &snapshot.context.world.read(), verdict, held);
+            needed_approvers(target, &snapshot.context.world.read(), verdict, held || is_unjudged);
         let ((refused, events), approvers, collection, (finalizers, unread)) = tokio::join!(
             recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
             async {
@@ -359,14 +361,15 @@ fn steps_without_approval(verdict: &Verdict) -> Option<String> {
     remedies(verdict).0.filter(|_| is_blocked)
 }
 
-/// The required approvals, and the service accounts that may give all of them.
+/// The required approvals, and the service accounts that may give all of them. `is_own`: whether
+/// the approval of the object itself is required, whatever the verdict is.
 fn needed_approvers(
     target: &TargetObject,
     world: &World,
     verdict: &Verdict,
-    held: bool,
+    is_own: bool,
 ) -> (Vec<NeededApproval>, Vec<String>) {
-    let (needs, policies) = match held {
+    let (needs, policies) = match is_own {
         true => {
             let need = NeededApproval { object: target.object_ref.clone(), content: false };
             (vec![need], holding_policies(world, &target.object_ref))
