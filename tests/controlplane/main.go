@@ -1,7 +1,7 @@
 // Command controlplane is a whole Kubernetes control plane in one program:
-// etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl,
-// picked by the name it is called by (argv[0]), so that the packages they
-// share are compiled and linked once.
+// etcd, kube-apiserver, kube-controller-manager and kube-scheduler, picked by
+// the name it is called by (argv[0]), so that the packages they share are
+// compiled and linked once.
 package main
 
 import (
@@ -12,13 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
-	_ "k8s.io/client-go/plugin/pkg/client/auth"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -33,20 +30,14 @@ func main() {
 		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	}
 	name := filepath.Base(os.Args[0])
-	switch name {
-	case "etcd":
+	if name == "etcd" {
 		etcdmain.Main(os.Args)
-	case "kubectl":
-		// util.CheckErr prints what kubectl prints and leaves with its code.
-		if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-			util.CheckErr(err)
-		}
-	default:
-		component, known := components[name]
-		if !known {
-			fmt.Fprintf(os.Stderr, "controlplane: call it as etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubectl, not %q\n", name)
-			os.Exit(2)
-		}
-		os.Exit(cli.Run(component()))
+		return
 	}
+	component, known := components[name]
+	if !known {
+		fmt.Fprintf(os.Stderr, "controlplane: call it as etcd, kube-apiserver, kube-controller-manager or kube-scheduler, not %q\n", name)
+		os.Exit(2)
+	}
+	os.Exit(cli.Run(component()))
 }

@@ -1,10 +1,12 @@
 //! belay, installed by its chart with the real helm.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
 
+use super::api::{Api, has_condition};
 use super::install::wait_until_called;
 use super::kubectl::{self, Output};
 use super::kubelet::Replica;
@@ -60,7 +62,29 @@ impl Chart {
     pub fn deploy(&self, what: &str, args: &[&str]) -> Result<Output> {
         let chart = self.chart.display().to_string();
         let own = [what, RELEASE, &chart, "--namespace", RELEASE, "--wait", TIMEOUT];
-        self.helm(&[&own, args].concat())
+        let args = [&own, args].concat();
+        let output = self.helm(&args)?;
+        // Before helm stores the release, it waits one minute for new CRDs. In CI it gave up
+        // once. If the CRDs are established by then, belay had no part in the failure.
+        if what == "install" && !output.ok() && self.has_established_crds()? {
+            let failure = &output.stderr;
+            if failure.contains("CustomResourceDefinition//") {
+                // Not with `eprintln!`: the output of a test that passes is not printed.
+                let _ = writeln!(std::io::stderr(), "helm install is repeated after: {failure}");
+                return self.helm(&args);
+            }
+        }
+        Ok(output)
+    }
+
+    /// Whether all CRDs of belay are established. Prints their conditions.
+    fn has_established_crds(&self) -> Result<bool> {
+        let mut crds = Api::of(&self.admin)?.list("crd", "", "")?;
+        crds.retain(|crd| crd["spec"]["group"] == "belay.dev");
+        for crd in &crds {
+            eprintln!("{}: {}", crd["metadata"]["name"], crd["status"]["conditions"]);
+        }
+        Ok(!crds.is_empty() && crds.iter().all(|crd| has_condition(crd, "Established")))
     }
 
     /// Packages the chart with another version, as the next release of belay. Later calls of
