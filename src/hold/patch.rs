@@ -105,9 +105,16 @@ pub struct HoldRemoval {
     pub(super) deletion_timestamp: Arc<str>,
     pub(super) token: Arc<str>,
     pub(super) hold: HoldEntry,
-    /// Of a target with several holds: its version, and the finalizers without them. Many single
-    /// removals would take days (H179).
-    pub(super) several: Option<(Arc<str>, Arc<[Arc<str>]>)>,
+    /// For a target with several holds, because many single removals would take days (H179).
+    pub(super) remaining: Option<RemainingFinalizers>,
+}
+
+/// The finalizers that remain when all holds of a target are removed at once.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct RemainingFinalizers {
+    /// The version of the target.
+    version: Arc<str>,
+    finalizers: Arc<[Arc<str>]>,
 }
 
 impl HoldRemoval {
@@ -119,10 +126,10 @@ impl HoldRemoval {
             deletion_timestamp: observed.deletion_timestamp.clone()?,
             token: observed.token.clone()?,
             hold: observed.hold?,
-            several: observed
-                .other_finalizers
-                .clone()
-                .map(|others| (observed.resource_version.clone(), others)),
+            remaining: observed.other_finalizers.clone().map(|finalizers| {
+                let version = observed.resource_version.clone();
+                RemainingFinalizers { version, finalizers }
+            }),
         })
     }
 
@@ -132,16 +139,16 @@ impl HoldRemoval {
             test(&["metadata", "deletionTimestamp"], &*self.deletion_timestamp),
             test(&["metadata", "annotations", TOKEN], &*self.token),
         ];
-        match &self.several {
+        match &self.remaining {
             None => {
                 let index = self.hold.index.to_string();
                 operations.push(test(&["metadata", "finalizers", &index], self.hold.name));
                 operations.push(remove(&["metadata", "finalizers", &index]));
             }
-            Some((version, others)) => {
-                let others: Vec<&str> = others.iter().map(|finalizer| &**finalizer).collect();
+            Some(RemainingFinalizers { version, finalizers }) => {
+                let finalizers: Vec<&str> = finalizers.iter().map(|text| &**text).collect();
                 operations.push(test(&["metadata", "resourceVersion"], &**version));
-                operations.push(replace(&["metadata", "finalizers"], others));
+                operations.push(replace(&["metadata", "finalizers"], finalizers));
             }
         }
         operations.push(remove(&["metadata", "annotations", TOKEN]));
