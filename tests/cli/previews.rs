@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::manifest::{
-    Manifest as _, claim, config_map, object, owner, pod, reader, secret, volume, workload,
+    Manifest as _, claim, config_map, object, pod, reader, secret, volume, workload,
 };
 use crate::harness::{ControlPlane, eventually};
 use crate::held_data::{storage_class, wait_until_running};
@@ -241,19 +241,23 @@ fn the_storage_of_a_deleted_volume_is_destroyed_with_its_claim_only() {
 fn the_impact_of_nodes_warns_if_they_have_all_pods_of_belay() {
     let plane = &world().plane;
     let ns = plane.namespace("preview-belay").unwrap();
-    let deployment = workload("Deployment", "belay", &pod("belay")).with_namespace(&ns);
-    plane.apply(&deployment.with(json!({"spec": {"replicas": 0}}))).unwrap();
-    let uid = plane.api().field("deployment/belay", &ns, ".metadata.uid").unwrap();
-    let owner = owner("Deployment", "belay", &uid).with(json!({"controller": true}));
     let nodes = ["a", "b"].map(|node| format!("{ns}-{node}"));
+    // No Pod of another test gets onto them.
+    let taint = json!({"key": ns, "effect": "NoSchedule"});
     for name in &nodes {
-        // No Pod of another test gets onto it.
-        let node = object("v1", "Node", name).with(json!({"spec": {"unschedulable": true}}));
-        plane.apply(&node).unwrap();
-        let own = pod(name).with_namespace(&ns).with_owner(owner.clone()).with_node(name);
-        eventually("the Pod", LIMIT, || plane.apply(&own)).unwrap();
+        let labels = json!({"kubernetes.io/hostname": name, "own": ns});
+        let node = object("v1", "Node", name).with_labels(labels);
+        plane.apply(&node.with(json!({"spec": {"taints": [taint]}}))).unwrap();
     }
-    let targets = nodes.clone().map(|name| format!("node/{name}"));
+    let spread = json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "belay"}}});
+    let spec = json!({"spec": {"nodeSelector": {"own": ns}, "topologySpreadConstraints": [spread],
+        "tolerations": [{"key": ns, "operator": "Exists"}]}});
+    let deployment = workload("Deployment", "belay", &pod("belay").with(spec));
+    let deployment = deployment.with_namespace(&ns).with(json!({"spec": {"replicas": 2}}));
+    plane.apply(&deployment).unwrap();
+    wait_until_running(plane, &ns, 2);
+    let targets = nodes.map(|name| format!("node/{name}"));
     let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
     let installation = format!("--installation={ns}/belay");
     let asked = |nodes: &[&str]| {

@@ -262,7 +262,7 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     replicas[0].deletes(&object, 40, false);
     replicas[1].deletes(&object, 2, false);
     let leader = &replicas[0].context;
-    let (_feed, read) = watch::channel(loaded_policy(&policy));
+    let (feed, read) = watch::channel(loaded_policy(&policy));
     runtime.spawn(status::run(leader.clone(), read, needs));
 
     // There is no leader yet, so no replica writes.
@@ -319,6 +319,25 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
         old_is_deleted();
     }
     assert_eq!(version(&kept()), before);
+
+    // After a change of the policy, the condition Holding stays until its objects are counted again.
+    let mut changed = StoredPolicies::clone(&loaded_policy(&policy));
+    changed.policies.get_mut("journal-kept").unwrap().loaded_at = 2;
+    let counted_at = |generation| {
+        let counts = HoldCounts { done: 2, total: 2, ..HoldCounts::default() };
+        let progress = HoldProgress { generation, counts, ..HoldProgress::default() };
+        Arc::new([("journal-kept".to_owned(), progress)].into())
+    };
+    feed.send_replace(Arc::new(changed));
+    leader.signals.holding.send_replace(counted_at(1));
+    let stored = ready(plane, "journal-kept", r#""False" "NotRegistered""#);
+    assert_eq!(condition(&stored, "Holding"), r#""False" "Progressing""#);
+    leader.signals.holding.send_replace(counted_at(2));
+    let in_place = |found: Option<&Value>| {
+        let holding = condition(found.ok_or("it does not exist")?, "Holding");
+        if holding == r#""True" "InPlace""# { Ok(()) } else { Err(holding.into()) }
+    };
+    plane.api().wait(("delpol/journal-kept", ""), SOON, in_place).unwrap();
 
     for replica in &replicas {
         replica.context.signals.ending.send_replace(true);
