@@ -268,7 +268,7 @@ fn remaining_text(UninstallReport { tally, left, unread }: &UninstallReport, me:
     if !kinds.is_empty() {
         text.push_str(&format!(
             "\nhint: have an administrator bind the RBAC verbs get, list and patch on {} to {me}, if \
-             that is what is missing, and run this again",
+             you lack it, and run this again",
             kinds.join(", ")
         ));
     }
