@@ -129,6 +129,7 @@ fn one_object_is_read_as_much_as_is_needed_of_it() {
     let answers = Side::wait(side.reader.read(&group(), vec![pod.clone()], in_time()));
     let mut collected = CollectedReads::new(&side.context.world.read());
     collected.add(answers);
+    collected.update(&side.context.world);
     let reads = collected.reads();
     let kind = reads.graph.kinds.find("", "Pod").unwrap();
     assert_eq!(reads.results[&pod], Ok(()));
