@@ -1,4 +1,4 @@
-//! Requests of one user to the API server, made in this process, because a kubectl takes 50
+//! Requests of one user to the API server, made in this process, because a kubectl takes 80
 //! ms of a core for each.
 
 use std::fmt::Display;

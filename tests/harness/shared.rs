@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Result;
 
-/// A value that is dropped with the last test that uses it, because an idle control plane takes an
-/// eighth of a core.
+/// The value is dropped with the last test that uses it: each minute of an idle control plane
+/// takes two seconds of a core.
 pub struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {

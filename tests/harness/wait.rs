@@ -7,7 +7,7 @@ use super::process::Process;
 
 /// Tries `attempt` until it succeeds or `limit` has passed. Then the result is the last
 /// error with the name of the awaited condition. The pauses grow with time, because some
-/// attempts start a kubectl, which takes 100 ms of a core.
+/// attempts start a kubectl, which takes 80 ms of a core.
 pub fn eventually<T>(
     what: &str,
     limit: Duration,
