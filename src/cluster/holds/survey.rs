@@ -56,10 +56,10 @@ impl Survey {
             }
             let facts = ObjectFacts::of_node(node);
             if node.is_terminating() {
-                for applied in situation.policies_of(facts).iter().filter(|_| held) {
-                    if let Some(counts) = self.counts(applied) {
-                        counts.terminating += 1;
-                    }
+                let applied = if held { situation.policies_of(facts) } else { Vec::new() };
+                for applied in applied {
+                    let Some(counts) = self.counts(&applied) else { continue };
+                    counts.terminating += 1;
                 }
                 continue;
             }
