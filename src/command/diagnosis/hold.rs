@@ -91,17 +91,18 @@ impl HoldState {
     ) -> Self {
         let needs_no_approval =
             matches!(check, Ok(ReleaseReason::Unprotected | ReleaseReason::Approved));
-        let step = match &check {
-            Err(WaitReason::InUse(causes)) => step_to_end_use(target, causes, 0, is_terminating),
-            _ => None,
-        };
-        let is_partial = |causes: &[decide::Cause]| causes.len() >= decide::MAX_LISTED_CAUSES;
         // The release stops counting at this number.
+        let is_partial = |causes: &[decide::Cause]| causes.len() >= decide::MAX_LISTED_CAUSES;
         let step = match &check {
-            Err(WaitReason::InUse(causes)) if is_partial(causes) => {
-                step.map(|step| step + "; perhaps other objects use it as well")
+            Err(WaitReason::InUse(causes)) => {
+                let perhaps_others = match is_partial(causes) {
+                    true => "; perhaps other objects use it as well",
+                    false => "",
+                };
+                let step = step_to_end_use(target, causes, 0, is_terminating);
+                step.map(|step| step + perhaps_others)
             }
-            _ => step,
+            _ => None,
         };
         let (free, known, reasons) = match check {
             Ok(reason) => (true, true, vec![reason_text(reason).to_owned()]),
