@@ -9,7 +9,7 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
 use crate::objects::operations::{add, remove, replace, test};
-use crate::objects::{HoldEntry, is_hold};
+use crate::objects::{HoldEntry, is_hold, without_several};
 
 /// The annotation with the token of the last pass.
 pub const TOKEN: &str = "belay.dev/release-token";
@@ -39,16 +39,14 @@ impl TargetState {
         let finalizers = metadata.get("finalizers").and_then(Value::as_array);
         let finalizers: Vec<&str> =
             finalizers.into_iter().flatten().map(|f| f.as_str().unwrap_or_default()).collect();
-        let others = || finalizers.iter().filter(|finalizer| !is_hold(finalizer));
-        let has_several_holds = finalizers.len() > others().count() + 1;
         let annotations = metadata.get("annotations").and_then(Value::as_object);
         Some(Self {
             uid: text("uid")?,
             resource_version: text("resourceVersion")?,
             deletion_timestamp: text("deletionTimestamp"),
             hold: HoldEntry::find(finalizers.iter().copied()),
-            other_finalizers: has_several_holds
-                .then(|| others().map(|finalizer| Arc::from(*finalizer)).collect()),
+            other_finalizers: without_several(&finalizers, is_hold)
+                .map(|others| others.into_iter().map(Arc::from).collect()),
             token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
         })

@@ -10,7 +10,7 @@ use crate::decide::{
     HoldPosition, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
 };
 use crate::objects::operations::{add, remove, replace, test};
-use crate::objects::{HOLD, HoldEntry, Object, Text, is_hold};
+use crate::objects::{HOLD, HoldEntry, Object, Text, is_hold, without_several};
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 
 /// What to do with the hold of an object.
@@ -56,12 +56,11 @@ pub fn plan(
     }
     let metadata = &object.metadata;
     let remove = |hold: HoldEntry, is_unwanted: fn(&str) -> bool| {
-        let finalizers = || metadata.finalizers.iter().flatten().map(Text::as_str);
-        let rest: Vec<String> =
-            finalizers().filter(|f| !is_unwanted(f)).map(str::to_owned).collect();
-        match finalizers().count() - rest.len() {
-            1 => HoldPlan::Remove(hold),
-            _ => HoldPlan::RemoveAll(rest),
+        let finalizers: Vec<&str> =
+            metadata.finalizers.iter().flatten().map(Text::as_str).collect();
+        match without_several(&finalizers, is_unwanted) {
+            None => HoldPlan::Remove(hold),
+            Some(rest) => HoldPlan::RemoveAll(rest.into_iter().map(str::to_owned).collect()),
         }
     };
     let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);

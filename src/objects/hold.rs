@@ -61,21 +61,34 @@ impl HoldEntry {
     }
 }
 
+/// The finalizers without the unwanted ones; `None` unless several are unwanted.
+pub fn without_several<'f>(
+    finalizers: &[&'f str],
+    is_unwanted: fn(&str) -> bool,
+) -> Option<Vec<&'f str>> {
+    let rest: Vec<&str> = finalizers.iter().copied().filter(|f| !is_unwanted(f)).collect();
+    (finalizers.len() - rest.len() > 1).then_some(rest)
+}
+
+/// Whether Kubernetes itself adds this finalizer: it has no domain, or a domain that is
+/// reserved for Kubernetes.
+pub fn is_kubernetes_finalizer(finalizer: &str) -> bool {
+    let Some((domain, _)) = finalizer.split_once('/') else { return true };
+    let is_in = |suffix: &str| {
+        domain.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    is_in("kubernetes.io") || is_in("k8s.io")
+}
+
 /// Parses a former name from an option.
 pub fn parse_former_hold(text: &str) -> Result<String, String> {
     let is_qualified = text.split_once('/').is_some_and(|(domain, name)| {
         domain.contains('.') && !name.is_empty() && !name.contains('/')
     });
-    let is_of_kubernetes = text.split('/').next().is_some_and(|domain| {
-        domain == "kubernetes.io"
-            || domain.ends_with(".kubernetes.io")
-            || domain == "k8s.io"
-            || domain.ends_with(".k8s.io")
-    });
     if !is_qualified || text.chars().any(|c| c.is_whitespace() || "'\"\\,".contains(c)) {
         return Err("expected DOMAIN/NAME, such as example.com/hold".to_owned());
     }
-    if is_of_kubernetes || text == HOLD {
+    if is_kubernetes_finalizer(text) || text == HOLD {
         return Err(
             "it must be a finalizer that belay alone may remove, and must differ from the \
              current name"

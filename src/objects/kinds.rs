@@ -248,8 +248,11 @@ impl Kinds {
 
 /// Whether this is the kind of Namespaces.
 pub fn is_namespace(group: &str, resource: &str) -> bool {
-    (group, resource) == ("", "namespaces")
+    (group, resource) == NAMESPACES
 }
+
+/// The kind of Namespaces: its group and plural name.
+pub const NAMESPACES: (&str, &str) = ("", "namespaces");
 
 /// The kind of CRDs: its group and plural name.
 pub const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");

@@ -35,12 +35,15 @@ pub use api_error::ApiError;
 pub use digest::{digest, short_digest};
 #[cfg(test)]
 pub use hold::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
-pub use hold::{HOLD, HoldEntry, former_holds, is_hold, parse_former_hold, set_former_holds};
+pub use hold::{
+    HOLD, HoldEntry, former_holds, is_hold, is_kubernetes_finalizer, parse_former_hold,
+    set_former_holds, without_several,
+};
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
 pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
-    CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, SCALABLE, STATEFUL_SETS,
+    CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, NAMESPACES, SCALABLE, STATEFUL_SETS,
     STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version, watch_also_value,
 };
 pub use lossy_reader::read_lossy;

@@ -3,7 +3,7 @@
 use super::api::{FromStripping, Subject};
 use super::identities::{Identities, Requester, account, includes};
 use super::selectors::Glob;
-use crate::objects::{FOREGROUND, ORPHAN};
+use crate::objects::{FOREGROUND, ORPHAN, is_kubernetes_finalizer};
 
 /// The guarded finalizers, and the subjects that may remove them.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ impl FinalizerGuard {
         finalizer: &str,
         identities: &Identities,
     ) -> bool {
-        let of_kubernetes = is_of_kubernetes(finalizer);
+        let of_kubernetes = is_kubernetes_finalizer(finalizer);
         if of_kubernetes && identities.is_control_plane(&requester.name) {
             return true;
         }
@@ -78,16 +78,6 @@ const IN_TREE: &[&str] = &[
     "resource.kubernetes.io/delete-protection",
     "scheduling.k8s.io/podgroup-protection",
 ];
-
-/// Whether Kubernetes itself adds this finalizer: it has no domain, or a domain that is
-/// reserved for Kubernetes.
-fn is_of_kubernetes(finalizer: &str) -> bool {
-    let Some((domain, _)) = finalizer.split_once('/') else { return true };
-    let is_in = |suffix: &str| {
-        domain.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
-    is_in("kubernetes.io") || is_in("k8s.io")
-}
 
 #[cfg(test)]
 mod tests {

@@ -396,14 +396,8 @@ async fn adds_no_hold_to_an_unwatched_kind() {
 
 #[tokio::test]
 async fn h06_all_rounds_of_a_review_share_one_budget() {
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"},
-        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
-        "namespace": "a", "oldObject": data()}});
-    let bytes = review.to_string().into_bytes();
-    let Parsed::Review(review) = parse_review(&bytes, AdmissionPhase::Validate).unwrap() else {
-        panic!("unreadable")
-    };
+    let bytes = delete_review("configmaps", data());
+    let review = parse(&bytes);
     let (journal, _) = Journal::new(Metrics::default());
     let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods)), journal);
     let until = Instant::now() + Duration::from_secs(5);
@@ -445,16 +439,19 @@ fn delete_review(resource: &str, object: Value) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
+fn parse(bytes: &[u8]) -> Box<Review<'_>> {
+    match parse_review(bytes, AdmissionPhase::Validate) {
+        Ok(Parsed::Review(review)) => review,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// H40: a user with edit rights causes reviews that take millions of steps.
 #[tokio::test]
 async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not() {
     let (journal, _) = Journal::new(Metrics::default());
     let world = world_with_dependents(60, 1_000);
     let decider = ClusterDecider::new(world, Arc::new(Script::new(pods)), journal);
-    let parse = |bytes| match parse_review(bytes, AdmissionPhase::Validate) {
-        Ok(Parsed::Review(review)) => review,
-        other => panic!("{other:?}"),
-    };
     let other = json!({"metadata": {"name": "data", "namespace": "a", "uid": "other"}});
     let large = delete_review("configmaps", data());
     let small = delete_review("limitranges", other);
@@ -509,9 +506,7 @@ async fn h190_many_read_objects_are_parsed_in_a_turn() {
     let (journal, _) = Journal::new(Metrics::default());
     let decider = ClusterDecider::new(world(), Arc::new(Script::new(many_pods)), journal);
     let bytes = delete_review("configmaps", data());
-    let Ok(Parsed::Review(review)) = parse_review(&bytes, AdmissionPhase::Validate) else {
-        panic!("unreadable")
-    };
+    let review = parse(&bytes);
     let until = Instant::now() + Duration::from_secs(60);
     let verdict = decider.decide(&review, until).await;
     assert_eq!(verdict.reason, Some(Reason::InUse), "{:?}", message(&verdict));

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
-pub(super) const NAMESPACES: (&str, &str) = ("", "namespaces");
-
 /// Group and plural name; either may be `*`.
 pub(super) type KindName = (String, String);
 

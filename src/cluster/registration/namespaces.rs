@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::kind_set::{KindSet, NAMESPACES};
-use crate::objects::CRDS;
+use super::kind_set::KindSet;
+use crate::objects::{CRDS, NAMESPACES};
 use crate::policy::{Matcher, Policy};
 
 /// The name of the condition that the leader writes. The guides for GitOps tools contain it.

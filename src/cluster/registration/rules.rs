@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
-use super::kind_set::{KindName, KindSet, NAMESPACES};
+use super::kind_set::{KindName, KindSet};
 use super::namespaces::{Kind, LEADER_CONDITION, NamespaceLimits, OwnerPair};
 use super::objects::ObjectLimits;
 use crate::cluster::World;
 use crate::cluster::feed::plan;
 use crate::decide::is_hold_unsafe_on_kind;
-use crate::objects::{CRDS, KindInfo, Kinds};
+use crate::objects::{CRDS, KindInfo, Kinds, NAMESPACES};
 use crate::policy::api::Action;
 use crate::policy::{NAME_LABEL, Policy};
 

@@ -11,15 +11,13 @@ use crate::cluster::terminating::TerminatingObject;
 use crate::cluster::{Snapshot, World};
 use crate::command::session::UserSession;
 use crate::command::target::situation;
-use crate::objects::{Object, ObjectRef, Text, is_hold};
+use crate::objects::{NAMESPACES, Object, ObjectRef, Text, is_hold};
 use crate::policy::api::Action;
 use crate::policy::{ObjectFacts, Requester};
 
 /// The maximum number of Namespaces to read. If the labels of a Namespace are unknown, a policy may
 /// select its objects.
 const MAX_NAMESPACES: usize = 30;
-
-const NAMESPACES: (&str, &str) = ("", "namespaces");
 
 /// The finalizers of these objects whose removal by the user belay denies without an approval, by
 /// the uid of the object.
