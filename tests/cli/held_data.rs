@@ -17,12 +17,18 @@ pub fn storage_class(plane: &ControlPlane, ns: &str) {
     plane.apply(&class.with(json!({"provisioner": "kubernetes.io/host-path"}))).unwrap();
 }
 
+/// Claims of this class.
+pub fn claims(plane: &ControlPlane, ns: &str, names: &[&str]) {
+    storage_class(plane, ns);
+    for name in names {
+        let class = json!({"spec": {"storageClassName": ns}});
+        plane.apply(&claim(name).with_namespace(ns).with(class)).unwrap();
+    }
+}
+
 /// Claims of this class. Waits until each is bound and held, and returns their volumes.
 fn bound_claims(plane: &ControlPlane, ns: &str, names: &[&str]) -> Vec<String> {
-    for name in names {
-        let claim = claim(name).with_namespace(ns);
-        plane.apply(&claim.with(json!({"spec": {"storageClassName": ns}}))).unwrap();
-    }
+    claims(plane, ns, names);
     let volume = |name: &&str| {
         eventually("a bound and held claim", LIMIT, || {
             let claim = plane.api().get(&format!("pvc/{name}"), ns)?.ok_or("no claim")?;
@@ -71,7 +77,6 @@ fn used_claims(
     (user, used): (&str, &str),
 ) -> (String, Vec<String>) {
     let ns = plane.namespace(name).unwrap();
-    storage_class(plane, &ns);
     hold_claims(plane, &ns);
     let volumes = bound_claims(plane, &ns, claims);
     let web = workload("Deployment", "web", &pod("web").with_claim("data"));
@@ -233,7 +238,6 @@ fn an_object_outside_of_the_deletion_keeps_a_hold() {
 fn the_deletion_of_a_storage_class_breaks_no_bound_claim() {
     let plane = &world().plane;
     let ns = plane.namespace("class-broken").unwrap();
-    storage_class(plane, &ns);
     hold_claims(plane, &ns);
     bound_claims(plane, &ns, &["data"]);
     let template = json!({"metadata": {"name": "logs"}, "spec": {"storageClassName": ns,
@@ -298,9 +302,7 @@ fn terminating_claims_are_deleted_with_their_last_users() {
 fn a_terminating_claim_is_deleted_with_the_node_of_its_last_pod() {
     let plane = &world().plane;
     let ns = plane.namespace("held-node").unwrap();
-    storage_class(plane, &ns);
-    let own = claim("own").with_namespace(&ns);
-    plane.apply(&own.with(json!({"spec": {"storageClassName": ns}}))).unwrap();
+    claims(plane, &ns, &["own"]);
     let user = pod("user").with_claim("own").with_namespace(&ns);
     plane.apply(&user.without_grace_period()).unwrap();
     wait_until_running(plane, &ns, 1);

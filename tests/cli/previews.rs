@@ -9,7 +9,7 @@ use crate::harness::manifest::{
     Manifest as _, claim, config_map, object, pod, reader, secret, volume, workload,
 };
 use crate::harness::{ControlPlane, eventually};
-use crate::held_data::{storage_class, wait_until_running};
+use crate::held_data::{claims, storage_class, wait_until_running};
 use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 /// A finalizer without a controller.
@@ -45,9 +45,7 @@ fn bound(plane: &ControlPlane, ns: &str, name: &str) -> String {
 fn a_terminating_claim_is_deleted_with_its_last_finished_pod() {
     let plane = &world().plane;
     let ns = plane.namespace("preview-done").unwrap();
-    storage_class(plane, &ns);
-    let class = json!({"spec": {"storageClassName": ns}});
-    plane.apply(&claim("reports").with_namespace(&ns).with(class)).unwrap();
+    claims(plane, &ns, &["reports"]);
     let volume = bound(plane, &ns, "reports");
     let template =
         pod("done").with_claim("reports").with(json!({"spec": {"restartPolicy": "Never"}}));
@@ -198,9 +196,7 @@ fn the_header_reports_that_one_of_several_targets_is_held() {
 fn the_storage_of_a_deleted_volume_is_destroyed_with_its_claim_only() {
     let plane = &world().plane;
     let ns = plane.namespace("preview-volume").unwrap();
-    storage_class(plane, &ns);
-    let class = json!({"spec": {"storageClassName": ns}});
-    plane.apply(&claim("data").with_namespace(&ns).with(class)).unwrap();
+    claims(plane, &ns, &["data"]);
     let name = bound(plane, &ns, "data");
     let target = format!("pv/{name}");
     let storage = plane.api().field(&target, "", ".spec.hostPath.path").unwrap();

@@ -57,7 +57,7 @@ fn h145_an_undo_names_no_owner_that_an_editor_has_written() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-owner").unwrap();
     let kept = json!({"metadata": {"finalizers": ["undo.test/kept"]}});
-    super::losses::claims(plane, &ns, &["data"]);
+    claims(plane, &ns, &["data"]);
     plane.api().patch("pvc/data", &ns, &kept).unwrap().success().unwrap();
     plane.apply(&secret("master").with_namespace(&ns)).unwrap();
     let master = read(plane, &ns, "secret/master");

@@ -3,7 +3,6 @@
 
 use serde_json::json;
 
-use super::losses::claims;
 use super::*;
 use crate::stuck::causes;
 

@@ -29,15 +29,6 @@ pub fn have_their_volumes(plane: &ControlPlane, ns: &str, claims: &[(String, Val
     }
 }
 
-/// Claims of the class with the name of the namespace.
-pub fn claims(plane: &ControlPlane, ns: &str, names: &[&str]) {
-    storage_class(plane, ns);
-    for name in names {
-        let class = json!({"spec": {"storageClassName": ns}});
-        plane.apply(&claim(name).with_namespace(ns).with(class)).unwrap();
-    }
-}
-
 /// Starts a StatefulSet with two Pods, each with a claim.
 pub fn start_two_replicas(plane: &ControlPlane, ns: &str) {
     storage_class(plane, ns);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use super::losses::{claims, delete_claims, file_in, have_their_volumes, start_two_replicas};
+use super::losses::{delete_claims, file_in, have_their_volumes, start_two_replicas};
 use super::*;
 use crate::harness::kubectl::Output;
 

@@ -26,7 +26,7 @@ use crate::harness::manifest::{
 };
 use crate::harness::rbac::{self, rule};
 use crate::harness::{ControlPlane, eventually};
-use crate::held_data::{hold_claims, storage_class, wait_until_running};
+use crate::held_data::{claims, hold_claims, storage_class, wait_until_running};
 use crate::{LIMIT, belay, lost_answer, policy, spawn, world};
 
 /// When a command is killed.

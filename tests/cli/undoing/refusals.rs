@@ -111,9 +111,7 @@ fn refuses_with_the_reason_if_undo_is_impossible() {
 fn a_claim_whose_volume_is_terminating_can_not_be_undone() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-volume").unwrap();
-    storage_class(plane, &ns);
-    let class = json!({"spec": {"storageClassName": ns}});
-    plane.apply(&claim("data").with_namespace(&ns).with(class)).unwrap();
+    claims(plane, &ns, &["data"]);
     let old = bound(plane, &ns, "pvc/data");
     keep(plane, &ns, "pvc/data");
     delete(plane, "", &format!("pv/{}", text(&old["spec"]["volumeName"])));

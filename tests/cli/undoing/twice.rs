@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use super::losses::{
-    claims, delete_claims, delete_gone, file_in, have_their_volumes, start_two_replicas,
-};
+use super::losses::{delete_claims, delete_gone, file_in, have_their_volumes, start_two_replicas};
 use super::*;
 
 /// Begins an undo, which is killed when it has saved the file.
