@@ -1,12 +1,10 @@
-//! Creates many objects fast.
-
-use std::sync::Arc;
+//! Creates many objects fast: one object of each kind through the API server, and copies of it
+//! in etcd. So each object is as large as a real one.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
+use crate::etcd::Etcd;
 use crate::harness::{ControlPlane, Result};
 use crate::writer::{Writer, config_map, core, pod};
 
@@ -24,22 +22,145 @@ const AT_ONCE: usize = 16;
 /// The label of the namespaces.
 pub const LABEL: &str = "matchLabels: {crowd: \"true\"}";
 
+/// The namespace of the objects that are copied.
+const TEMPLATES: &str = "templates";
+
 /// Creates this many namespaces of a thousand objects each. Returns the number of
 /// objects.
 pub async fn make(plane: &ControlPlane, namespaces: usize) -> Result<usize> {
-    let permits = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tasks = JoinSet::new();
+    let crowd = Crowd::of(plane).await?;
     for number in 0..namespaces {
-        let (writer, permits) = (Writer::of(plane).await?, permits.clone());
-        tasks.spawn(async move {
-            let _permit = permits.acquire_owned().await?;
-            fill(&writer, &format!("crowd-{number}")).await
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
+        crowd.put(&crowd.namespace(number)).await?;
     }
     Ok(namespaces * EACH)
+}
+
+/// An object and its key in etcd.
+pub type Stored = (String, Value);
+
+/// One object of each kind, as the API server stores it.
+pub struct Crowd {
+    etcd: Etcd,
+    namespace: Value,
+    config_map: Value,
+    secret: Value,
+    set: Value,
+    pod: Value,
+}
+
+impl Crowd {
+    /// Creates the objects that are copied.
+    pub async fn of(plane: &ControlPlane) -> Result<Self> {
+        let writer = Writer::of(plane).await?;
+        let create = async |collection: String, object: Value| -> Result<Value> {
+            Ok(serde_json::from_str(&writer.create(&collection, &object).await?)?)
+        };
+        let labels = json!({"crowd": "true"});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": TEMPLATES, "labels": labels}});
+        let namespace = create("/api/v1/namespaces".to_owned(), namespace).await?;
+        let account =
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+        create_unless_exists(&writer, &core(TEMPLATES, "serviceaccounts"), &account).await?;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "template"},
+            "stringData": {"password": "x".repeat(1_000)}});
+        let mut pod = pod("template", &["template".to_owned()], "template");
+        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "template"},
+            "spec": {"replicas": PODS_OF_A_SET, "selector": {"matchLabels": {"app": "web"}}, "template": {
+                "metadata": {"labels": {"app": "web"}}, "spec": pod["spec"]}}});
+        let sets = format!("/apis/apps/v1/namespaces/{TEMPLATES}/replicasets");
+        let set = create(sets, set).await?;
+        pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet",
+            "name": "template", "uid": set["metadata"]["uid"], "controller": true,
+            "blockOwnerDeletion": true}]);
+        Ok(Self {
+            etcd: Etcd::of(plane)?,
+            namespace,
+            config_map: create(core(TEMPLATES, "configmaps"), config_map("template", 1_000)).await?,
+            secret: create(core(TEMPLATES, "secrets"), secret).await?,
+            set,
+            pod: create(core(TEMPLATES, "pods"), pod).await?,
+        })
+    }
+
+    /// Writes objects.
+    pub async fn put(&self, objects: &[Stored]) -> Result<()> {
+        self.etcd.put(objects).await
+    }
+
+    /// The namespace with this number and its objects.
+    pub fn namespace(&self, number: usize) -> Vec<Stored> {
+        let ns = format!("crowd-{number}");
+        let mut uids = (number * 10_000..).map(|uid| format!("00000000-0000-4000-8000-{uid:012}"));
+        let mut uid = || uids.next().unwrap_or_default();
+        let mut all = vec![(
+            format!("/registry/namespaces/{ns}"),
+            copy(&self.namespace, "", &ns, &uid()),
+        )];
+        let mut add = |resource: &str, object: Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            all.push((format!("/registry/{resource}/{ns}/{name}"), object));
+        };
+        for number in 0..CONFIG_MAPS {
+            add("configmaps", copy(&self.config_map, &ns, &settings(number), &uid()));
+        }
+        for number in 0..SECRETS {
+            add("secrets", copy(&self.secret, &ns, &credentials(number), &uid()));
+        }
+        for number in 0..SETS {
+            let (name, set_uid) = (format!("service-{number}-6d5f7c9b8"), uid());
+            let mut set = copy(&self.set, &ns, &name, &set_uid);
+            use_objects(&mut set["spec"]["template"]["spec"], number * PODS_OF_A_SET);
+            add("replicasets", set);
+            for pod in 0..PODS_OF_A_SET {
+                let mut object = copy(&self.pod, &ns, &format!("{name}-{pod}x7kq"), &uid());
+                use_objects(&mut object["spec"], number * PODS_OF_A_SET + pod);
+                let owner = &mut object["metadata"]["ownerReferences"][0];
+                owner["name"] = name.as_str().into();
+                owner["uid"] = set_uid.as_str().into();
+                add("pods", object);
+            }
+        }
+        all
+    }
+}
+
+fn settings(number: usize) -> String {
+    format!("settings-{}-6d5f7c9b8", number % CONFIG_MAPS)
+}
+
+fn credentials(number: usize) -> String {
+    format!("credentials-{}-6d5f7c9b8", number % SECRETS)
+}
+
+/// Lets the spec of a Pod use a ConfigMap and a Secret.
+fn use_objects(spec: &mut Value, number: usize) {
+    spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] = settings(number).into();
+    spec["volumes"][0]["secret"]["secretName"] = credentials(number).into();
+}
+
+fn copy(template: &Value, ns: &str, name: &str, uid: &str) -> Value {
+    let mut object = template.clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+        metadata.insert("name".to_owned(), name.into());
+        metadata.insert("uid".to_owned(), uid.into());
+        if !ns.is_empty() {
+            metadata.insert("namespace".to_owned(), ns.into());
+        }
+    }
+    if let Some(label) = object["metadata"]["labels"].get_mut("kubernetes.io/metadata.name") {
+        *label = name.into();
+    }
+    object
+}
+
+/// Creates an object that a controller may have created before.
+async fn create_unless_exists(writer: &Writer, collection: &str, object: &Value) -> Result<()> {
+    match writer.create(collection, object).await {
+        Err(error) if !error.to_string().contains("AlreadyExists") => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Creates these objects in one collection, many at a time.
@@ -60,52 +181,4 @@ pub async fn delete(writer: &Writer, collection: &str, names: &[String]) -> Resu
         if writer.delete(&path).await? { Ok(()) } else { Err(format!("{path}: refused").into()) }
     };
     stream::iter(names).map(Ok).try_for_each_concurrent(AT_ONCE, each).await
-}
-
-async fn fill(writer: &Writer, ns: &str) -> Result<()> {
-    let labels = json!({"crowd": "true"});
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns, "labels": labels}});
-    writer.create("/api/v1/namespaces", &namespace).await?;
-    // Admission requires this account for Pods, and no controller runs that creates it.
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    writer.create(&core(ns, "serviceaccounts"), &account).await?;
-    for number in 0..CONFIG_MAPS {
-        let name = format!("settings-{number}-6d5f7c9b8");
-        writer.create(&core(ns, "configmaps"), &config_map(&name, 1_000)).await?;
-    }
-    for number in 0..SECRETS {
-        let name = format!("credentials-{number}-6d5f7c9b8");
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
-            "stringData": {"password": "x".repeat(1_000)}});
-        writer.create(&core(ns, "secrets"), &secret).await?;
-    }
-    for number in 0..SETS {
-        set(writer, ns, number).await?;
-    }
-    Ok(())
-}
-
-/// A ReplicaSet and its Pods. Each Pod uses a ConfigMap and a Secret.
-async fn set(writer: &Writer, ns: &str, number: usize) -> Result<()> {
-    let name = format!("service-{number}-6d5f7c9b8");
-    let reads = |pod: usize| {
-        let read = (number * PODS_OF_A_SET + pod) % CONFIG_MAPS;
-        ([format!("settings-{read}-6d5f7c9b8")], format!("credentials-{read}-6d5f7c9b8"))
-    };
-    let (config_maps, secret) = reads(0);
-    let mut template = pod("", &config_maps, &secret);
-    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name},
-        "spec": {"replicas": PODS_OF_A_SET, "selector": {"matchLabels": {"app": "web"}}, "template": {
-            "metadata": {"labels": {"app": "web"}}, "spec": template["spec"].take()}}});
-    let sets = format!("/apis/apps/v1/namespaces/{ns}/replicasets");
-    let made: Value = serde_json::from_str(&writer.create(&sets, &set).await?)?;
-    for number in 0..PODS_OF_A_SET {
-        let (config_maps, secret) = reads(number);
-        let mut pod = pod(&format!("{name}-{number}x7kq"), &config_maps, &secret);
-        pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet",
-            "name": name, "uid": made["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
-        writer.create(&core(ns, "pods"), &pod).await?;
-    }
-    Ok(())
 }

@@ -30,43 +30,30 @@ const EVENTS: usize = 500;
 /// The number of clients that write at the same time in the busy mode.
 const OTHERS: usize = 4;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 pub fn run() -> Result<()> {
     let plane = ControlPlane::start()?;
     plane.apply(&print(&program()?, &["admin", "crds"])?)?;
     let (ns, elsewhere) = (plane.namespace("lag")?, plane.namespace("elsewhere")?);
     plane.apply(&while_used("lag", &only(&ns), "configmaps, secrets"))?;
-
-    // As many threads as the runtime of `belay serve`.
-    let runtime = threads("feed", 2)?;
-    let world = runtime.block_on(start_feed(&plane))?;
-    let bare = threads("bare", 1)?;
-    let watch = Watch::default();
-    for kind in ["configmaps", "pods"] {
-        watch.add(&bare, &plane, &core(&ns, kind))?;
-    }
-    let measure = Measure { world, watch, ns };
-    let writing = threads("writer", 1)?;
-    let writer = writing.block_on(Writer::of(&plane))?;
-    measure.wait_until_all_listen(&writing, &writer)?;
-
+    let measure = Measure::start(&plane, ns)?;
     for kind in ["configmaps", "pods"] {
         println!("{kind}, no other client writes:");
-        measure.run_mode(&writing, &writer, kind, "quiet")?;
+        measure.write(kind, "quiet", EVENTS)?.print();
     }
     let busy = Busy::begin(&plane, &elsewhere)?;
     for kind in ["configmaps", "pods"] {
         let (before, started) = (busy.writes(), Instant::now());
         println!("{kind}, {OTHERS} others write ConfigMaps as fast as they can:");
-        measure.run_mode(&writing, &writer, kind, "busy")?;
+        measure.write(kind, "busy", EVENTS)?.print();
         let rate = (busy.writes() - before) as f64 / started.elapsed().as_secs_f64();
         println!("  the others made {rate:.0} writes a second");
     }
     Ok(())
 }
 
-fn threads(name: &str, threads: usize) -> Result<Runtime> {
+pub fn threads(name: &str, threads: usize) -> Result<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name(name)
@@ -104,13 +91,36 @@ async fn start_feed(plane: &ControlPlane) -> Result<SharedWorld> {
     Ok(world)
 }
 
-struct Measure {
+/// A feed in this process, a plain watch, and a client that writes.
+pub struct Measure {
     world: SharedWorld,
     watch: Watch,
     ns: String,
+    writer: Writer,
+    writing: Runtime,
+    _feed: Runtime,
+    _bare: Runtime,
 }
 
 impl Measure {
+    /// Starts to watch, and waits until the feed and the plain watches report new objects of this
+    /// namespace.
+    pub fn start(plane: &ControlPlane, ns: String) -> Result<Self> {
+        // As many threads as the runtime of `belay serve`.
+        let feed = threads("feed", 2)?;
+        let world = feed.block_on(start_feed(plane))?;
+        let bare = threads("bare", 1)?;
+        let watch = Watch::default();
+        for kind in ["configmaps", "pods"] {
+            watch.add(&bare, plane, &core(&ns, kind))?;
+        }
+        let writing = threads("writer", 1)?;
+        let writer = writing.block_on(Writer::of(plane))?;
+        let measure = Self { world, watch, ns, writer, writing, _feed: feed, _bare: bare };
+        measure.wait_until_all_listen()?;
+        Ok(measure)
+    }
+
     fn sees(&self, resource: &str, name: &str) -> bool {
         let world = self.world.read();
         let kind = world.graph.kinds.find_resource("", resource);
@@ -118,13 +128,13 @@ impl Measure {
     }
 
     /// Creates objects until the watches have reported one of each kind.
-    fn wait_until_all_listen(&self, runtime: &Runtime, writer: &Writer) -> Result<()> {
+    fn wait_until_all_listen(&self) -> Result<()> {
         for kind in ["configmaps", "pods"] {
             let mut number = 0;
             eventually("all watches", LIMIT, || {
                 number += 1;
                 let name = format!("first-{kind}-{number}");
-                runtime.block_on(self.write(writer, kind, &name))?;
+                self.create(kind, &name)?;
                 eventually("an object", Duration::from_secs(2), || {
                     let seen = self.watch.events_of(&name).is_some() && self.sees(kind, &name);
                     if seen { Ok(()) } else { Err("no watch reports it".into()) }
@@ -134,23 +144,22 @@ impl Measure {
         Ok(())
     }
 
-    async fn write(&self, writer: &Writer, kind: &str, name: &str) -> Result<()> {
+    fn create(&self, kind: &str, name: &str) -> Result<()> {
         let object = match kind {
             "pods" => pod(name, &["settings".to_owned()], "tls"),
             _ => config_map(name, 500),
         };
-        writer.create(&core(&self.ns, kind), &object).await.map(drop)
+        let collection = core(&self.ns, kind);
+        self.writing.block_on(self.writer.create(&collection, &object)).map(drop)
     }
 
-    fn run_mode(&self, runtime: &Runtime, writer: &Writer, kind: &str, mode: &str) -> Result<()> {
-        let mut visible = Samples::default();
-        let (mut bare, mut added, mut whole) =
-            (Samples::default(), Samples::default(), Samples::default());
-        let mut early = 0;
-        for number in 0..EVENTS {
-            let name = format!("{mode}-{kind}-{number}");
+    /// Creates this number of objects one by one. Each name starts with the prefix.
+    pub fn write(&self, kind: &str, prefix: &str, events: usize) -> Result<Lag> {
+        let mut lag = Lag::default();
+        for number in 0..events {
+            let name = format!("{prefix}-{kind}-{number}");
             let sent = Instant::now();
-            runtime.block_on(self.write(writer, kind, &name))?;
+            self.create(kind, &name)?;
             let answered = Instant::now();
             let mut first = true;
             let seen = loop {
@@ -163,21 +172,39 @@ impl Measure {
                 }
                 std::thread::sleep(Duration::from_micros(50));
             };
-            early += usize::from(first);
+            lag.early += usize::from(first);
             let line = eventually("the bare watch", LIMIT, || {
                 self.watch.events_of(&name).ok_or_else(|| "no event arrived".into())
             })?;
             let line = line.first;
-            visible.push(seen - answered);
-            bare.push(line.saturating_duration_since(answered));
-            added.push(seen.saturating_duration_since(line.max(answered)));
-            whole.push(seen - sent);
+            lag.visible.push(seen - answered);
+            lag.bare.push(line.saturating_duration_since(answered));
+            lag.added.push(seen.saturating_duration_since(line.max(answered)));
+            lag.whole.push(seen - sent);
         }
-        println!("  answered → visible     {}; before the answer: {early}", visible.row());
-        println!("  answered → bare watch  {}", bare.row());
-        println!("  bare watch → visible   {}", added.row());
-        println!("  sent → visible         {}", whole.row());
-        Ok(())
+        Ok(lag)
+    }
+}
+
+/// The times of some writes.
+#[derive(Default)]
+pub struct Lag {
+    /// From the answer of the API server until the graph contains the object.
+    pub visible: Samples,
+    /// From the answer until the plain watch reports the object.
+    pub bare: Samples,
+    added: Samples,
+    whole: Samples,
+    /// The number of objects that the graph contained before the answer.
+    early: usize,
+}
+
+impl Lag {
+    fn print(&self) {
+        println!("  answered → visible     {}; before the answer: {}", self.visible.row(), self.early);
+        println!("  answered → bare watch  {}", self.bare.row());
+        println!("  bare watch → visible   {}", self.added.row());
+        println!("  sent → visible         {}", self.whole.row());
     }
 }
 

@@ -8,6 +8,7 @@
 //! cargo run --release --example numbers -- collect [OBJECTS]
 //! cargo run --release --example numbers -- namespace [OBJECTS]
 //! cargo run --release --example numbers -- look [OBJECTS]
+//! cargo run --release --example numbers -- growth [OBJECTS]
 //! ```
 //!
 //! With other arguments, this program is belay itself. So the measured program is built together
@@ -19,6 +20,9 @@ mod harness;
 mod added;
 mod collect;
 mod crowd;
+mod etcd;
+mod growth;
+mod growth_plot;
 mod lag;
 mod look;
 mod machine;
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
         (Some("release"), objects) => measure_with(objects, 2_000, release::run),
         (Some("collect"), objects) => measure_with(objects, 1_000, collect::run),
         (Some("namespace"), objects) => measure_with(objects, 10_000, namespace::run),
+        (Some("growth"), objects) => measure_with(objects, 1_000_000, growth::run),
         (Some("look"), objects) => measure_with(objects, 10_000, look::run),
         _ => return belay::command::main(),
     };

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 use crate::harness::{ControlPlane, Install, Installed, Result, eventually};
+use crate::lag::threads;
 use crate::policies::{enforce, only, protecting};
 use crate::samples::Samples;
 use crate::watch::{ObjectEvents, Watch};
@@ -43,25 +44,13 @@ pub fn run(objects: usize) -> Result<()> {
         Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &program()?)?;
     let [ns, crowded, plain] = ["release", "crowded", "plain"].map(|name| plane.namespace(name));
     let (ns, crowded, plain) = (ns?, crowded?, plain?);
-    // The watch has its own thread, so that it records the time at once.
-    let watching = threads("watch")?;
-    let watch = Watch::default();
+    let run = Run::start(&plane, &installed)?;
     for ns in [&ns, &crowded] {
-        enforce(
-            &plane,
-            ns,
-            &protecting(ns, &only(ns), "configmaps", "whileUsed: {onDelete: Hold}"),
-        )?;
-        for kind in ["configmaps", "pods"] {
-            watch.add(&watching, &plane, &core(ns, kind))?;
-        }
+        run.hold(&plane, ns)?;
     }
-    let runtime = threads("writer")?;
-    let writer = runtime.block_on(Writer::of(&plane))?;
     let pods =
         (0..PODS).map(|number| pod(&format!("crowd-{number}"), &["other".to_owned()], "tls"));
-    runtime.block_on(crowd::create(&writer, &core(&crowded, "pods"), pods))?;
-    let run = Run { installed, runtime, writer, watch };
+    run.runtime.block_on(crowd::create(&run.writer, &core(&crowded, "pods"), pods))?;
     let own = objects.min(OWN);
     run.one_by_one(&ns, "fast", own, Duration::ZERO)?;
     run.one_by_one(&ns, "slow", own, GAP)?;
@@ -83,19 +72,34 @@ pub fn run(objects: usize) -> Result<()> {
     Ok(())
 }
 
-fn threads(name: &str) -> Result<Runtime> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    Ok(builder.worker_threads(1).thread_name(name).enable_all().build()?)
-}
-
-struct Run {
-    installed: Installed,
+/// A client that deletes objects, and a watch of them.
+pub struct Run<'i> {
+    installed: &'i Installed,
     runtime: Runtime,
     writer: Writer,
     watch: Watch,
+    // The watch has its own thread, so that it records the time at once.
+    watching: Runtime,
 }
 
-impl Run {
+impl<'i> Run<'i> {
+    pub fn start(plane: &ControlPlane, installed: &'i Installed) -> Result<Self> {
+        let runtime = threads("writer", 1)?;
+        let writer = runtime.block_on(Writer::of(plane))?;
+        let (watch, watching) = (Watch::default(), threads("watch", 1)?);
+        Ok(Self { installed, runtime, writer, watch, watching })
+    }
+
+    /// Holds the ConfigMaps of a namespace while they are in use.
+    pub fn hold(&self, plane: &ControlPlane, ns: &str) -> Result<()> {
+        let policy = protecting(ns, &only(ns), "configmaps", "whileUsed: {onDelete: Hold}");
+        enforce(plane, ns, &policy)?;
+        for kind in ["configmaps", "pods"] {
+            self.watch.add(&self.watching, plane, &core(ns, kind))?;
+        }
+        Ok(())
+    }
+
     fn one_by_one(&self, ns: &str, prefix: &str, objects: usize, gap: Duration) -> Result<()> {
         let names: Vec<String> = (0..objects).map(|number| format!("{prefix}-{number}")).collect();
         let user = |name: &String| format!("user-of-{name}");
@@ -131,7 +135,7 @@ impl Run {
     }
 
     /// Returns how long it takes to release ConfigMaps that wait for one Pod.
-    fn together(&self, ns: &str, objects: usize) -> Result<Duration> {
+    pub fn together(&self, ns: &str, objects: usize) -> Result<Duration> {
         let user = format!("user-in-{ns}");
         let names: Vec<String> = (0..objects).map(|number| format!("{ns}-{number}")).collect();
         self.wait_for(ns, &names, vec![pod(&user, &names, "tls")])?;

@@ -42,40 +42,56 @@ pub fn run(objects: usize) -> Result<()> {
     let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;
     for number in 1..=STARTS {
         let read = runtime.block_on(read_lists(&plane))?;
-        println!("start {number}: the bare lists take {read:.2?}");
-        start(belay, objects)?;
+        let start = Start::measure(belay, objects)?;
+        println!(
+            "start {number}: the bare lists take {read:.2?}; ready in {:.2?}; resident then {:.0} \
+             MiB, {SETTLED:?} later {:.0} MiB, at its highest {:.0} MiB: {:.2} × later; {} edges",
+            start.ready,
+            start.at_ready,
+            start.steady,
+            start.peak,
+            start.peak / start.steady,
+            gauge(belay, "belay_graph_edges ")?
+        );
     }
     Ok(())
 }
 
-fn start(belay: &mut Belay, objects: usize) -> Result<()> {
-    belay.process.kill();
-    let started = Instant::now();
-    belay.process.restart()?;
-    let probes = belay.probes;
-    let ready = eventually("belay", LIMIT, || match http_get(probes, "/readyz")? {
-        (200, _) => Ok(started.elapsed()),
-        (_, body) => Err(body.into()),
-    })?;
-    let memory = |kib: Option<u64>| -> Result<f64> {
-        Ok(kib.ok_or("the system does not say its memory")? as f64 / 1024.0)
-    };
-    let at_ready = memory(belay.process.resident())?;
-    let known = gauge(belay, "belay_graph_objects ")?;
-    if known < objects as f64 {
-        return Err(format!("it was ready and knew {known} objects of {objects}").into());
+/// The time and the memory of a start. Memory is in MiB.
+pub struct Start {
+    /// From the start of the process until it is ready.
+    pub ready: Duration,
+    at_ready: f64,
+    /// A minute later.
+    pub steady: f64,
+    /// The maximum.
+    pub peak: f64,
+}
+
+impl Start {
+    /// Restarts a replica, which has to know this number of objects when it is ready.
+    pub fn measure(belay: &mut Belay, objects: usize) -> Result<Self> {
+        belay.process.kill();
+        let started = Instant::now();
+        belay.process.restart()?;
+        let probes = belay.probes;
+        let ready = eventually("belay", LIMIT, || match http_get(probes, "/readyz")? {
+            (200, _) => Ok(started.elapsed()),
+            (_, body) => Err(body.into()),
+        })?;
+        let memory = |kib: Option<u64>| -> Result<f64> {
+            Ok(kib.ok_or("the system does not report the memory")? as f64 / 1024.0)
+        };
+        let at_ready = memory(belay.process.resident())?;
+        let known = gauge(belay, "belay_graph_objects ")?;
+        if known < objects as f64 {
+            return Err(format!("it was ready and knew {known} objects of {objects}").into());
+        }
+        // There is no event to wait for.
+        std::thread::sleep(SETTLED);
+        let (steady, peak) = (memory(belay.process.resident())?, memory(belay.process.peak())?);
+        Ok(Self { ready, at_ready, steady, peak })
     }
-    println!("  ready in {ready:.2?} with {known} objects; resident then {at_ready:.0} MiB");
-    // There is no event to wait for.
-    std::thread::sleep(SETTLED);
-    let (steady, peak) = (memory(belay.process.resident())?, memory(belay.process.peak())?);
-    println!(
-        "  resident after {SETTLED:?} {steady:.0} MiB, at its highest {peak:.0} MiB: {:.2} × steady; \
-         {} edges",
-        peak / steady,
-        gauge(belay, "belay_graph_edges ")?
-    );
-    Ok(())
 }
 
 fn gauge(belay: &Belay, prefix: &str) -> Result<f64> {
@@ -85,7 +101,7 @@ fn gauge(belay: &Belay, prefix: &str) -> Result<f64> {
 }
 
 /// Reads the large lists as belay does, one by one, and discards them.
-async fn read_lists(plane: &ControlPlane) -> Result<Duration> {
+pub async fn read_lists(plane: &ControlPlane) -> Result<Duration> {
     let client = plane.client().await?;
     let started = Instant::now();
     for (path, whole) in [

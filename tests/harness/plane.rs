@@ -59,6 +59,7 @@ pub struct ControlPlane {
     pub controller_manager: Option<Process>,
     api_server: Mutex<Process>,
     etcd: Mutex<Process>,
+    etcd_url: String,
     pub proxy: EgressProxy,
     pki: Pki,
     binaries: PathBuf,
@@ -106,6 +107,8 @@ impl ControlPlane {
             format!("--initial-cluster=default=http://127.0.0.1:{peer_port}"),
             // A test's data need not outlive a power cut.
             "--unsafe-no-fsync=true".to_owned(),
+            // Measurements store a million objects.
+            "--quota-backend-bytes=8589934592".to_owned(),
             "--log-level=warn".to_owned(),
         ];
         let program = binaries.join("etcd");
@@ -129,6 +132,7 @@ impl ControlPlane {
             controller_manager: None,
             api_server: Mutex::new(api_server),
             etcd: Mutex::new(etcd),
+            etcd_url,
             proxy,
             pki,
             binaries,
@@ -156,6 +160,11 @@ impl ControlPlane {
     /// The process of etcd.
     pub fn etcd(&self) -> MutexGuard<'_, Process> {
         lock(&self.etcd)
+    }
+
+    /// The address of etcd's clients.
+    pub fn etcd_url(&self) -> &str {
+        &self.etcd_url
     }
 
     /// Where the API server listens.
