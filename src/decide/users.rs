@@ -265,7 +265,7 @@ pub(crate) fn relevant_users<'a>(
         .into_iter()
         .flat_map(move |id| graph.named_users(id, Some(item.uid()), situation.work));
     let label = move |key: &str| labels.get(key);
-    let (label_steps, work) = (labels.size(), situation.work);
+    let (label_steps, work) = (labels.lookup_steps(), situation.work);
     let target =
         item.kind.map(|kind| SelectorTarget { kind, namespace, name, label, label_steps, work });
     let selector_users = target.into_iter().flat_map(|target| graph.selector_users(target));
