@@ -396,7 +396,7 @@ fn h20_dependents_and_owners_of_a_protected_dependent_count() {
 }
 
 #[test]
-fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
+fn h20_a_dependent_in_use_counts_if_belay_denies_its_delete() {
     // Pods have no hold. This one is not in use.
     let used = json!({"whileUsed": {}});
     let mut world =
