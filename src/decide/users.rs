@@ -368,7 +368,9 @@ fn require_user_lists(
             }
             Completeness::Unknown(why, next) => {
                 let kind = &situation.graph.kinds.info(user_kind).kind;
-                let what = format!("objects of kind {kind} may use it: {why}");
+                let what = format!(
+                    "belay does not know all objects of kind {kind}, and one may use it: {why}"
+                );
                 findings.unknown = Some(Cause::Unknown(what, next));
                 return;
             }
