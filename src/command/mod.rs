@@ -61,8 +61,8 @@ use crate::webhook::ServeError;
     after_help = "Run \"kubectl belay <command> --help\" for examples and options of a command."
 )]
 struct Arguments {
-    /// The former name of belay's finalizer, if you changed it, as in the chart value formerHolds
-    /// (docs/guides/helm.md, "Upgrade")
+    /// The old finalizer name, if you renamed the hold. Use the same value as in the chart value
+    /// formerHolds (docs/guides/helm.md, "Upgrade")
     #[arg(
         id = FORMER_HOLD,
         long = FORMER_HOLD,
@@ -118,7 +118,7 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
-    /// Create a Terminating object again, with its data
+    /// Re-create an object that is Terminating, with its data
     #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
                                 kubectl belay undo [OPTIONS] --resume <FILE>")]
     Undo(Box<undo::UndoArguments>),

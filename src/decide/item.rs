@@ -89,7 +89,7 @@ impl<'a> JudgedObject<'a> {
 
     /// The work of the search for the policies of the object.
     pub(super) fn policy_search_steps(&self) -> usize {
-        8 + self.facts.labels.size()
+        8 + self.facts.labels.lookup_steps()
     }
 
     pub(super) fn uid(&self) -> Uid {

@@ -4,9 +4,7 @@ use super::content::MAX_OBJECTS;
 use super::situation::is_default_object;
 use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedDelete, Verdict};
 use crate::graph::Propagation;
-use crate::objects::{
-    HoldAge, ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name,
-};
+use crate::objects::{ObjectRef, SCALABLE, STATEFUL_SETS, STORAGE_CLASSES, more, one_line_name};
 
 /// The limit of blockers that a message describes.
 pub(super) const MAX_DESCRIBED: usize = 3;
@@ -71,9 +69,8 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     match (blocker.reason, blocker.causes.first()?) {
         _ if let Some(seconds) = verdict.retry_seconds => {
             to_delete(format!(
-                "retry in {seconds} s (the hold is new, and belay relies on it after {} s): belay \
-                 then accepts the DELETE, and keeps the object Terminating until nothing uses it",
-                HoldAge::SETTLED_SECONDS
+                "retry in {seconds} s, because the hold is new: belay then accepts the DELETE, and \
+                 keeps the object Terminating until nothing uses it"
             ))
         }
         // The control plane adds the use to each Pod, so users can't end it.

@@ -274,8 +274,8 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
             let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
             format!(
-                "{object} has the finalizer {list} (--cascade={cascade}), and this DELETE removes \
-                 it because it uses another cascade"
+                "{object} has the finalizer {list} (--cascade={cascade}), but this DELETE uses \
+                 another cascade, which removes the finalizer"
             )
         }
         (Reason::FinalizerGuarded, _) => {
@@ -356,7 +356,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             object.to_string()
         }
         Cause::RepeatedUid(owner) => {
-            format!("{owner} (another owner reference that the request adds has the same uid)")
+            format!("{owner} (the request adds a second owner reference with the same uid)")
         }
         Cause::Finalizer(name) | Cause::LostFinalizer(name) => one_line_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),

@@ -265,7 +265,7 @@ pub(crate) fn relevant_users<'a>(
         .into_iter()
         .flat_map(move |id| graph.named_users(id, Some(item.uid()), situation.work));
     let label = move |key: &str| labels.get(key);
-    let (label_steps, work) = (labels.size(), situation.work);
+    let (label_steps, work) = (labels.lookup_steps(), situation.work);
     let target =
         item.kind.map(|kind| SelectorTarget { kind, namespace, name, label, label_steps, work });
     let selector_users = target.into_iter().flat_map(|target| graph.selector_users(target));
@@ -368,7 +368,9 @@ fn require_user_lists(
             }
             Completeness::Unknown(why, next) => {
                 let kind = &situation.graph.kinds.info(user_kind).kind;
-                let what = format!("objects of kind {kind} may use it: {why}");
+                let what = format!(
+                    "belay does not know all objects of kind {kind}, and one may use it: {why}"
+                );
                 findings.unknown = Some(Cause::Unknown(what, next));
                 return;
             }

@@ -76,15 +76,16 @@ pub enum UnknownUse {
     #[error("{0}, so it may use the object")]
     UnreadableUser(String),
     /// The objects of a kind that may use the target could not be listed.
-    #[error("objects of kind {kind} may use it: {why}")]
+    #[error("belay could not list the objects of kind {kind}, and one may use it: {why}")]
     ListFailed {
         kind: String,
         /// The reason.
         why: ApiError,
     },
-    /// The person who runs the command may list only some of the objects that may use the target.
-    #[error("{resource} may use it: {why}")]
-    ListForbidden {
+    /// The list of all objects that may use the target failed for the person who runs the
+    /// command, often because of missing rights. The list of one namespace may have succeeded.
+    #[error("belay could not list all {resource}, and one may use it: {why}")]
+    ClusterListFailed {
         /// The plural and group of the objects.
         resource: String,
         /// The reason.
@@ -168,8 +169,8 @@ pub(super) fn check_use_with(
     let mut search = UseSearch {
         pass_reads,
         exceptions,
-        members: vec![],
-        waiting_members: NumberMap::default(),
+        cycle_candidates: vec![],
+        waiting_candidates: NumberMap::default(),
         owners: NumberMap::default(),
         needed_reads: vec![],
         blocking_users: vec![],
@@ -196,11 +197,11 @@ pub(super) fn check_use_with(
 struct UseSearch<'a> {
     pass_reads: PassReads<'a>,
     exceptions: &'a [UserException],
-    /// The target, and Terminating objects that use a member and have no finalizer except their
-    /// hold. They may be in a cycle with the target.
-    members: Vec<NodeId>,
-    /// For each member, the members that wait for its deletion.
-    waiting_members: NumberMap<NodeId, Vec<NodeId>>,
+    /// The target, and the Terminating objects that may be in a cycle with it: they use another
+    /// candidate and have no finalizer except their hold.
+    cycle_candidates: Vec<NodeId>,
+    /// For each candidate, the candidates that wait for its deletion.
+    waiting_candidates: NumberMap<NodeId, Vec<NodeId>>,
     /// The direct and indirect owners of each user.
     owners: NumberMap<NodeId, Rc<AllOwners>>,
     needed_reads: Vec<LiveRead>,
@@ -211,58 +212,60 @@ struct UseSearch<'a> {
 
 impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
-        // The objects that are deleted with the members depend on all members, and only the
-        // search for users finds members. So it is repeated until it finds no new member.
+        // New candidates change the effects of the release, and the effects decide which users
+        // count. So the search is repeated until it finds no new candidate.
         let mut effects = self.find_effects(&[target.id()])?;
         loop {
             self.find_users(target, &effects)?;
-            let has_new_members = self.members.iter().any(|member| !effects.contains(*member));
-            if !has_new_members
+            let has_new_candidates =
+                self.cycle_candidates.iter().any(|candidate| !effects.contains(*candidate));
+            if !has_new_candidates
                 || !self.needed_reads.is_empty()
                 || self.pass_reads.situation.work.is_used_up()
             {
                 break;
             }
-            let members = self.members.clone();
-            effects = self.find_effects(&members)?;
+            let candidates = self.cycle_candidates.clone();
+            effects = self.find_effects(&candidates)?;
         }
-        // A member that does not wait for the target is in no cycle with the target, so it blocks
-        // the target.
+        // A candidate that does not wait for the target is in no cycle with the target, so it
+        // blocks the target.
         if self.needed_reads.is_empty() {
-            let waiting = self.members_waiting_for(target.id());
-            let members = self.members.iter().copied();
-            let blocking: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
-            blocking.into_iter().for_each(|member| self.add_member_cause(member));
+            let waiting = self.candidates_waiting_for(target.id());
+            let candidates = self.cycle_candidates.iter().copied();
+            let blocking: Vec<_> =
+                candidates.filter(|candidate| !waiting.contains(candidate)).collect();
+            blocking.into_iter().for_each(|candidate| self.add_candidate_cause(candidate));
         }
         Ok(())
     }
 
-    /// Finds the users of each member that remain after a release with these `effects`. Adds new
-    /// members.
+    /// Finds the users of each candidate that remain after a release with these `effects`. Adds new
+    /// candidates.
     fn find_users(&mut self, target: Node<'a>, effects: &ReleaseEffects) -> Result<(), UnknownUse> {
-        (self.waiting_members, self.blocking_users, self.blocking_user_count) =
+        (self.waiting_candidates, self.blocking_users, self.blocking_user_count) =
             (NumberMap::default(), Vec::new(), 0);
-        self.members = vec![target.id()];
+        self.cycle_candidates = vec![target.id()];
         let mut index = 0;
-        while let Some(member) = self.members.get(index).copied() {
+        while let Some(candidate) = self.cycle_candidates.get(index).copied() {
             index += 1;
-            let Some(node) = self.pass_reads.graph().get(member) else { continue };
+            let Some(node) = self.pass_reads.graph().get(candidate) else { continue };
             if !self.pass_reads.charge(8 * (1 + node.labels().size())) {
                 return Ok(());
             }
             match protection(self.pass_reads.situation, node) {
                 Protection::WhileUsed(while_used) => self.count_users(node, while_used, effects)?,
-                // The release of this member waits for no user. So the member is in no cycle with
-                // the target, and blocks the target like any other user.
+                // The release of this candidate waits for no user. So the candidate is in no cycle
+                // with the target, and blocks the target like any other user.
                 Protection::None(_) | Protection::Uncertain | Protection::Always => {
-                    self.add_member_cause(member);
+                    self.add_candidate_cause(candidate);
                 }
             }
         }
         Ok(())
     }
 
-    /// Counts the users of one member.
+    /// Counts the users of one candidate.
     fn count_users(
         &mut self,
         node: Node<'a>,
@@ -351,11 +354,11 @@ impl<'a> UseSearch<'a> {
             return;
         }
         // The graph has the target without its hold, so `has_only_hold` does not apply to it.
-        let is_target = self.members.first() == Some(&node.id());
+        let is_target = self.cycle_candidates.first() == Some(&node.id());
         if is_enabled(UserException::Cycle) && (is_target || has_only_hold(node)) {
-            let waiting = self.waiting_members.entry(node.id()).or_default();
+            let waiting = self.waiting_candidates.entry(node.id()).or_default();
             if waiting.is_empty() && !is_target {
-                self.members.push(node.id());
+                self.cycle_candidates.push(node.id());
             }
             waiting.push(held.node.id());
             return;
@@ -363,7 +366,7 @@ impl<'a> UseSearch<'a> {
         self.add_cause(node, user.path());
     }
 
-    /// The owners of a user, cached because it may use several members.
+    /// The owners of a user, cached because it may use several candidates.
     fn find_owners(&mut self, node: Node<'a>) -> Rc<AllOwners> {
         let pass_reads = self.pass_reads;
         self.owners
@@ -372,22 +375,22 @@ impl<'a> UseSearch<'a> {
             .clone()
     }
 
-    /// The target, and the members that wait for it directly or indirectly.
-    fn members_waiting_for(&self, target: NodeId) -> NumberSet<NodeId> {
-        let mut members = NumberSet::from_iter([target]);
+    /// The target, and the candidates that wait for it directly or indirectly.
+    fn candidates_waiting_for(&self, target: NodeId) -> NumberSet<NodeId> {
+        let mut candidates = NumberSet::from_iter([target]);
         let mut next = vec![target];
-        while let Some(member) = next.pop() {
-            let waiting = self.waiting_members.get(&member).map_or(&[][..], Vec::as_slice);
+        while let Some(candidate) = next.pop() {
+            let waiting = self.waiting_candidates.get(&candidate).map_or(&[][..], Vec::as_slice);
             if !self.pass_reads.charge(1 + waiting.len()) {
                 break;
             }
-            next.extend(waiting.iter().copied().filter(|member| members.insert(*member)));
+            next.extend(waiting.iter().copied().filter(|candidate| candidates.insert(*candidate)));
         }
-        members
+        candidates
     }
 
-    fn add_member_cause(&mut self, member: NodeId) {
-        if let Some(node) = self.pass_reads.graph().get(member) {
+    fn add_candidate_cause(&mut self, candidate: NodeId) {
+        if let Some(node) = self.pass_reads.graph().get(candidate) {
             self.add_cause(node, "");
         }
     }

@@ -35,24 +35,24 @@ impl UserException {
         &[Self::DeletedTogether, Self::TerminatingOwner, Self::CreatedAfterDeletion, Self::Cycle];
 }
 
-/// The effects of a removal of the holds of all members together. The members are the target and
-/// the objects that may be in a cycle with it.
+/// The effects of a removal of the holds of all candidates together. The candidates are the target
+/// and the objects that may be in a cycle with it.
 pub(super) struct ReleaseEffects {
-    members: NumberSet<NodeId>,
-    /// What becomes of the members and of other objects.
+    cycle_candidates: NumberSet<NodeId>,
+    /// What becomes of the candidates and of other objects.
     fates: Fates,
 }
 
 impl ReleaseEffects {
-    /// Finds the effects of the release of these members. belay denies the DELETE of the
+    /// Finds the effects of the release of these candidates. belay denies the DELETE of the
     /// objects in `denied`.
     pub(super) fn new(
         pass_reads: PassReads<'_>,
-        members: &[NodeId],
+        candidates: &[NodeId],
         denied: &NumberSet<NodeId>,
     ) -> Self {
         let graph = pass_reads.graph();
-        let nodes = members.iter().filter_map(|id| graph.get(*id));
+        let nodes = candidates.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
             pass_reads.charge(node.finalizers().size());
             Propagation::of_terminating(node.finalizers().iter())
@@ -60,17 +60,21 @@ impl ReleaseEffects {
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
         let work = pass_reads.situation.work;
         let refuses: RefusesDelete<'_> = &|node| denied.contains(&node.id());
-        let request =
-            DeletionRequest { released: members, work, refuses, ..DeletionRequest::new(&targets) };
+        let request = DeletionRequest {
+            released: candidates,
+            work,
+            refuses,
+            ..DeletionRequest::new(&targets)
+        };
         let fates = fates(graph, &request);
-        Self { members: members.iter().copied().collect(), fates }
+        Self { cycle_candidates: candidates.iter().copied().collect(), fates }
     }
 
     pub(super) fn contains(&self, id: NodeId) -> bool {
-        self.members.contains(&id)
+        self.cycle_candidates.contains(&id)
     }
 
-    /// The other objects that may be deleted with the members, in a stable order.
+    /// The other objects that may be deleted with the candidates, in a stable order.
     pub(super) fn possibly_deleted(&self) -> Vec<NodeId> {
         let all = self.fates.iter().map(|(id, _)| id);
         let mut deleted: Vec<_> =
@@ -79,10 +83,10 @@ impl ReleaseEffects {
         deleted
     }
 
-    /// Whether a user certainly receives a DELETE because the members are deleted. A finalizer
+    /// Whether a user certainly receives a DELETE because the candidates are deleted. A finalizer
     /// may delay the removal of the user.
     pub(super) fn certainly_gets_delete(&self, user: Node<'_>) -> bool {
-        // A member is already Terminating. Its release removes it without another DELETE.
+        // A candidate is already Terminating. Its release removes it without another DELETE.
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
@@ -98,9 +102,8 @@ impl ReleaseEffects {
 pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
     pub(super) owners: AllOwners,
-    /// The longest `settleSeconds` of its policies. The API server sets the creationTimestamp
-    /// after the mutating webhooks. belay assumes that this is at most `settle_seconds` after the
-    /// create began, so a create that began before the DELETE can have a time that much later.
+    /// The longest `settleSeconds` of its policies. A create that began before the DELETE may have
+    /// a creationTimestamp up to this much later.
     pub(super) settle_seconds: i64,
 }
 

@@ -9,7 +9,7 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
 use crate::objects::operations::{add, remove, replace, test};
-use crate::objects::{HoldEntry, is_hold, without_several};
+use crate::objects::{HoldEntry, is_hold, remaining_if_several_unwanted};
 
 /// The annotation with the token of the last pass.
 pub const TOKEN: &str = "belay.dev/release-token";
@@ -45,7 +45,7 @@ impl TargetState {
             resource_version: text("resourceVersion")?,
             deletion_timestamp: text("deletionTimestamp"),
             hold: HoldEntry::find(finalizers.iter().copied()),
-            other_finalizers: without_several(&finalizers, is_hold)
+            other_finalizers: remaining_if_several_unwanted(&finalizers, is_hold)
                 .map(|others| others.into_iter().map(Arc::from).collect()),
             token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
@@ -95,8 +95,8 @@ impl TokenWrite {
     }
 }
 
-/// The write that removes the hold. It tests the relevant fields but not the
-/// resourceVersion, because other clients change the status of the object often.
+/// The write that removes the hold. It tests the relevant fields. It tests the resourceVersion
+/// only if it removes several holds, because other clients change the status of the object often.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HoldRemoval {
     pub(super) uid: Arc<str>,

@@ -26,7 +26,7 @@ pub struct ReleaseTiming {
 impl Default for ReleaseTiming {
     fn default() -> Self {
         Self {
-            // A write takes at most 34 seconds in the API server and 7 more in etcd.
+            // A write takes at most 34 seconds in the API server, including 7 seconds in etcd.
             settle: Duration::from_secs(45),
             max_read_age: Duration::from_secs(2),
             max_pass: Duration::from_secs(60),

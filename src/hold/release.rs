@@ -53,7 +53,8 @@ pub struct Release {
     /// other clock matters.
     terminating_since: Option<Duration>,
     token_count: u32,
-    /// The exponent of the next pause. It grows with each pass that does not end the release.
+    /// The exponent of the delay before the next pass. It grows with each pass that does not end
+    /// the release.
     backoff_exponent: u32,
     /// The number of conflicts and lost answers. A change by another writer, and a count that finds
     /// users, reset it.

@@ -60,17 +60,18 @@ pub enum LeaseDecision {
         /// When to renew.
         renew_at: Timestamp,
     },
-    /// No replica is the leader: write [`next_spec`] on this resourceVersion.
+    /// No other replica is the leader, or this one takes over: write [`next_spec`] on this
+    /// resourceVersion.
     Acquire,
-    /// Another replica is the leader.
+    /// Another replica is the leader, or the clock of this replica went back.
     StandBy {
         /// When to read the Lease again.
         until: Timestamp,
     },
 }
 
-/// Decides what this replica does. The Lease must come from an answer of the API server,
-/// never from a request.
+/// Decides what this replica does. Pass the stored Lease, from an answer of the API server, not the
+/// Lease that this replica sent.
 pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision {
     let (Some(holder), Some(renewed)) = (&spec.holder, spec.renewed) else {
         return LeaseDecision::Acquire;
@@ -90,14 +91,17 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision
         // The clock of this replica went back a little after its last renewal.
         LeaseDecision::StandBy { until: renewed }
     } else if now < leads_until {
-        LeaseDecision::Lead { until: leads_until, renew_at: add_time(renewed, renewal(duration)) }
+        LeaseDecision::Lead {
+            until: leads_until,
+            renew_at: add_time(renewed, renewal_interval(duration)),
+        }
     } else {
         LeaseDecision::Acquire
     }
 }
 
 /// The time from a write of the Lease to its renewal.
-pub fn renewal(duration: Duration) -> Duration {
+pub fn renewal_interval(duration: Duration) -> Duration {
     duration / 3
 }
 
@@ -126,8 +130,8 @@ fn duration(spec: &Spec, me: Candidate<'_>) -> Duration {
     spec.duration.map_or(me.duration, |duration| duration.min(limit))
 }
 
-/// Whether a time is further ahead than a clock within the skew could have written. Without this
-/// check, no replica could become the leader before that time.
+/// Whether a time is ahead of `now` by more than the duration plus the skew. Without this check, no
+/// replica could become the leader before that time.
 fn is_too_far_ahead(
     renewed: Timestamp,
     duration: Duration,

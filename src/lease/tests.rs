@@ -29,7 +29,7 @@ struct World {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Pass(i64),
+    AdvanceTime(i64),
     Read(usize),
     Write(usize),
     /// The API server handles a write, and its answer arrives or is lost.
@@ -59,7 +59,7 @@ impl World {
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Pass(by) => self.now += by,
+            Step::AdvanceTime(by) => self.now += by,
             Step::Read(i) => self.known[i] = Some(self.stored.clone()),
             Step::Write(i) => {
                 let (Some((version, spec)), Some(decision)) = (&self.known[i], self.decision(i))
@@ -95,7 +95,7 @@ impl World {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (0_i64..6_000).prop_map(Step::Pass),
+        3 => (0_i64..6_000).prop_map(Step::AdvanceTime),
         3 => (0_usize..3).prop_map(Step::Read),
         4 => (0_usize..3).prop_map(Step::Write),
         4 => (0_usize..3, any::<bool>()).prop_map(|(n, answered)| Step::Land(n, answered)),
@@ -169,7 +169,7 @@ fn clocks_that_differ_by_more_than_the_skew_allow_two_leaders() {
         Step::Read(0),
         Step::Write(0),
         Step::Land(0, true),
-        Step::Pass(11_500),
+        Step::AdvanceTime(11_500),
         Step::Read(1),
         Step::Write(1),
         Step::Land(0, true),

@@ -62,7 +62,7 @@ impl HoldEntry {
 }
 
 /// The finalizers without the unwanted ones; `None` unless several are unwanted.
-pub fn without_several<'f>(
+pub fn remaining_if_several_unwanted<'f>(
     finalizers: &[&'f str],
     is_unwanted: fn(&str) -> bool,
 ) -> Option<Vec<&'f str>> {

@@ -37,7 +37,7 @@ pub use digest::{digest, short_digest};
 pub use hold::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
 pub use hold::{
     HOLD, HoldEntry, former_holds, is_hold, is_kubernetes_finalizer, parse_former_hold,
-    set_former_holds, without_several,
+    remaining_if_several_unwanted, set_former_holds,
 };
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;

@@ -63,10 +63,10 @@ pub struct Approval {
     /// Whether it also covers the content and the dependents.
     pub content: bool,
     /// The policies of an exemption record of belay. Empty in all other approvals: only belay
-    /// may set it.
+    /// and cluster administrators may set it.
     pub exempts: Vec<PolicySource>,
-    /// Its resourceVersion. The API server uses one counter for all kinds, so this shows
-    /// which writes are older than the approval.
+    /// Its resourceVersion. All kinds in one etcd share one counter, so this shows which writes
+    /// in the same etcd are older than the approval.
     pub version: u64,
     /// When it was created, in seconds since 1970.
     pub created: i64,
@@ -233,8 +233,8 @@ impl ApprovalTerms {
 }
 
 impl Policy {
-    /// The policy with the least [`IneffectiveReason`] for which an approval does not count;
-    /// `None` if it counts for all.
+    /// The lowest-ranked reason why an approval does not count, with its policy; `None` if the
+    /// approval counts for all policies.
     pub fn reason_not_counted<'p>(
         approval: &Approval,
         policies: impl IntoIterator<Item = &'p Self>,
@@ -246,10 +246,10 @@ impl Policy {
     }
 }
 
-/// Why an approval does not count for a policy.
+/// Why an approval does not count for a policy, from the lowest rank to the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IneffectiveReason {
-    /// The approval lasts too long.
+    /// The approval lasts too long, or its duration is not positive.
     TooLong {
         /// The longest duration that the policy allows.
         longest_seconds: i64,

@@ -337,15 +337,15 @@ impl Policy {
         self.targets.iter().chain(&self.exclude).chain(ignored).flat_map(Matcher::annotation_keys)
     }
 
-    /// Whether it binds all users. A policy with subjects does not delay the release of an
+    /// Whether it binds all subjects. A policy with subjects does not delay the release of an
     /// object, because another subject may have deleted the object without a denial.
-    pub fn binds_all_users(&self) -> bool {
+    pub fn binds_all_subjects(&self) -> bool {
         self.subjects.is_empty()
     }
 
     /// Whether a release waits for this policy.
     pub fn delays_release(&self) -> bool {
-        self.binds_all_users() && self.has_release_condition()
+        self.binds_all_subjects() && self.has_release_condition()
     }
 
     /// Whether one of its modes can keep a hold.
@@ -353,9 +353,9 @@ impl Policy {
         self.requires_approval_to_release() || self.modes.while_used.is_some()
     }
 
-    /// Whether it would add the hold to objects if it bound all users.
+    /// Whether it would add the hold to objects if it bound all subjects.
     pub fn would_place_hold_without_subjects(&self) -> bool {
-        self.hold == HoldMode::Auto && self.has_release_condition() && !self.binds_all_users()
+        self.hold == HoldMode::Auto && self.has_release_condition() && !self.binds_all_subjects()
     }
 
     /// Whether belay adds the hold to its objects. It does so only if a release waits for
@@ -365,11 +365,12 @@ impl Policy {
     }
 
     /// Whether a subject that the policy exempts or does not bind can delete a protected object
-    /// at once by deleting its owner. False if a hold keeps the object for its users.
+    /// at once by deleting its owner. False if the policy protects only used objects and its hold
+    /// keeps them.
     pub fn allows_delete_through_owner(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.places_hold();
         let exempts = !self.exempt.is_empty()
-            || !(self.binds_all_users() || self.binds_collector_under_any_name());
+            || !(self.binds_all_subjects() || self.binds_collector_under_any_name());
         exempts && (self.modes.protects_unused() || without_hold)
     }
 

@@ -24,7 +24,7 @@ impl<'a> KeyValues<'a> {
     }
 
     /// The approximate number of steps to find the value of a key.
-    pub fn size(self) -> usize {
+    pub fn lookup_steps(self) -> usize {
         match self {
             Self::Texts(_) => 1,
             Self::Packed(map) => map.size(),

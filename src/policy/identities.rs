@@ -27,7 +27,7 @@ impl Requester<'_> {
         let name = self.name.as_str();
         if name.starts_with("system:serviceaccount:kube-system:") {
             "controller"
-        } else if name.starts_with("system:serviceaccount:") {
+        } else if name.starts_with(SERVICE_ACCOUNT_PREFIX) {
             "serviceaccount"
         } else if name.starts_with("system:node:") {
             "node"

@@ -14,7 +14,7 @@ use crate::relations::{Catalogue, UserKinds};
 
 type Map<V> = KeyedMap<Box<str>, V>;
 
-/// An entry of `targets`, as the index of its policy and its index in this policy.
+/// An entry of `targets`: the index of the policy, and the index of the entry in its `targets`.
 type Entry = (u32, u32);
 
 /// The policies of one kind.
@@ -223,10 +223,11 @@ impl PolicySet {
         self.policies.iter().flat_map(Policy::annotation_keys)
     }
 
-    /// The kinds that policies name and the API server does not serve, each with its policy. An
-    /// entry names each combination of its groups and resources, and most combinations don't
-    /// exist. So this reports a combination only if its group or its resource occurs in no served
-    /// combination of the entry.
+    /// The kinds that policies name and the API server does not serve, each with its policy.
+    ///
+    /// An entry means all its groups × all its resources, and many of these pairs don't exist. A
+    /// pair is reported only if no served pair of the entry has its group, or none has its
+    /// resource.
     pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p PolicySource, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {

@@ -29,7 +29,7 @@ fn graph() -> Graph {
 }
 
 #[test]
-fn only_controllers_count_as_the_garbage_collector() {
+fn only_known_names_count_as_the_garbage_collector() {
     let identities = Identities { control_plane: vec!["manager".into()], ..Identities::default() };
     assert!(identities.is_garbage_collector("manager"));
     for (user, is_collector) in [

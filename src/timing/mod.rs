@@ -17,7 +17,7 @@ mod tests;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::lease::renewal;
+use crate::lease::renewal_interval;
 
 /// Defines, from one table, a struct for each group, [`Timing`] with all groups, its default,
 /// and the list of its intervals by name.
@@ -325,7 +325,7 @@ impl Timing {
                 "lease.duration and lease.uninstall have to be whole seconds",
             ),
             (
-                renewal(lease.duration) + lease.request + lease.skew < lease.duration,
+                renewal_interval(lease.duration) + lease.request + lease.skew < lease.duration,
                 "a third of lease.duration, lease.request and lease.skew together have to be \
                  shorter than lease.duration: otherwise a leader can't renew its Lease in time",
             ),

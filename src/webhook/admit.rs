@@ -262,7 +262,7 @@ fn require_json(request: &HttpRequest) -> Result<(), HttpRejection> {
 }
 
 /// The timeout of the API server, as `?timeout=5s` in whole seconds. With less than one
-/// second, a caller could make live reads late.
+/// second, live reads would have too little time.
 fn parse_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let seconds = value.and_then(|value| value.strip_suffix('s')?.parse::<f32>().ok());

@@ -97,7 +97,8 @@ const SILENCE_LIMIT: Duration = Duration::from_millis(200);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Budget {
-    /// A budget of this many bytes, for bodies of at most `max_body` bytes.
+    /// A budget of this many bytes, for bodies of at most `max_body` bytes. It keeps `max_body`
+    /// bytes for the one body that may exceed the limit.
     fn new(bytes: usize, max_body: usize) -> Self {
         let units = (bytes.saturating_sub(max_body) / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
         let (free, excess) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
@@ -302,7 +303,7 @@ impl<K> ResponseBody<K> {
     pub fn new(bytes: Vec<u8>, request: &HttpRequest, kept: K) -> Self {
         let connection = ConnectionControl::from_request(request).cloned();
         if let Some(connection) = &connection {
-            connection.set_answering(true);
+            connection.set_unsent_answer(true);
         }
         Self { bytes: bytes.into(), connection, _kept: kept }
     }
@@ -311,7 +312,7 @@ impl<K> ResponseBody<K> {
 impl<K> Drop for ResponseBody<K> {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
-            connection.set_answering(false);
+            connection.set_unsent_answer(false);
         }
     }
 }

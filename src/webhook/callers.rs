@@ -15,8 +15,8 @@ const MAX_CALLERS: usize = 8;
 /// After this time without use, any other address may replace an address.
 const STALE_AFTER: Duration = Duration::from_secs(600);
 
-/// All uses within this time count as one.
-const SPAN: Duration = Duration::from_secs(10);
+/// All uses of an address within this time count as one.
+const USE_WINDOW: Duration = Duration::from_secs(10);
 
 /// The client of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,29 +40,29 @@ impl Client {
 #[derive(Debug, Clone, Copy)]
 struct CallerUse {
     last: Instant,
-    /// The start of the last counted span.
-    span: Instant,
-    /// The number of counted spans.
-    spans: u64,
+    /// The start of the last counted window.
+    window_start: Instant,
+    /// The number of counted windows.
+    windows: u64,
 }
 
 impl CallerUse {
     /// The first use.
     fn new(now: Instant) -> Self {
-        Self { last: now, span: now, spans: 1 }
+        Self { last: now, window_start: now, windows: 1 }
     }
 
     fn add(&mut self, now: Instant) {
         self.last = now;
-        if now - self.span >= SPAN {
-            (self.span, self.spans) = (now, self.spans + 1);
+        if now - self.window_start >= USE_WINDOW {
+            (self.window_start, self.windows) = (now, self.windows + 1);
         }
     }
 
     /// The rank of an address. The address with the lowest rank is replaced first.
     fn rank(&self, now: Instant) -> (u64, Instant) {
         let is_stale = now - self.last >= STALE_AFTER;
-        (if is_stale { 0 } else { self.spans }, self.last)
+        (if is_stale { 0 } else { self.windows }, self.last)
     }
 }
 
@@ -72,7 +72,7 @@ pub struct Callers(Arc<Mutex<HashMap<IpAddr, CallerUse>>>);
 
 impl Callers {
     /// Records that a caller with this address knows the path. If there are too many addresses,
-    /// the new one replaces the address with the fewest counted spans. So it does not replace
+    /// the new one replaces the address with the fewest counted windows. So it does not replace
     /// an API server that sends reviews continuously.
     pub fn add(&self, address: IpAddr) {
         let (mut known, now, address) = (self.0.lock(), Instant::now(), address.to_canonical());
@@ -129,7 +129,7 @@ mod tests {
         let (callers, server) = (Callers::default(), IpAddr::from([10, 0, 0, 1]));
         for _ in 0..2 {
             callers.add(server);
-            tokio::time::advance(SPAN).await;
+            tokio::time::advance(USE_WINDOW).await;
         }
         callers.add(server);
         (0..=255).chain(0..=255).for_each(|last| callers.add(pod(last)));

@@ -27,7 +27,7 @@ pub struct ConnectionControl {
     slot: RefCell<Option<OccupiedSlot>>,
     end: Arc<EndSignal>,
     /// Whether a part of an answer is not written yet.
-    answering: Cell<bool>,
+    unsent_answer: Cell<bool>,
     /// Whether another request may follow.
     requests: Cell<RequestIntake>,
 }
@@ -38,7 +38,7 @@ pub struct ConnectionControl {
 enum RequestIntake {
     /// Another request may follow.
     Open,
-    /// The last request was answered.
+    /// The last request has arrived. Its answer may not be sent yet.
     Closed,
     /// The client has sent a request after the last one.
     Failed,
@@ -89,7 +89,7 @@ impl ConnectionControl {
             read_waker: Cell::default(),
             slot: RefCell::default(),
             end: Arc::default(),
-            answering: Cell::default(),
+            unsent_answer: Cell::default(),
             requests: Cell::new(RequestIntake::Open),
         })
     }
@@ -189,12 +189,12 @@ impl ConnectionControl {
     }
 
     /// Sets whether a part of an answer is not written yet.
-    pub fn set_answering(&self, answering: bool) {
-        self.answering.set(answering);
+    pub fn set_unsent_answer(&self, unsent: bool) {
+        self.unsent_answer.set(unsent);
     }
 
-    pub fn is_answering(&self) -> bool {
-        self.answering.get()
+    pub fn has_unsent_answer(&self) -> bool {
+        self.unsent_answer.get()
     }
 
     /// Whether the connection must end in favor of a newer one. If not, [`EndSignal`] wakes this
@@ -258,7 +258,8 @@ impl ConnectionControl {
         self.phase.set(ReadPhase::HeadEnded);
     }
 
-    /// Wakes this task when more bytes may be read. Returns an error if the head is too long.
+    /// Wakes this task when more bytes may be read. Call it when no bytes remain. Returns an error
+    /// while belay reads a head, because the head is then too long.
     pub fn register_waker(&self, cx: &Context<'_>) -> io::Result<()> {
         if self.is_reading_head() {
             return Err(io::ErrorKind::InvalidData.into());

@@ -36,7 +36,7 @@ fn too_many<E: Error>(what: fmt::Arguments<'_>) -> E {
 }
 
 /// Reads a text that is short in every valid request. Fails for a long text without copying it.
-pub fn short<'de: 'a, 'a, D>(deserializer: D) -> Result<Option<Text<'a>>, D::Error>
+pub fn deserialize_short_text<'de: 'a, 'a, D>(deserializer: D) -> Result<Option<Text<'a>>, D::Error>
 where
     D: Deserializer<'de>,
 {
@@ -209,7 +209,7 @@ impl<'de> Visitor<'de> for SizeCounter<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         while let Some(key) = entries.next_key::<Text<'de>>()? {
-            // The parser reads no other field of the spec.
+            // The parser stores only the finalizers of a spec, so its other fields cost nothing.
             if !matches!(self.level, JsonLevel::Spec) {
                 self.add(ENTRY_COST)?;
             }

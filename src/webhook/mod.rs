@@ -50,7 +50,8 @@ pub const LABELLED: &str = "/labelled";
 
 /// Decides reviews.
 pub trait Decider: Send + Sync {
-    /// Returns the final verdict on a review, before the deadline. It only waits for live reads.
+    /// Returns the final verdict on a review, before the deadline. It waits only for live reads and
+    /// for its turn among decisions with many steps.
     fn decide<'a>(
         &'a self,
         review: &'a Review<'a>,
@@ -83,9 +84,9 @@ pub struct Limits {
     pub large_body_memory: usize,
     /// The memory for long lists in parsed reviews, in bytes.
     pub list_memory: usize,
-    /// belay reads the body of a request and answers within this time after the head. A connection
-    /// without an answer ends half a second later than this, counted from the first byte of the
-    /// request. The value must be below the webhook's `timeoutSeconds`.
+    /// The time in which belay reads the body of a request and answers. It starts after the head.
+    /// The connection has 0.5 s more, from the first byte of the request. The value must be below
+    /// the webhook's `timeoutSeconds`.
     pub answer_timeout: Duration,
     /// The time after which belay closes an idle connection.
     pub keep_alive: Duration,
@@ -99,8 +100,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // The API server takes requests of up to 3 MiB. A review of an
-            // UPDATE has two such objects, in which `<` takes six bytes.
+            // The API server takes requests of up to 3 MiB. A review of an UPDATE has two such
+            // objects, as JSON that escapes `<` as `\u003c`, which is six bytes.
             max_body: 40 << 20,
             max_small_body: 256 << 10,
             small_body_memory: 32 << 20,

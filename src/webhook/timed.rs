@@ -75,7 +75,8 @@ pub struct TimedStream<T> {
     idle: Duration,
     timer: Pin<Box<Sleep>>,
     has_request: bool,
-    is_answering: bool,
+    /// Whether a part of the current answer was sent.
+    has_sent_bytes: bool,
     /// The time for which it stays open after its last answer, so that the client can read the
     /// answer.
     linger: Duration,
@@ -93,7 +94,7 @@ impl<T> TimedStream<T> {
     pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<ConnectionControl>) -> Self {
         let timer = Box::pin(sleep(idle));
         let linger = Duration::ZERO;
-        let (has_request, is_answering, lingers) = (false, false, false);
+        let (has_request, has_sent_bytes, lingers) = (false, false, false);
         let (scanner, head, after_head) = (HeadScanner::default(), Vec::new(), Vec::new());
         Self {
             io,
@@ -101,7 +102,7 @@ impl<T> TimedStream<T> {
             idle,
             timer,
             has_request,
-            is_answering,
+            has_sent_bytes,
             linger,
             lingers,
             connection,
@@ -208,7 +209,7 @@ fn move_bytes(bytes: &mut Vec<u8>, buffer: &mut ReadBuf<'_>, most: usize) -> usi
 struct HeadScanner {
     /// Whether the head has begun. Empty lines before it do not count.
     has_begun: bool,
-    /// Whether nothing, or only a carriage return, has followed a line feed.
+    /// Whether the current line of the head is empty so far.
     at_line_start: bool,
 }
 
@@ -287,8 +288,8 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
             // A client that does not read the answers gets as little time as a client that does
             // not send the request.
             Poll::Pending => return self.or_timed_out(cx),
-            Poll::Ready(Ok(1..)) if !self.is_answering => {
-                self.is_answering = true;
+            Poll::Ready(Ok(1..)) if !self.has_sent_bytes => {
+                self.has_sent_bytes = true;
                 let answer = self.answer;
                 self.reset_timer(answer);
             }
@@ -301,8 +302,8 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
         match Pin::new(&mut self.io).poll_flush(cx) {
             Poll::Pending => self.or_timed_out(cx),
             Poll::Ready(Ok(())) => {
-                if self.is_answering && !self.connection.is_answering() {
-                    (self.has_request, self.is_answering) = (false, false);
+                if self.has_sent_bytes && !self.connection.has_unsent_answer() {
+                    (self.has_request, self.has_sent_bytes) = (false, false);
                     self.connection.end_answer();
                     self.io.end_answer();
                     let idle = self.idle;

@@ -155,7 +155,7 @@ impl<'a> From<UserInfo<'a>> for Requester<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Options<'a> {
-    #[serde(deserialize_with = "entry_limits::short")]
+    #[serde(deserialize_with = "entry_limits::deserialize_short_text")]
     propagation_policy: Option<Text<'a>>,
     orphan_dependents: Option<bool>,
 }
@@ -407,7 +407,7 @@ fn check_uid(uid: &Text<'_>) -> Result<(), HttpRejection> {
     Err(HttpRejection::new(StatusCode::BAD_REQUEST, message))
 }
 
-/// The part of a text that answers, logs and live reads use.
+/// At most the first `MAX_TEXT_BYTES` of a text, for answers, logs and live reads.
 pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
@@ -428,9 +428,9 @@ pub fn truncate_before_objects(body: &[u8]) -> Vec<u8> {
     starts.find(is_valid).unwrap_or_else(|| body[..body.len().min(MAX_TEXT_BYTES)].to_vec())
 }
 
-/// The reason for an answer without the objects of a review: no time.
+/// Why the objects of a review were not read: no time.
 pub const NO_TIME: &str = "it is large, and there was no time left to read it";
-/// Such a reason: no memory.
+/// Why the objects of a review were not read: no memory.
 pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left for them";
 
 /// Parses the result of [`truncate_before_objects`]. `why` is the reason in the answer.
@@ -454,8 +454,8 @@ fn into_review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> R
         old_object,
     } = request;
     let name = name.unwrap_or_default();
-    // The API server gives the name of a Namespace as its namespace. Another caller could give
-    // the name of any other one, whose turns and log lines its reviews would then use up.
+    // The API server gives the name of a Namespace as its namespace. Another caller could name any
+    // namespace, and use up its turns and log lines.
     let namespace = match is_namespace(&group, &resource) {
         true => name.clone(),
         false => namespace.unwrap_or_default(),

@@ -178,7 +178,8 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
     let warning = "\nwarning     configmap \"settings\" stays Terminating until";
     let held = format!("held  until Pod {ns}/web no longer uses it; policy {ns}\n");
     let is_held = |said: &Output| {
-        for text in ["   ALLOWED, and held\n", "held          1   ConfigMap 1\n", warning, &held] {
+        for text in ["   ALLOWED, and held\n", "held          1   (1 ConfigMap)\n", warning, &held]
+        {
             assert!(said.stdout.contains(text) && said.code == 0, "{text}: {said:?}");
         }
         for guess in ["perhaps", "deleted?", "broken"] {

@@ -69,7 +69,7 @@ fn the_pods_of_a_node_are_deleted_and_its_volumes_are_stranded() {
     );
     assert_eq!(told["summary"]["stranded"]["total"], 1, "{told}");
     let text = belay(plane, &["impact", &format!("node/{gone}")]).stdout;
-    assert!(text.contains("stranded      1   PV 1\n"), "{text}");
+    assert!(text.contains("stranded      1   (1 PV)\n"), "{text}");
     let note = format!("its nodeAffinity allows no other node; bound to pvc/data -n {ns}\n");
     assert!(text.contains(&note), "{text}");
     assert!(text.contains("the pod garbage collector deletes it"), "{text}");

@@ -72,7 +72,7 @@ fn a_terminating_claim_is_deleted_with_its_last_finished_pod() {
         assert_eq!(destroyed[0]["after"][0]["name"], name.as_str(), "{target}: {told:#}");
     }
     let done = belay(plane, &["delete", "job/done", "-n", &ns, "--yes", "-o", "json"]);
-    assert!(done.code == 0 && done.stderr.contains("PVC 1"), "{done:?}");
+    assert!(done.code == 0 && done.stderr.contains("1 PVC"), "{done:?}");
     assert_eq!(plane.api().get("pvc/reports", &ns).unwrap(), None);
 }
 

@@ -150,7 +150,7 @@ fn deleted_content_that_could_not_be_read_is_reported() {
     let text = said.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         format!(
-            "deleted 1+ Namespace 1 1 of them perhaps or more: content of namespace/{ns} could"
+            "deleted 1+ (1 Namespace) 1 of them perhaps or more: content of namespace/{ns} could"
         ),
         format!("destroyed? ? unknown: the claims of namespace/{ns} could not be read (forbidden"),
         "its content is deleted as well and could not be read (".to_owned(),

@@ -177,7 +177,10 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
         })
         .unwrap();
     };
-    refused("objects of kind Gadget may use it: gadgets.s31.example.com is forbidden: ");
+    refused(
+        "belay does not know all objects of kind Gadget, and one may use it: \
+         gadgets.s31.example.com is forbidden: ",
+    );
     eventually("the Watching condition", LIMIT, || match watching(plane, &ns)? {
         [status, reason, message] if status == "False" && reason == "Forbidden" => {
             if message.contains("gadgets.s31.example.com") { Ok(()) } else { Err(message.into()) }

@@ -38,7 +38,8 @@ use self::record::{
 use super::context::Context;
 use super::pace::{Backoff, jittered, within_limit};
 use crate::lease::{
-    Candidate, LeaseDecision, LeaseObserver, Spec, evaluate, next_spec, released_spec, renewal,
+    Candidate, LeaseDecision, LeaseObserver, Spec, evaluate, next_spec, released_spec,
+    renewal_interval,
 };
 use crate::objects::ApiError;
 use crate::timing::{self, Timing};
@@ -93,7 +94,7 @@ pub(crate) async fn leader(
     }
     // The holder renews the Lease after a third of its duration.
     let written = spec.duration.map_or(duration, |written| written.min(duration));
-    sleep(renewal(written) + skew).await;
+    sleep(renewal_interval(written) + skew).await;
     let again = read().await?;
     Ok(leader_info(&again).filter(|_| lease_spec(&again) != spec))
 }

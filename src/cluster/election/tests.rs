@@ -111,7 +111,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
         let lease = stored.lock().clone().unwrap();
         lease["metadata"]["resourceVersion"].as_str().unwrap().parse::<u32>().unwrap()
     };
-    let (taken, renewal) = (version(), renewal(uninstall));
+    let (taken, renewal) = (version(), renewal_interval(uninstall));
     let renewals = async {
         sleep(renewal + Duration::from_secs(1)).await;
         assert_eq!(version(), taken + 2, "one write at the beginning, and a renewal");

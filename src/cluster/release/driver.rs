@@ -99,7 +99,7 @@ pub struct Driver {
     budget: StepBudget,
     /// The time of the next pass that the state machine planned.
     planned_pass: Option<Instant>,
-    /// The time at which an update requests the next pass. It may be before `planned_pass`.
+    /// When the pass that an update requested is due. It may be before `planned_pass`.
     requested_pass: Option<Instant>,
 }
 

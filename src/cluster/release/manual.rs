@@ -111,7 +111,7 @@ impl LiveQuestion for ManualCheck<'_> {
         for (read, answer) in &mut answers {
             let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
             let (resource, why) = (read.kind_name().to_string(), why.clone());
-            self.missing_list.get_or_insert(UnknownUse::ListForbidden { resource, why });
+            self.missing_list.get_or_insert(UnknownUse::ClusterListFailed { resource, why });
             // `missing_list` makes the result Unknown, so an empty list is safe here.
             *answer = Ok(read_in_namespace(self.reader, &self.group, read).await);
         }

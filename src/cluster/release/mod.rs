@@ -93,7 +93,7 @@ struct RunningRelease {
     requested: Option<String>,
     changes: u64,
     unused: bool,
-    /// The time of the planned pass, or of the previous one if none is planned.
+    /// The time of the latest planned pass; in the past if the pass already started.
     pass_at: Instant,
     /// Whether the target was removed, so that the driver ends.
     deleted: bool,
@@ -307,8 +307,8 @@ fn record_report(
     }
 }
 
-/// How long an object must have been Terminating before its release: the largest settle time of
-/// its policies.
+/// How long an object must have been Terminating before its release: the largest `settleSeconds`
+/// of the policies that delay the release.
 pub fn settle(world: &World, (kind, namespace, name): &ObjectKey) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
     let World { graph, policies, .. } = world;

@@ -44,8 +44,8 @@ pub fn patch(object: &[u8], patch: &json_patch::Patch, reset: Option<&str>) -> O
 }
 
 /// The object with new managedFields; `None` if its managedFields are not nested too deeply for
-/// JSON (H137). If another part of the object is too deep, a replacement would only end the watch
-/// of its kind again.
+/// JSON (H137). If another part of the object is too deep, new managedFields would not help, and
+/// the write would end the watch of its kind again.
 pub fn reset_deep_fields(object: &[u8], api_version: &str) -> Option<Vec<u8>> {
     change_metadata(object, |metadata| {
         let mut is_deep = false;
@@ -54,7 +54,7 @@ pub fn reset_deep_fields(object: &[u8], api_version: &str) -> Option<Vec<u8>> {
             if field.number == MANAGED_FIELDS {
                 let fields = find(field.content?, FIELDS_V1)?.and_then(|json| find(json, 1)?);
                 let json = String::from_utf8_lossy(fields.unwrap_or_default());
-                // The JSON is four levels deep: below the object, its metadata, the list and the
+                // The JSON starts at level four: below the object, its metadata, the list and the
                 // entry.
                 is_deep |= is_too_deep(&json, 4);
             }

@@ -15,7 +15,7 @@ pub struct DriverUpdate {
     pub observed: Option<TargetState>,
     /// Whether the watch reported that the target was removed.
     pub deleted: bool,
-    /// The latest time for the next pass.
+    /// When to start the next pass. The driver starts it earlier if its own pass is due earlier.
     pub pass_by: Option<Instant>,
     /// How long the target must have been Terminating.
     pub settle: Option<Duration>,

@@ -94,12 +94,11 @@ impl ObjectReport for ApproveOutput {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
-    /// The object. Kubernetes also deletes its content and dependents, but belay still denies the
-    /// DELETE if a policy denies the deletion of one of these
+    /// Only the object. If a policy protects its content or a dependent, belay still denies the
+    /// DELETE
     Object,
-    /// The object and everything that is deleted with it, even if a policy denies the deletion of
-    /// one of these. Needed also for --cascade=orphan if a policy protects a dependent from losing
-    /// its owner
+    /// The object and everything that is deleted with it, even if a policy protects one of these.
+    /// Needed also for --cascade=orphan if a policy protects a dependent from losing its owner
     Content,
 }
 

@@ -88,8 +88,10 @@ pub fn foreign_finalizer(
             "no Deployment, StatefulSet or DaemonSet is called {name} or runs an image of that \
              name; editors of the object can change who added the finalizer"
         )),
-        None => domain.word().map(|word| {
-            format!("no Deployment, StatefulSet or DaemonSet has \"{word}\" in its name")
+        None => domain.word().zip(domain.base.as_deref()).map(|(word, base)| {
+            format!(
+                "no Deployment, StatefulSet or DaemonSet has \"{word}\" (from {base}) in its name"
+            )
         }),
     };
     let says = format!("{state}. {NOT_FOUND}");

@@ -34,8 +34,8 @@ pub struct SearchArguments {
 #[derive(Debug, Clone, Default, Args)]
 pub struct ObjectSelection {
     /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a
-    /// plural, singular or short name of a kind, with its group if the name is ambiguous. Without a
-    /// name, it may be a category, such as all
+    /// plural, singular or short name of a kind, with its group if the name is ambiguous. If you
+    /// give no name, TYPE can be a category such as all
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 
@@ -64,8 +64,8 @@ pub struct SelectionArguments {
     pub objects: ObjectSelection,
 
     /// Show the effects of pruning. OLD and NEW are files or folders with the manifests before and
-    /// after a change; the targets are the objects that only OLD contains. If an object is
-    /// in the --from files and also in OLD or NEW, the one in the --from files counts
+    /// after a change; the targets are the objects that only OLD contains. If OLD or NEW also
+    /// contains an object of --from, belay uses the --from version
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

@@ -425,11 +425,12 @@ impl Report for UsedBy {
 impl UsedBy {
     /// The number of omitted edges.
     fn weaker_text(&self) -> String {
-        let what = match self.weaker {
-            1 => "reference that blocks no deletion",
-            _ => "references that block no deletion",
-        };
-        format!("not listed: {} {what}", self.weaker)
+        match self.weaker {
+            1 => "1 other reference, which blocks no deletion, is not listed".to_owned(),
+            more => {
+                format!("{more} other references, which block no deletion, are not listed")
+            }
+        }
     }
 
     /// The line about the objects that would be deleted as well. An object without users can

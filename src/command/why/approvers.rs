@@ -164,7 +164,7 @@ fn approvers(
     let approving = granted.reduce(|all, more| intersection(&all, &more)).unwrap_or_default();
     let certain = intersection(&approving, &rbac.granted(&CREATE));
     let named = |set: &BTreeSet<Grantee>| -> Vec<String> {
-        let approvers = set.iter().filter(|subject| subject.is_listed_approver(accounts));
+        let approvers = set.iter().filter(|subject| subject.can_be_approver(accounts));
         approvers.map(Grantee::to_string).collect()
     };
     (named(&certain), named(&(&approving - &certain)))

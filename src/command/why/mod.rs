@@ -87,7 +87,7 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             }
             false => None,
         };
-        // The API server refuses every cascade for this reason.
+        // If the API server itself refuses the DELETE, it refuses every cascade.
         let is_refused = answer.refused.is_some();
         let report = WhyReport::new(target, &snapshot, answer, &mut shared).await;
         let report = report.with_stay(stay).with_unreleased(unreleased);

@@ -70,9 +70,9 @@ impl Grantee {
         }
     }
 
-    /// Whether a list of approvers names this subject.
+    /// Whether the output names this subject as an approver.
     /// `accounts`: the service accounts whose approvals count.
-    pub fn is_listed_approver(&self, accounts: &[String]) -> bool {
+    pub fn can_be_approver(&self, accounts: &[String]) -> bool {
         match self {
             // Names with this prefix belong to components of Kubernetes.
             Self::User(name) => !name.starts_with("system:"),

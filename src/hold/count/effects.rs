@@ -10,15 +10,15 @@ use crate::objects::NumberSet;
 
 impl<'a> UseSearch<'a> {
     /// Finds the objects that the garbage collector deletes after the release of these
-    /// members. An object remains if belay denies its DELETE. Then its dependents remain as
+    /// candidates. An object remains if belay denies its DELETE. Then its dependents remain as
     /// well. belay also denies the DELETE of an owner of this object, because the DELETE of the
     /// owner would cascade to the object.
     pub(super) fn find_effects(
         &mut self,
-        members: &[NodeId],
+        candidates: &[NodeId],
     ) -> Result<ReleaseEffects, UnknownUse> {
         let graph = self.pass_reads.graph();
-        let effects = ReleaseEffects::new(self.pass_reads, members, &NumberSet::default());
+        let effects = ReleaseEffects::new(self.pass_reads, candidates, &NumberSet::default());
         let deleted = effects.possibly_deleted();
         let mut next = Vec::new();
         for node in deleted.iter().filter_map(|id| graph.get(*id)) {
@@ -43,11 +43,11 @@ impl<'a> UseSearch<'a> {
             }
             next.extend(node.existing_owners().filter(|owner| deleted.contains(&owner.id())));
         }
-        Ok(ReleaseEffects::new(self.pass_reads, members, &denied))
+        Ok(ReleaseEffects::new(self.pass_reads, candidates, &denied))
     }
 
     /// Whether belay may deny the DELETE of an object that would be deleted with the
-    /// members.
+    /// candidates.
     fn may_deny_delete(
         &mut self,
         node: Node<'a>,

@@ -312,7 +312,10 @@ fn an_unknown_user_keeps_the_object() {
     let list = list.unwrap().clone();
     world.reads.results.insert(list, Err(ApiError::Forbidden("403 Forbidden".into())));
     let UseCheck::Unknown(why) = world.count() else { panic!("it was released") };
-    assert_eq!(why.to_string(), "objects of kind ReplicaSet may use it: 403 Forbidden");
+    assert_eq!(
+        why.to_string(),
+        "belay could not list the objects of kind ReplicaSet, and one may use it: 403 Forbidden"
+    );
 }
 
 #[test]
@@ -396,7 +399,7 @@ fn h20_dependents_and_owners_of_a_protected_dependent_count() {
 }
 
 #[test]
-fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
+fn h20_a_dependent_in_use_counts_if_belay_denies_its_delete() {
     // Pods have no hold. This one is not in use.
     let used = json!({"whileUsed": {}});
     let mut world =

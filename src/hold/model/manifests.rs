@@ -1,4 +1,4 @@
-//! The count of the program, on manifests.
+//! belay's real [`check_use_with`], run on manifests.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -86,7 +86,7 @@ pub(super) fn resource(read: &LiveRead) -> &str {
     }
 }
 
-/// The count of the program after these reads, which found these objects.
+/// The result of belay's real count after these reads, which found these objects.
 pub(super) fn check_use(
     target: &Value,
     objects: &[Value],

@@ -62,7 +62,7 @@ pub(super) struct RaceModel {
     pub(super) delayed_answers: bool,
     /// Whether the model begins before the DELETE, with a create that may be slow.
     pub(super) starts_before_delete: bool,
-    /// Whether the target may be re-created, and API servers may report wrong times.
+    /// Whether the target may be re-created with the same deletionTimestamp.
     pub(super) recreates: bool,
 }
 
@@ -98,8 +98,8 @@ pub(super) struct UserObject {
     pub(super) owned: bool,
     /// Whether the create of the object began after the DELETE of the target.
     pub(super) create_began_after_delete: bool,
-    /// Whether the object, or the owner that created it, was stored with this use before the
-    /// last pass began.
+    /// Whether the object, or the owner that created it, already used the target when the last
+    /// pass began.
     pub(super) stored_before_pass: bool,
     /// Whether this is the create that begins before the DELETE of the target and may be stored
     /// after it.

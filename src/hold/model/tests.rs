@@ -81,7 +81,7 @@ fn a_recreated_target_keeps_its_hold() {
 }
 
 #[test]
-fn the_hold_is_removed_in_more_than_one_way() {
+fn each_model_can_release_the_target() {
     for (name, race) in [
         ("Promise I", promise_one()),
         ("Promise II", promise_two()),

@@ -35,9 +35,9 @@ const MAX_EVICTION_ANNOTATION: usize = 1_024;
 /// The limit of characters of any other text of an Eviction. Names have the same limit.
 const MAX_EVICTION_TEXT: usize = 253;
 
-/// The kinds, by group, whose objects contain templates of other objects, or a number or name that
-/// the API server does not validate.
-const TEMPLATE_KINDS: [(&str, &[&str]); 4] = [
+/// The kinds, by group, with fields that the API server does not validate: templates of other
+/// objects, or values that are a number or a name.
+const KINDS_WITH_UNCHECKED_FIELDS: [(&str, &[&str]); 4] = [
     ("", &["podtemplates", "replicationcontrollers"]),
     ("apps", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
     ("batch", &["cronjobs", "jobs"]),
@@ -56,33 +56,43 @@ pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissi
     let all = LabelSelector::default();
     let changes = ["CREATE", "UPDATE"];
     vec![
-        bound(
+        policy_with_binding(
             "approvals.belay.dev",
             (&[(GROUP, &["deletionapprovals"])], all.clone()),
             &changes,
             approvals(),
         ),
-        bound("pauses.belay.dev", (&[(GROUP, &["pauses"])], all.clone()), &["CREATE"], pauses()),
-        bound(
+        policy_with_binding(
+            "pauses.belay.dev",
+            (&[(GROUP, &["pauses"])], all.clone()),
+            &["CREATE"],
+            pauses(),
+        ),
+        policy_with_binding(
             "events.belay.dev",
             (&[("", &["events"])], all.clone()),
             &["CREATE", "UPDATE", "DELETE"],
             events(),
         ),
-        bound(
+        policy_with_binding(
             "evictions.belay.dev",
             (&[("", &["pods/eviction"])], all.clone()),
             &["CREATE"],
             evictions(),
         ),
-        bound("labels.belay.dev", (&[("*", &["*"])], labelled), &changes, labels()),
-        bound("templates.belay.dev", (&TEMPLATE_KINDS, all), &changes, templates()),
+        policy_with_binding("labels.belay.dev", (&[("*", &["*"])], labelled), &changes, labels()),
+        policy_with_binding(
+            "templates.belay.dev",
+            (&KINDS_WITH_UNCHECKED_FIELDS, all),
+            &changes,
+            templates(),
+        ),
     ]
 }
 
 /// A policy of this name with its binding. It checks these operations on the objects of these
 /// groups and resources with these labels.
-fn bound(
+fn policy_with_binding(
     name: &str,
     (groups, labelled): (&[(&str, &[&str])], LabelSelector),
     operations: &[&str],
@@ -99,8 +109,8 @@ fn bound(
         resource_names: None,
         scope: Some("*".to_owned()),
     };
-    // The API server treats this struct as atomic. If it added defaults, every later apply
-    // would be a change and conflict with the previous field manager.
+    // The API server treats this struct as atomic. Every field is set here, because a default
+    // that the API server adds would conflict with the next apply.
     let constraints = MatchResources {
         exclude_resource_rules: None,
         match_policy: Some("Equivalent".to_owned()),
@@ -253,7 +263,7 @@ fn pauses() -> (Vec<Variable>, Vec<Validation>) {
     (Vec::new(), validations)
 }
 
-/// Whether belay sends the request. Only its account has this right.
+/// Whether belay sends the request. Only its account and cluster administrators have this right.
 const IS_FROM_BELAY: &str = "authorizer.group('belay.dev').resource('deletionpolicies')\
                              .subresource('status').check('patch').allowed()";
 
@@ -363,8 +373,8 @@ fn labels() -> (Vec<Variable>, Vec<Validation>) {
     (variables, vec![check])
 }
 
-/// Rejects fields that the API server stores from a client that uses protobuf, and then can't send
-/// as JSON. It can send neither such an object nor a list of its kind.
+/// Rejects fields that clients can store by protobuf, but the API server can't encode as JSON.
+/// With such an object, the API server can send neither the object nor a list of its kind.
 ///
 /// - managedFields in a template, which no client needs (H163).
 /// - The `rollingUpdate` of a DaemonSet with the type OnDelete (H176), and the ports of a

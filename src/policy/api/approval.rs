@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::objects::ObjectRef;
 
 /// The prefix of the names of belay's own approvals: exemption records and exemption bars. The
-/// API server accepts it only from belay.
+/// API server accepts it only from belay and cluster administrators.
 pub const RECORD_PREFIX: &str = "belay-exempts-";
 
 /// The approval of one user to delete one object, with a reason and an expiry.

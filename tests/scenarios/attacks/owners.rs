@@ -191,7 +191,7 @@ fn h121_an_added_reference_with_the_uid_of_an_owner_removes_no_owner() {
     let owners = json!({"metadata": {"ownerReferences": [real, mine, nothing]}});
     let refused = patch(&team, "configmap/child", &owners, &[]).failure().unwrap();
     assert!(
-        refused.contains("another owner reference that the request adds has the same uid"),
+        refused.contains("the request adds a second owner reference with the same uid"),
         "{refused}"
     );
     // An own owner alone takes nothing away.

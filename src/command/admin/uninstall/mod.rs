@@ -38,7 +38,8 @@ pub struct UninstallArguments {
     timeout: Option<Duration>,
 
     /// Also remove the hold from Terminating objects that are in use; Kubernetes then deletes them
-    /// for good. For one object, with the required approvals: kubectl belay release --force
+    /// for good. For one object, run kubectl belay approve instead: belay then removes its hold. If
+    /// that fails because of a fault in belay, run kubectl belay release TYPE/NAME --force=NAME
     #[arg(long)]
     abandon: bool,
 

@@ -280,7 +280,7 @@ pub(super) fn cascade_option(impact: &Impact) -> String {
     }
 }
 
-/// `StatefulSet 1 · Pod 9 · other 31`, and the number of uncertain outcomes.
+/// `(1 StatefulSet, 9 Pod, 31 other)`, and the number of uncertain outcomes.
 fn kinds(count: &Count, all: bool) -> String {
     let mut kinds: Vec<(&str, usize)> =
         count.by_kind.iter().map(|(k, n)| (k.as_str(), *n)).collect();
@@ -290,16 +290,16 @@ fn kinds(count: &Count, all: bool) -> String {
     kinds.sort_by(|a, b| (index(a.0), b.1, a.0).cmp(&(index(b.0), a.1, b.0)));
     let shown = if all || kinds.len() <= MAX_KINDS { kinds.len() } else { MAX_KINDS - 1 };
     let mut parts: Vec<String> =
-        kinds.iter().take(shown).map(|(k, n)| format!("{k} {n}")).collect();
+        kinds.iter().take(shown).map(|(k, n)| format!("{n} {k}")).collect();
     let others: usize = kinds.iter().skip(shown).map(|(_, n)| n).sum();
     if others > 0 {
-        parts.push(format!("other {others}"));
+        parts.push(format!("{others} other"));
     }
     let maybe = match count.maybe {
         0 => String::new(),
         maybe => format!("   {maybe} of them perhaps"),
     };
-    format!("{}{maybe}", parts.join(" · "))
+    format!("({}){maybe}", parts.join(", "))
 }
 
 fn plural(count: usize, word: &str) -> String {
@@ -486,12 +486,13 @@ pub(super) fn order_text(order: &DeletionOrder) -> String {
     let denied: Vec<String> = order.denied.iter().map(Object::sentence_name).collect();
     let works = match order.commands.as_slice() {
         [] => "belay knows no order that works.",
-        [_] => "This order works:",
-        _ => "This order works. Run these commands one after the other:",
+        [_] => "This command uses an order that works:",
+        _ => "These commands use an order that works. Run them one after the other:",
     };
     format!(
         "kubectl deletes the objects in the given order, so belay would deny the DELETE of {}, \
-         because a later object uses it. Other clients, such as helm, use their own order. {works}",
+         because a later object uses it. Other clients, such as helm, use their own order. \
+         {works}",
         denied.join(", ")
     )
 }

@@ -31,8 +31,8 @@ pub struct CauseReport {
     /// The message.
     #[serde(rename = "says")]
     pub message: String,
-    /// The object that uses the object, or an owner above it: the one that the policy selects, or
-    /// the topmost one. Absent if the cause is not a use, or if the API server reports it (`says`
+    /// The topmost owner of the user, or the owner that the policy selects; the user itself if it
+    /// has no such owner. Absent if the cause is not a use, or if the API server reports it (`says`
     /// names it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<Object>,

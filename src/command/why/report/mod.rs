@@ -134,8 +134,8 @@ pub struct WhyReport {
     knows_policies: bool,
     /// Why the API server sends no DELETE to belay, if it is known that it sends none.
     #[serde(skip)]
-    why_missing: Option<&'static str>,
-    /// The sentence where belay has no leader.
+    why_webhooks_missing: Option<&'static str>,
+    /// The text for a belay without a leader.
     #[serde(skip)]
     no_leader_text: String,
 }
@@ -272,8 +272,12 @@ impl WhyReport {
         let kinds = snapshot.context.world.read().graph.kinds.clone();
         // If the API server refuses the DELETE, the policies may deny it as well.
         let is_unjudged = answer.refused.is_some() && answer.reported == ReportedVerdict::Unknown;
-        let (needs, accounts) =
-            needed_approvers(target, &snapshot.context.world.read(), verdict, held || is_unjudged);
+        let (needs, accounts) = needed_approvals_and_accounts(
+            target,
+            &snapshot.context.world.read(),
+            verdict,
+            held || is_unjudged,
+        );
         let ((refused, events), approvers, collection, (finalizers, unread)) = tokio::join!(
             recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
             async {
@@ -299,7 +303,7 @@ impl WhyReport {
             .retain(|one| !not_read.iter().any(|other| other.resource == one.resource));
         let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
-        // The hold of a Terminating object already explains the blockers that only hold.
+        // The hold of a Terminating object already explains the blockers with decision Hold.
         let is_shown = |blocker: &Blocker| !(hold.is_some() && blocker.decision == Decision::Hold);
         let blockers = explained_blockers(&world, &answer, is_shown, known);
         let own_step = steps_without_approval(verdict).filter(|_| !answer.is_belay_silent);
@@ -349,7 +353,7 @@ impl WhyReport {
             named: target.object_ref.quoted(),
             of_files: session.asks_files(),
             knows_policies: world.loaded,
-            why_missing: webhooks.why_missing(),
+            why_webhooks_missing: webhooks.why_missing(),
             no_leader_text: webhooks.no_leader_text(),
         }
     }
@@ -363,7 +367,7 @@ fn steps_without_approval(verdict: &Verdict) -> Option<String> {
 
 /// The required approvals, and the service accounts that may give all of them. `is_own`: whether
 /// the approval of the object itself is required, whatever the verdict is.
-fn needed_approvers(
+fn needed_approvals_and_accounts(
     target: &TargetObject,
     world: &World,
     verdict: &Verdict,

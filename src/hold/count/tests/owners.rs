@@ -105,7 +105,7 @@ fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) ->
 }
 
 #[test]
-fn h115_an_added_owner_counts_until_its_clean_up_ends() {
+fn h115_an_added_owner_with_a_foreign_finalizer_counts() {
     let is_kept = |count: UseCheck| matches!(count, UseCheck::InUse(_));
     for between in [false, true] {
         let count = |finalizer: &str, added| owned_by_its_user(finalizer, (added, between));

@@ -59,7 +59,7 @@ impl RaceModel {
                         leader.last_list = state.now;
                         if !kinds.is_empty() {
                             leader.request = Some(Request::Lists(kinds));
-                        // Before the lists of users, a delay makes no list older.
+                        // If no users are listed yet, a delay here can't make a list stale.
                         } else if self.delayed_answers && leader.listed[2].is_some() {
                             leader.has_unused_answer = true;
                         } else {
