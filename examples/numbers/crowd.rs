@@ -76,7 +76,8 @@ impl Crowd {
         Ok(Self {
             etcd: Etcd::of(plane)?,
             namespace,
-            config_map: create(core(TEMPLATES, "configmaps"), config_map("template", 1_000)).await?,
+            config_map: create(core(TEMPLATES, "configmaps"), config_map("template", 1_000))
+                .await?,
             secret: create(core(TEMPLATES, "secrets"), secret).await?,
             set,
             pod: create(core(TEMPLATES, "pods"), pod).await?,
@@ -93,10 +94,8 @@ impl Crowd {
         let ns = format!("crowd-{number}");
         let mut uids = (number * 10_000..).map(|uid| format!("00000000-0000-4000-8000-{uid:012}"));
         let mut uid = || uids.next().unwrap_or_default();
-        let mut all = vec![(
-            format!("/registry/namespaces/{ns}"),
-            copy(&self.namespace, "", &ns, &uid()),
-        )];
+        let mut all =
+            vec![(format!("/registry/namespaces/{ns}"), copy(&self.namespace, "", &ns, &uid()))];
         let mut add = |resource: &str, object: Value| {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             all.push((format!("/registry/{resource}/{ns}/{name}"), object));

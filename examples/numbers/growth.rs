@@ -215,7 +215,8 @@ impl Changes {
                     return Ok(());
                 }
                 for (_, object) in &mut *objects {
-                    object["metadata"]["annotations"]["example.com/round"] = json!(round.to_string());
+                    object["metadata"]["annotations"]["example.com/round"] =
+                        json!(round.to_string());
                 }
                 runtime.block_on(crowd.put(objects))?;
                 self.made.fetch_add(objects.len(), Ordering::Relaxed);

@@ -201,7 +201,11 @@ pub struct Lag {
 
 impl Lag {
     fn print(&self) {
-        println!("  answered → visible     {}; before the answer: {}", self.visible.row(), self.early);
+        println!(
+            "  answered → visible     {}; before the answer: {}",
+            self.visible.row(),
+            self.early
+        );
         println!("  answered → bare watch  {}", self.bare.row());
         println!("  bare watch → visible   {}", self.added.row());
         println!("  sent → visible         {}", self.whole.row());

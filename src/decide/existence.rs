@@ -64,7 +64,7 @@ impl Existence {
 /// Whether the object of a review exists, or the Pod of an eviction. An object of a
 /// CREATE doesn't exist yet.
 pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Existence {
-    let has_uid = review.resource.subresource != "eviction";
+    let has_uid = !review.is_eviction();
     let object = if has_uid { &review.old_object } else { &review.object };
     let Some(object) = object else { return Existence::Absent };
     let item = JudgedObject::of_review(situation, review, object);

@@ -3,7 +3,7 @@
 
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::{Cause, Reason, Review};
+use super::{Cause, Operation, Reason, Review};
 use crate::graph::MAX_LIST_ENTRIES;
 use crate::objects::{Object, is_hold};
 
@@ -20,7 +20,15 @@ pub(super) fn judge_long_lists<'a>(
         let all = object.metadata.finalizers.iter().flatten();
         all.filter(|name| !is_hold(name)).count()
     };
-    let owners = |object: &Object<'_>| object.metadata.owner_references.len();
+    // The garbage collector must be able to remove the reference to an owner that is deleted with
+    // Orphan. Otherwise the owner stays, and it may belong to another namespace.
+    let identities = &judgement.situation.policies.identities;
+    let by_collector = review.operation == Operation::Update
+        && identities.is_garbage_collector(&review.requester.name);
+    let owners = |object: &Object<'_>| match by_collector {
+        true => 0,
+        false => object.metadata.owner_references.len(),
+    };
     let counts = [
         ("finalizers", objects().map(finalizers).max().unwrap_or_default()),
         ("owner references", objects().map(owners).max().unwrap_or_default()),

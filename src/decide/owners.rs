@@ -31,7 +31,8 @@ pub(super) fn owner_state<'a>(
 ) -> OwnerState<'a> {
     let graph = situation.graph;
     let in_namespace = !item_namespace.is_empty();
-    let is_resolvable = |kind: &KindId| graph.can_own(*kind, owner_ref.version, in_namespace);
+    let coordinates = (owner_ref.version, owner_ref.name);
+    let is_resolvable = |kind: &KindId| graph.can_own(*kind, coordinates, in_namespace);
     let Some(kind) = owner_ref.kind.filter(is_resolvable) else { return OwnerState::Unresolved };
     let node = match situation.live_object(kind, owner_ref.namespace, owner_ref.name) {
         Some(live) => live,

@@ -7,7 +7,7 @@ use super::node::Node;
 use super::slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS};
 use super::steps::StepCounter;
 use super::store::Graph;
-use crate::objects::{DefaultPropagation, KeyedSet, KindId};
+use crate::objects::{DefaultPropagation, KeyedSet, KindId, is_path_segment};
 
 /// The owner that a reference names, as far as the graph knows.
 pub enum NamedOwner<'g> {
@@ -22,17 +22,25 @@ pub enum NamedOwner<'g> {
 }
 
 impl Graph {
-    /// R1: whether an object of this kind and version can own an object in a namespace, or
-    /// a cluster-scoped object. The kind and version must be served.
-    pub fn can_own(&self, kind: KindId, version: Option<&str>, in_namespace: bool) -> bool {
+    /// R1: whether the garbage collector finds the owner with this kind, version and name of an
+    /// object in a namespace, or of a cluster-scoped object. The kind and version must be served.
+    /// With `keep/` or `../secrets/keep` as a name, the garbage collector reads another path of the
+    /// API server, where it may find an object with the uid. With `.`, its request fails.
+    pub fn can_own(
+        &self,
+        kind: KindId,
+        (version, name): (Option<&str>, &str),
+        in_namespace: bool,
+    ) -> bool {
         version.is_none_or(|version| self.kinds.serves(kind, version))
             && (in_namespace || !self.kinds.info(kind).namespaced)
+            && is_path_segment(name)
     }
 
     /// R1: whether the reference of an object can be resolved.
     pub fn is_resolvable(&self, item: Node<'_>, owner: &OwnerEdge) -> bool {
-        let (kind, _, _) = self.coordinates(owner.to);
-        self.can_own(kind, Some(&owner.version), item.namespace_node().is_some())
+        let (kind, _, name) = self.coordinates(owner.to);
+        self.can_own(kind, (Some(&owner.version), name), item.namespace_node().is_some())
     }
 
     /// The owner that a reference of an object names.

@@ -15,6 +15,7 @@ mod json;
 mod kinds;
 mod lossy_reader;
 mod maps;
+mod name_rules;
 mod names;
 mod object;
 mod object_ref;
@@ -48,6 +49,7 @@ pub use kinds::{
 };
 pub use lossy_reader::read_lossy;
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
+pub use name_rules::{has_dns_characters, is_dns_label, is_path_segment};
 pub use names::{KindNames, ServedKind};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};

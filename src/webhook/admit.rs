@@ -10,7 +10,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, ResponseBody};
 use super::connection::ConnectionControl;
 use super::draining::Draining;
-use super::entry_limits::LARGE_BYTES;
 use super::path::{AcceptedPaths, SECRET_PATH_DIGITS};
 use super::response::review_response_json;
 use super::verdict_log::{ReviewSummary, record_verdict};
@@ -22,6 +21,10 @@ use crate::decide::{
 use crate::objects::{one_line, one_line_name};
 use crate::policy::Requester;
 use crate::telemetry::LineLimit;
+
+/// A larger body can take over 7 ms, if it consists of labels. So another thread reads it, one body
+/// at a time.
+const MAX_QUICK_BYTES: usize = 128 << 10;
 
 /// Routes for both phases. `route` finds the phase itself, because actix would match paths with a
 /// secret by regular expressions, which take milliseconds for a long path of any client.
@@ -120,7 +123,7 @@ async fn answer(
     }
     let labelled = request.path().ends_with(LABELLED);
     let parameters = ReviewParameters { phase, labelled, deadline, is_late: false };
-    if body.bytes.len() <= LARGE_BYTES {
+    if body.bytes.len() <= MAX_QUICK_BYTES {
         return Ok((
             decide_review(parameters, &body.bytes, shared, memory, None).await?,
             body.memory,
@@ -240,7 +243,7 @@ async fn parse_complete_review<'b>(
     drop(parsed);
     let wait = deadline.saturating_duration_since(Instant::now()) / 4;
     let Some(reserved) = memory.reserve_list_memory(bytes, wait).await else { return Ok(None) };
-    let is_large = body.len() > LARGE_BYTES;
+    let is_large = body.len() > MAX_QUICK_BYTES;
     let permit = if is_large { memory.acquire_parse_permit(wait).await } else { None };
     if is_large && permit.is_none() {
         return Ok(None);

@@ -25,8 +25,8 @@ const TEXT_COST: usize = 2;
 /// The minimum bytes of a stored field, map entry or owner reference.
 const ENTRY_COST: usize = 8;
 
-/// The size of a large body. Lists in smaller bodies can't exceed the limits.
-pub const LARGE_BYTES: usize = 1 << 20;
+/// Lists in smaller bodies can't exceed the limits.
+pub const MIN_COUNTED_BYTES: usize = 1 << 20;
 
 /// The start of the error message. The message contains no text of the caller.
 pub const TOO_MANY: &str = "more than ";

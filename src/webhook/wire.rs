@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use super::body::HttpRejection;
 use super::entry_limits::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};
-use crate::objects::{KeyedSet, Metadata, Object, ObjectRef, Text, is_namespace, one_line};
+use crate::objects::{
+    KeyedSet, Metadata, Object, ObjectRef, Text, is_dns_label, is_namespace, one_line,
+};
 use crate::policy::Requester;
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -176,7 +178,7 @@ struct Eviction<'a> {
 
 /// Parses an envelope with its objects, if their lists are within the limits.
 fn parse_envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
-    if body.len() > entry_limits::LARGE_BYTES {
+    if body.len() > entry_limits::MIN_COUNTED_BYTES {
         serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
     }
     serde_json::from_slice(body)
@@ -254,6 +256,12 @@ fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
         .any(|text| text.len() > MAX_TEXT_BYTES)
     {
         return Some(format!("a name, resource or user of it has over {MAX_TEXT_BYTES} bytes"));
+    }
+    // belay writes Events to this namespace and lists objects in it. With other characters, the
+    // name could lead to another path of the API server.
+    let own_name = name.as_ref().filter(|_| is_namespace(&resource.group, &resource.resource));
+    if namespace.iter().chain(own_name).any(|name| !name.is_empty() && !is_dns_label(name)) {
+        return Some("its namespace is no valid name of a Namespace".to_owned());
     }
     let mut objects = request.old_object.iter().chain(&request.object);
     let is_too_long = |object: &Object<'_>| {

@@ -32,10 +32,20 @@ const MAX_FAILURES: usize = 10;
 /// Verdicts with the same key share one Event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    pub(super) uid: String,
+    /// The whole reference: a caller who knows the path could give a made-up object the uid of
+    /// another one.
+    pub(super) involved: InvolvedObject,
+    /// Whether the object is known to exist.
+    proved: bool,
     pub(super) reason: &'static str,
     pub(super) policies: Vec<PolicySource>,
     pub(super) hour: i64,
+}
+
+impl Key {
+    fn group(&self) -> Group {
+        self.proved.then(|| self.involved.namespace.clone())
+    }
 }
 
 /// The unit that takes turns: a namespace, or `None` for objects that may not exist.
@@ -43,8 +53,6 @@ type Group = Option<String>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueuedEvent {
-    pub(super) involved: InvolvedObject,
-    group: Group,
     /// Whether belay denied the request.
     pub(super) denied: bool,
     pub(super) message: String,
@@ -118,7 +126,8 @@ impl EventQueue {
             Decision::Allow | Decision::Audit | Decision::Warn => return,
         };
         let key = Key {
-            uid: involved.uid.clone(),
+            involved,
+            proved: entry.proved,
             reason,
             policies: entry.policies.clone(),
             hour: entry.time.as_second().div_euclid(3600),
@@ -126,10 +135,8 @@ impl EventQueue {
         if !self.all.contains_key(&key) {
             self.limit_events();
         }
-        let group = entry.proved.then(|| involved.namespace.clone());
+        let message = message(&key.involved, entry);
         let event = self.all.entry(key).or_insert_with(|| QueuedEvent {
-            involved,
-            group,
             denied: entry.decision == Decision::Deny,
             message: String::new(),
             count: 0,
@@ -140,7 +147,7 @@ impl EventQueue {
             written: None,
             failures: 0,
         });
-        event.message = message(&event.involved, entry);
+        event.message = message;
         event.count = event.count.saturating_add(1);
         event.last = event.last.max(entry.time);
         event.count_pending = true;
@@ -149,20 +156,20 @@ impl EventQueue {
 
     fn limit_events(&mut self) {
         while self.all.len() >= MAX_EVENTS {
-            let mut groups: HashMap<&Group, usize> = HashMap::new();
-            for event in self.all.values() {
-                *groups.entry(&event.group).or_default() += 1;
+            let mut groups: HashMap<Group, usize> = HashMap::new();
+            for key in self.all.keys() {
+                *groups.entry(key.group()).or_default() += 1;
             }
             // The Event to remove is in the largest group.
-            let largest = groups.into_iter().max_by_key(|(group, count)| (*count, *group));
+            let largest = groups.into_iter().max_by_key(|(group, count)| (*count, group.clone()));
             let Some((group, _)) = largest else { return };
-            let in_group = self.all.iter().filter(|(_, event)| event.group == *group);
+            let in_group = self.all.iter().filter(|(key, _)| key.group() == group);
             let quietest = in_group.min_by_key(|(_, event)| (event.count_pending, event.last));
             let Some(key) = quietest.map(|(key, _)| key.clone()) else { return };
             self.all.remove(&key);
         }
         if self.turns.len() > MAX_EVENTS {
-            self.turns.retain(|group, _| self.all.values().any(|event| event.group == *group));
+            self.turns.retain(|group, _| self.all.keys().any(|key| key.group() == *group));
         }
     }
 
@@ -186,12 +193,12 @@ impl EventQueue {
         }
         let ready =
             self.all.iter_mut().filter(|(_, event)| event.count_pending && due(event) <= now);
-        let next =
-            ready.min_by_key(|(_, event)| (self.turns.get(&event.group), due(event), event.first));
+        let next = ready
+            .min_by_key(|(key, event)| (self.turns.get(&key.group()), due(event), event.first));
         let Some((key, event)) = next else { return Next::Nothing };
         self.writes.push_back(now);
         self.turn += 1;
-        self.turns.insert(event.group.clone(), self.turn);
+        self.turns.insert(key.group(), self.turn);
         event.written = Some(now);
         event.count_pending = false;
         Next::Write(key.clone(), Box::new(event.clone()))
@@ -282,6 +289,11 @@ mod tests {
         record(&mut event_queue, 7200, "b", Decision::Deny);
         record(&mut event_queue, 7200, "a", Decision::Hold);
         record(&mut event_queue, 7200 + 3600, "a", Decision::Deny);
+        // h196: a made-up object with the uid of another one.
+        let of_another = InvolvedObject { name: "made-up".into(), ..involved("a") };
+        event_queue.record(&entry(7200, "a", Decision::Deny), of_another);
+        let unproved = Entry { proved: false, ..entry(7200, "a", Decision::Deny) };
+        event_queue.record(&unproved, involved("a"));
         let mut other = entry(7200, "a", Decision::Deny);
         other.policies.pop();
         event_queue.record(&other, involved("a"));
@@ -294,7 +306,7 @@ mod tests {
         event_queue.record(&paused, involved("d"));
         assert!(event_queue.all.keys().any(|key| key.reason == WOULD_DENY_EVENT));
         let held =
-            (0..6).filter(|_| !write(&mut event_queue, ZERO, Outcome::Stored).denied).count();
+            (0..8).filter(|_| !write(&mut event_queue, ZERO, Outcome::Stored).denied).count();
         assert_eq!(held, 2);
         assert_eq!(event_queue.next(ZERO), Next::Nothing);
     }
@@ -338,8 +350,10 @@ mod tests {
                 InvolvedObject { uid: "other".into(), namespace: "shop".into(), ..involved("") };
             event_queue.record(&entry(7300, "other", Decision::Deny), other);
             storm(MAX_EVENTS, MAX_EVENTS, &mut event_queue);
-            let first =
-                [(); 2].map(|()| write(&mut event_queue, ZERO, Outcome::Stored).involved.uid);
+            let first = [(); 2].map(|()| match event_queue.next(ZERO) {
+                Next::Write(key, _) => key.involved.uid,
+                other => panic!("{other:?}"),
+            });
             assert!(first.contains(&"other".to_owned()), "{first:?}");
         }
     }
@@ -397,10 +411,10 @@ mod tests {
             record(&mut event_queue, 7100 + n, &format!("n{n}"), Decision::Deny);
         }
         assert_eq!(event_queue.all.len(), MAX_EVENTS);
-        assert!(event_queue.all.keys().all(|key| key.uid != "quiet"));
+        assert!(event_queue.all.keys().all(|key| key.involved.uid != "quiet"));
         record(&mut event_queue, 9999, "new", Decision::Deny);
         assert_eq!(event_queue.all.len(), MAX_EVENTS);
-        assert!(event_queue.all.keys().any(|key| key.uid == "new"));
-        assert!(event_queue.all.keys().all(|key| key.uid != "n0"));
+        assert!(event_queue.all.keys().any(|key| key.involved.uid == "new"));
+        assert!(event_queue.all.keys().all(|key| key.involved.uid != "n0"));
     }
 }

@@ -17,7 +17,7 @@ use crate::cluster::api::patch_params;
 use crate::cluster::event::{Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
-use crate::objects::{ApiError, EVENT_REPORTER};
+use crate::objects::{ApiError, EVENT_REPORTER, has_dns_characters};
 
 /// The reference of an Event to the object of an entry. `None` if its kind or uid is unknown,
 /// because `kubectl describe` would not find such an Event.
@@ -104,7 +104,7 @@ static NAME_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 /// Each replica has its own Event: replicas could not share a count without a read before
 /// each write.
 fn event(instance: &str, key: &Key, queued: &QueuedEvent) -> Event {
-    let involved = &queued.involved;
+    let involved = &key.involved;
     let suffix = NAME_HASHER.hash_one((instance, key, queued.first.as_second()));
     let report = EventReport {
         name: format!("{}.{suffix:016x}", name_prefix(&involved.name)),
@@ -126,14 +126,8 @@ fn event(instance: &str, key: &Key, queued: &QueuedEvent) -> Event {
 
 /// Returns the object's name if an Event may have it, or the name of the component.
 fn name_prefix(name: &str) -> &str {
-    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.starts_with(is_alphanumeric)
-            && label.ends_with(is_alphanumeric)
-            && label.chars().all(|c| is_alphanumeric(c) || c == '-')
-    };
     // 253 bytes, less the dot and the digest.
-    if name.len() <= 236 && name.split('.').all(is_label) { name } else { EVENT_REPORTER }
+    if name.len() <= 236 && name.split('.').all(has_dns_characters) { name } else { EVENT_REPORTER }
 }
 
 #[cfg(test)]

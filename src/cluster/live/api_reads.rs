@@ -15,7 +15,7 @@ use super::memory::{ReadAccount, ReadMemory, ReservedMemory};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
-use crate::objects::{ApiError, KindId, KindInfo, ObjectRef, Unreadable};
+use crate::objects::{ApiError, KindId, KindInfo, ObjectRef, Unreadable, is_path_segment};
 use crate::relations::Catalogue;
 
 /// The memory of an object besides its JSON, in bytes.
@@ -187,7 +187,8 @@ impl ApiReads<'_> {
         name: &str,
     ) -> Result<LiveObjects, ReadFailure> {
         let namespace = kind.own_namespace(namespace);
-        if !is_valid_name(name) || !(namespace.is_empty() || is_valid_name(namespace)) {
+        // No object has such a name, and it would change the path of the request.
+        if !is_path_segment(name) || !(namespace.is_empty() || is_path_segment(namespace)) {
             return Ok(LiveObjects::default());
         }
         let request = api::get_request(&kind.info, (namespace, name), kind.detail)?;
@@ -251,12 +252,6 @@ impl ApiReads<'_> {
         }
         Ok(kind.result(read, account, list.sent()))
     }
-}
-
-/// Whether an object can have this name. Users can write any text as a name into a reference.
-/// An invalid name would change the path of the request.
-fn is_valid_name(name: &str) -> bool {
-    !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
 }
 
 /// Waits until the memory of an object of this length is reserved.

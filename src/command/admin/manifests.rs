@@ -19,6 +19,7 @@ use crate::cluster::registration::manifests::{
 };
 use crate::cluster::user_of;
 use crate::command::{CommandError, print};
+use crate::objects::is_dns_label;
 
 #[derive(Debug, Args)]
 pub struct ManifestsArguments {
@@ -149,15 +150,6 @@ fn parse_service(service: &str) -> Result<Address, CommandError> {
         return Err(error());
     }
     Ok(Address::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
-}
-
-/// Whether the API server accepts the name for a Namespace or Service.
-fn is_dns_label(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=63).contains(&name.len())
-        && name.chars().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[cfg(test)]

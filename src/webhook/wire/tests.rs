@@ -295,3 +295,22 @@ fn h46_an_eviction_has_the_options_of_its_delete() {
     assert_eq!(read(""), Ok(None));
     assert!(read(r#","deleteOptions":{"propagationPolicy":1}"#).is_err());
 }
+
+#[test]
+fn h193_the_namespace_of_a_review_has_a_name_that_the_api_server_accepts() {
+    let is_read = |resource: &str, name: &str, namespace: &str| {
+        let request = format!(
+            r#"{{"uid":"1","operation":"DELETE","resource":{{"resource":"{resource}"}},
+            "name":"{name}","namespace":"{namespace}","oldObject":{{"metadata":{{"name":"a"}}}}}}"#
+        );
+        let body =
+            format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{request}}}"#);
+        let parsed = parse(body.as_bytes(), AdmissionPhase::Validate).unwrap();
+        matches!(parsed, Parsed::Review(_))
+    };
+    assert!(is_read("roles", "admin:team?", "team-b") && is_read("nodes", "a.example.com", ""));
+    for namespace in ["b/serviceaccounts/default/token?x=", "..", "b%2fpods", "B", "a.b", "-b"] {
+        assert!(!is_read("roles", "admin", namespace), "{namespace}");
+        assert!(!is_read("namespaces", namespace, "shop"), "{namespace}");
+    }
+}

@@ -375,3 +375,43 @@ fn h47_the_labels_by_which_an_object_is_used_are_not_changed_while_it_is_in_use(
     patch(&team, "configmap/used", &more, &[]).success().unwrap();
     team.plane.delete(&["relation", &team.ns], "");
 }
+
+#[test]
+fn h194_an_owner_whose_name_is_a_path_does_not_end_a_use() {
+    let team = Team::new(&world().plane, "h194");
+    apply_policy(&team, "used", json!({"whileUsed": {}}), json!({"hold": "Never"}));
+    team.apply(&secret("keep"));
+    let gone = manifest::owner("Secret", "gone", "00000000-0000-4000-8000-000000000000");
+    for (number, name) in ["keep/", "../secrets/keep", "."].into_iter().enumerate() {
+        team.apply(&config_map("used"));
+        // The garbage collector reads the Secret by such a name, or its request fails.
+        let [user, marker] = ["user", "marker"].map(|name| format!("{name}-{number}"));
+        let owner = team.owner("Secret", "keep").with(json!({"name": name}));
+        team.apply(&pod(&user).with_env_from("configMapRef", "used").with_owner(owner));
+        team.apply(&config_map(&marker).with_owner(gone.clone()));
+        team.wait_until_deleted(&format!("configmap/{marker}"));
+        team.refused(&["configmap/used"]);
+        team.assert_exists("configmap/used");
+        let user = format!("pod/{user}");
+        team.assert_exists(&user);
+        team.plane.delete(&[&user, "--grace-period=0", "--force"], &team.ns);
+        team.wait_until_deleted(&user);
+    }
+}
+
+#[test]
+fn h195_a_labelled_object_with_many_owners_does_not_stop_an_orphaning_deletion() {
+    let [here, there] = ["h195", "h195-other"].map(|name| Team::new(&world().plane, name));
+    there.apply(&config_map("owner"));
+    let absent = (0..1_001).map(|number| {
+        manifest::owner("Secret", "absent", &format!("00000000-0000-4000-8000-{number:012}"))
+    });
+    let owners: Vec<Value> =
+        [there.owner("ConfigMap", "owner")].into_iter().chain(absent).collect();
+    let owners = json!({"metadata": {"ownerReferences": owners}});
+    here.apply(&secret("dependent").with_protect_label("Always").with(owners));
+    here.refused(&["secret/dependent"]);
+    there.deleted(&["configmap/owner", "--cascade=orphan"]);
+    there.wait_until_deleted("configmap/owner");
+    here.assert_exists("secret/dependent");
+}
