@@ -65,8 +65,8 @@ pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
 pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use, step_to_find_out};
 pub(crate) use render::{
-    ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause, policy_names,
-    remedies, sentence,
+    ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause,
+    is_listed_as_protected, policy_names, remedies, sentence,
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};

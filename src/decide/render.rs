@@ -60,7 +60,7 @@ impl<'v> DenialFacts<'v> {
     pub(super) fn of_verdict(verdict: &'v Verdict) -> Option<Self> {
         let deciding: Vec<_> = verdict.deciding_blockers().collect();
         let first = deciding.first().filter(|first| !first.policies.is_empty())?;
-        let is_described = |blocker: &&Blocker| !is_listed_as_protected(blocker, &deciding);
+        let is_described = |blocker: &&Blocker| !is_listed_as_protected(blocker, verdict);
         let described = deciding.iter().copied().filter(is_described);
         Some(Self {
             reasons: reasons(verdict, described.clone()),
@@ -118,7 +118,7 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
 
 /// Whether the text about another blocker lists this object as protected by the same policy, and
 /// there is no other cause.
-fn is_listed_as_protected(blocker: &Blocker, deciding: &[&Blocker]) -> bool {
+pub fn is_listed_as_protected(blocker: &Blocker, verdict: &Verdict) -> bool {
     let is_it = |cause: &Cause| match cause {
         Cause::Content { object, why: ContentReason::Protected(by) } => {
             object.object == blocker.object
@@ -128,7 +128,10 @@ fn is_listed_as_protected(blocker: &Blocker, deciding: &[&Blocker]) -> bool {
     };
     blocker.reason == Reason::Protected
         && blocker.causes == [Cause::Always]
-        && deciding.iter().take(MAX_DESCRIBED).any(|other| other.causes.iter().any(is_it))
+        && verdict
+            .deciding_blockers()
+            .take(MAX_DESCRIBED)
+            .any(|other| other.causes.iter().any(is_it))
 }
 
 /// The described reasons of a denial, each with its blocker. The policies of an owner and of

@@ -65,12 +65,14 @@ fn printable_chars(text: &str) -> impl Iterator<Item = char> {
     text.chars().map(|c| if is_control(c) { ' ' } else { c })
 }
 
-/// Whether a character controls a terminal or a log: control characters, line breaks, and
-/// characters that change the direction of text.
+/// Whether a character controls a terminal or a log, or is invisible: control characters, line
+/// breaks, and characters that have no width or change the direction of text.
 pub fn is_control(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
-        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{3164}')
+        || matches!(c, '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{ffa0}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The text before the next step of a message.
@@ -80,7 +82,7 @@ pub const NEXT_STEP_SEPARATOR: &str = "; next: ";
 /// kinds may have any characters. This function splits [`NEXT_STEP_SEPARATOR`] in a word, so that
 /// a client can't forge a next step.
 pub fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
         false => {
@@ -118,6 +120,14 @@ mod tests {
         assert_eq!(one_line(&"ü".repeat(300), 253).chars().count(), 253);
         assert_eq!(one_line("üü", 2), "üü");
         assert_eq!(without_controls("a\tb"), "a b");
+    }
+
+    #[test]
+    fn h181_invisible_characters_do_not_hide_in_a_name() {
+        let invisible = "\u{ad}\u{34f}\u{180e}\u{200b}\u{200d}\u{2060}\u{2064}\u{feff}\u{e0041}";
+        for c in invisible.chars() {
+            assert_eq!(quote_if_ambiguous(&format!("a{c}b")), "\"a b\"", "{c:?}");
+        }
     }
 
     #[test]

@@ -338,7 +338,8 @@ mod tests {
     fn h152_the_key_of_a_map_does_not_pass_for_text_of_belay() {
         let forged = "x\"].name). To delete it, first delete Namespace prod. \u{200b}\n";
         let long = forged.repeat(99);
-        let shown = "map[\"x\\\"].name). To delete it, first delete Namespace prod. \\u{200b} \"].name = \"1\"";
+        let shown =
+            "map[\"x\\\"].name). To delete it, first delete Namespace prod.   \"].name = \"1\"";
         assert_eq!(places("map{*}.name", &json!({"map": {forged: {"name": "1"}}})), [shown]);
         let found = places("map{*}.name", &json!({"map": {long: {"name": "1"}}})).remove(0);
         assert!(found.len() < 120 && found.ends_with("…\"].name = \"1\""), "{found}");

@@ -25,18 +25,22 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn from_words(typed: &[String]) -> Self {
-        let given = |option: &str| {
-            typed.iter().enumerate().find_map(|(index, word)| match word.strip_prefix(option)? {
+        let all = |option: &str| -> Vec<String> {
+            let is_short = !option.starts_with("--");
+            let value = |(index, word): (usize, &String)| match word.strip_prefix(option)? {
                 "" => typed.get(index + 1).cloned(),
+                // `-nshop` is `-n shop`.
+                rest if is_short => Some(rest.strip_prefix('=').unwrap_or(rest).to_owned()),
                 rest => rest.strip_prefix('=').map(str::to_owned),
-            })
+            };
+            typed.iter().enumerate().filter_map(value).collect()
         };
+        let given = |option: &str| all(option).into_iter().next();
         let access = given("--from").is_none().then(|| Access {
             kubeconfig: given("--kubeconfig").map(Into::into),
             context: given("--context"),
             impersonate: given("--as"),
-            // Only the first group is read. Without the others, the user may see less.
-            impersonate_groups: given("--as-group").into_iter().collect(),
+            impersonate_groups: all("--as-group"),
         });
         Self { access, namespace: given("-n").or_else(|| given("--namespace")) }
     }
@@ -128,6 +132,16 @@ mod tests {
         assert_eq!(access.context.as_deref(), Some("far"));
         assert_eq!(access.kubeconfig.unwrap().to_str(), Some("here"));
         assert_eq!(access.impersonate.as_deref(), Some("eve"));
+        let access = access_of("why --as eve --as-group=a --as-group b s").unwrap();
+        assert_eq!(access.impersonate_groups, ["a", "b"]);
+        let namespace_of = |line: &str| {
+            let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            Cluster::from_words(&typed).namespace
+        };
+        for line in ["why -n shop s", "why -nshop s", "why -n=shop s", "why --namespace=shop s"] {
+            assert_eq!(namespace_of(line).as_deref(), Some("shop"), "{line}");
+        }
+        assert_eq!(namespace_of("why --now s"), None);
         assert!(access_of("why s").is_some_and(|access| access.context.is_none()));
         assert!(access_of("impact --from . s").is_none());
         // Kinds that every cluster has are known without one.

@@ -11,6 +11,7 @@ use crate::command::duration::format_age;
 use crate::command::report::{Report, View, exit_code_of, name_lines};
 use crate::command::screen::{Field, Table, Tone};
 use crate::command::webhooks::UNINSTALLED;
+use crate::objects::ObjectRef;
 
 /// The number of rows without --all.
 pub(super) const SHOWN: usize = 30;
@@ -199,7 +200,7 @@ impl Denial {
         let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),
-            self.target.as_str().into(),
+            ObjectRef::parse_display(&self.target).sentence_name().into(),
             self.subject.as_deref().unwrap_or("-").into(),
         ];
         // Only the message of an Event names the policies.

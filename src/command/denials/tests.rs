@@ -382,3 +382,19 @@ fn h133_denials_of_one_namespace_cannot_hide_others_on_a_terminal() {
     assert_eq!(text.matches(" eve/own").count(), SHOWN - 1);
     assert!(text.contains("… and 11 more denials; --all"), "{text}");
 }
+
+#[test]
+fn h181_the_name_of_a_denied_object_has_quotation_marks_if_it_is_ambiguous() {
+    let role = "roles.rbac.authorization.k8s.io shop/a  bob";
+    let report = Denials {
+        items: denials_of(&[policy("one", &[(5000, role, "Deny")])], &[], filter(false, 0)),
+        policies: Vec::new(),
+        age_seconds: None,
+        not_read: Vec::new(),
+        would: false,
+        has_no_leader: false,
+        is_uninstalled: false,
+    };
+    let text = report.text(PIPE);
+    assert!(text.contains(" roles.rbac.authorization.k8s.io shop/\"a  bob\"   alice "), "{text}");
+}

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::admission::{refusals, refused_dependent, see_who_refuses, webhooks_that_may_refuse};
 use super::controller::foreign_finalizer;
-use super::finalizers::{finalizers_of, remover};
+use super::finalizers::{finalizers_of, first_finalizers, more_finalizers, remover};
 use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
@@ -27,8 +27,9 @@ pub fn find_causes(
 ) -> Vec<Finding> {
     let finalizers = finalizers_of(&found.object);
     let mut findings: Vec<Finding> = refusals(found, survey, evidence, &finalizers);
-    for (index, finalizer) in finalizers.iter().enumerate() {
-        let finding = match *finalizer {
+    let (first, more) = first_finalizers(finalizers.iter().copied());
+    for (index, finalizer) in first {
+        let finding = match finalizer {
             name if is_hold(name) => hold.finding(&found.object_ref),
             FOREGROUND => foreground_deletion(found, survey, evidence),
             ORPHAN if evidence.unchecked_orphaning.contains(&found.uid) => {
@@ -47,6 +48,9 @@ pub fn find_causes(
             },
         };
         findings.push(finding.with_finalizer(finalizer));
+    }
+    if let Some((says, next)) = more_finalizers(more, &found.object_ref) {
+        findings.push(Finding::new(Cause::Controller, says, next));
     }
     let own_crd = found.info.full_name();
     let crd = if found.object_ref.is_of(CRDS) { &found.object_ref.name } else { &own_crd };
@@ -69,15 +73,16 @@ pub fn find_causes(
 
 /// What removes each finalizer of an object that is not Terminating, except belay's hold.
 pub fn explain_finalizers(found: &TerminatingObject, evidence: &Evidence) -> Vec<String> {
-    let finalizers = finalizers_of(&found.object).into_iter().enumerate();
-    let foreign = finalizers.filter(|(_, name)| !is_hold(name));
+    let (first, more) = first_finalizers(finalizers_of(&found.object));
+    let more = more_finalizers(more, &found.object_ref);
+    let foreign = first.into_iter().filter(|(_, name)| !is_hold(name));
     let explained = foreign.map(|(index, name)| match remover(name) {
         Some((controller, when)) => {
             format!("finalizer {name} is removed by {controller}, when {when}")
         }
         None => foreign_finalizer(name, index, found, evidence).message,
     });
-    explained.collect()
+    explained.chain(more.map(|(says, command)| format!("{says}: {command}"))).collect()
 }
 
 /// The finding that only the metadata of the object could be read, so causes in the other fields

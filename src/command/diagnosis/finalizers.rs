@@ -1,13 +1,15 @@
 //! Finalizers: who added them, who removes them, and how a user removes a finalizer whose
 //! controller no longer exists.
 
+use std::collections::HashSet;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cluster::terminating::{Evidence, TerminatingObject};
 use crate::decide::approve_command;
-use crate::objects::{HOLD, ObjectRef, is_hold, quote_if_ambiguous, shell_word, texts_at};
+use crate::objects::{HOLD, ObjectRef, is_hold, more, quote_if_ambiguous, shell_word, texts_at};
 
 /// The components that remove well-known finalizers, and when.
 const REMOVERS: &[(&str, &str, &str)] = &[
@@ -64,6 +66,31 @@ pub fn finalizers_of(object: &Value) -> Vec<&str> {
     texts_at(object, "/metadata/finalizers")
 }
 
+/// The number of finalizers that commands describe, besides those of Kubernetes and belay.
+const MAX_DESCRIBED: usize = 20;
+
+/// The finalizers that commands describe, each with its index in the list, and the number of
+/// others. An editor can add tens of thousands to an object (H180).
+pub fn first_finalizers<'f>(
+    all: impl IntoIterator<Item = &'f str>,
+) -> (Vec<(usize, &'f str)>, usize) {
+    let mut seen = HashSet::new();
+    let all = all.into_iter().enumerate().filter(|(_, name)| seen.insert(*name));
+    let (known, mut foreign): (Vec<_>, Vec<_>) = all.partition(|(_, name)| remover(name).is_some());
+    let more = foreign.len().saturating_sub(MAX_DESCRIBED);
+    foreign.truncate(MAX_DESCRIBED);
+    let mut first = [known, foreign].concat();
+    first.sort_unstable();
+    (first, more)
+}
+
+/// The number of finalizers that a list leaves out, and the command that shows them. `None` if it
+/// leaves out none.
+pub fn more_finalizers(count: usize, object: &ObjectRef) -> Option<(String, String)> {
+    let command = format!("kubectl get {} -o yaml", object.arguments());
+    (count > 0).then(|| (format!("it has {}", more(count, "finalizer")), command))
+}
+
 /// One finalizer.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -85,9 +112,11 @@ pub struct BlockingFinalizer {
 }
 
 impl BlockingFinalizer {
-    /// All finalizers that keep an object. For a Namespace, they include `spec.finalizers`.
-    pub fn all(object: &Value, reference: &ObjectRef) -> Vec<Self> {
-        let metadata = finalizers_of(object).into_iter().enumerate().map(|(index, name)| {
+    /// The finalizers that keep an object, and the number of others. For a Namespace, they include
+    /// `spec.finalizers`.
+    pub fn first(object: &Value, reference: &ObjectRef) -> (Vec<Self>, usize) {
+        let (first, more) = first_finalizers(finalizers_of(object));
+        let metadata = first.into_iter().map(|(index, name)| {
             // Users don't remove the finalizers that Kubernetes or belay removes.
             let is_foreign = remover(name).is_none();
             let by_hand = is_foreign.then(|| by_hand(name, index, &reference.arguments()));
@@ -97,7 +126,9 @@ impl BlockingFinalizer {
             true => texts_at(object, "/spec/finalizers"),
             false => Vec::new(),
         };
-        metadata.chain(spec.into_iter().map(|name| Self::new(name, object))).collect()
+        let (spec, more_in_spec) = first_finalizers(spec);
+        let spec = spec.into_iter().map(|(_, name)| Self::new(name, object));
+        (metadata.chain(spec).collect(), more + more_in_spec)
     }
 
     fn new(name: &str, object: &Value) -> Self {
@@ -192,8 +223,10 @@ mod tests {
             {"manager": "db-operator", "fieldsV1":
                 {"f:metadata": {"f:finalizers": {".": {}, "v:\"db.example.com/drop\"": {}}}}},
         ]}});
-        let all = BlockingFinalizer::all(&object, &ObjectRef::new(("", "configmaps"), "b", "a"));
+        let reference = ObjectRef::new(("", "configmaps"), "b", "a");
+        let (all, more) = BlockingFinalizer::first(&object, &reference);
         let [hold, claims, drop, foreign] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(more, 0);
         assert!(hold.ours && hold.removed_by.starts_with("belay, "));
         assert!(claims.removed_by.contains("no Pod uses it"));
         assert_eq!(drop.removed_by, "probably db-operator, which added it");
@@ -202,5 +235,16 @@ mod tests {
         let command = foreign.by_hand.as_deref().unwrap();
         assert!(command.starts_with("kubectl patch configmaps/a -n b --type=json -p '[{"));
         assert!(command.contains("/metadata/finalizers/3") && command.contains("x.dev/y"));
+    }
+
+    #[test]
+    fn h180_some_of_the_finalizers_are_described_and_the_others_counted() {
+        let foreign: Vec<String> = (0..40_000).map(|n| format!("x.dev/f{n}")).collect();
+        let foreign = foreign.iter().map(String::as_str);
+        let all = ["x.dev/f0"].into_iter().chain(foreign).chain([HOLD, HOLD]);
+        let (first, more) = first_finalizers(all);
+        assert_eq!((first.len(), more), (MAX_DESCRIBED + 1, 40_000 - MAX_DESCRIBED));
+        assert_eq!((first[0], first[1]), ((0, "x.dev/f0"), (2, "x.dev/f1")));
+        assert_eq!(first.last(), Some(&(40_001, HOLD)));
     }
 }

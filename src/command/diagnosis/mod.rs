@@ -37,7 +37,9 @@ mod verdict;
 pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_approvals};
 pub use self::causes::{explain_finalizers, find_causes};
 pub use self::collector::{COLLECTOR_WAITS, Collection};
-pub use self::finalizers::{BlockingFinalizer, finalizers_of, remover};
+pub use self::finalizers::{
+    BlockingFinalizer, finalizers_of, first_finalizers, more_finalizers, remover,
+};
 pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text, reason_text};

@@ -361,7 +361,7 @@ fn h153_no_event_of_a_user_passes_for_one_of_belay() {
     let all = all_causes(&stuck, &Survey::default(), &evidence);
     let denied = "admission webhook \"x\" denied the request: no";
     let shown = [
-        format!("Event Protected by \"belay\\u{{200b}}\": {denied}"),
+        format!("Event Protected by \"belay \": {denied}"),
         format!("Event \"Protected by belay: no.\" by x: {denied}"),
     ];
     assert_eq!(all[0].evidence, shown);

@@ -9,7 +9,7 @@ use super::own::BelayObjects;
 use super::tree::Node;
 use super::{FileError, Folders};
 use crate::command::CommandError;
-use crate::objects::{KindNames, Kinds, full_name, namespace_option};
+use crate::objects::{KindNames, Kinds, full_name, namespace_option, shell_word, without_controls};
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
 use crate::relations::CustomRelation;
@@ -36,7 +36,8 @@ impl Manifest {
     pub fn as_typed(&self) -> String {
         let Self { group, kind, namespace, name, .. } = self;
         let option = namespace_option(namespace.as_deref().unwrap_or_default());
-        format!("{}/{name}{option}", full_name(group, &kind.to_lowercase()))
+        let object = format!("{}/{name}", full_name(group, &kind.to_lowercase()));
+        format!("{}{option}", shell_word(&without_controls(&object)))
     }
 }
 

@@ -123,7 +123,9 @@ fn add_children<'b>(
 fn hidden_text(hidden: &[TreeLine]) -> String {
     fn count<'b>(branches: &'b [TreeLine], kinds: &mut BTreeMap<&'b str, usize>) {
         for branch in branches {
-            let kind = branch.label.split('/').next().unwrap_or_default();
+            // A label may be in quotation marks.
+            let label = branch.label.trim_start_matches('\'');
+            let kind = label.split('/').next().unwrap_or_default();
             *kinds.entry(kind).or_default() += 1;
             count(&branch.below, kinds);
         }
@@ -211,5 +213,6 @@ mod tests {
         let (count, last) = lines(30, false);
         assert_eq!((count, last.as_str()), (10, "└─ 22 more: pod 22  --all"));
         assert_eq!(lines(30, true).0, 31);
+        assert_eq!(hidden_text(&[branch("'role/a b'", vec![])]), "1 more: role 1");
     }
 }

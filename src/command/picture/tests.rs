@@ -205,7 +205,7 @@ fn a_picture_is_drawn_for_graphviz_and_mermaid() {
     picture.node(&user).set_fate(DrawnFate::Broken, "BROKEN", "a\\b");
     picture.add_edge(&user, &secret, "spec.`x`", true);
     let mermaid = "flowchart RL\n  \
-        n0[\"deleted#63;<br/>secret/a#34;b\"]\n  \
+        n0[\"deleted#63;<br/>#39;secret/a#34;b#39;\"]\n  \
         n1[/\"BROKEN<br/>pod/end -n x\"\\]\n  \
         n1 -.->|\"spec.#96;x#96;\"| n0\n  \
         note0>\"100#37; of #60;kinds#62;\"]\n  \
@@ -213,7 +213,7 @@ fn a_picture_is_drawn_for_graphviz_and_mermaid() {
         classDef deleted fill:#e6eaef,stroke:#424a53,color:#1f2328\n  class n0 deleted\n  \
         classDef target stroke-width:4px\n  class n0 target\n";
     assert_eq!(picture.clone().mermaid(None), mermaid);
-    let dot = "  n0 [label=\"deleted?\\nsecret/a\\\"b\" shape=box fillcolor=\"#e6eaef\" \
+    let dot = "  n0 [label=\"deleted?\\n'secret/a\\\"b'\" shape=box fillcolor=\"#e6eaef\" \
         color=\"#424a53\" penwidth=3 tooltip=\"\"];\n  \
         n1 [label=\"BROKEN\\npod/end -n x\" shape=trapezium fillcolor=\"#ffdfc4\" \
         color=\"#a33d00\" tooltip=\"a\\\\b\"];\n  \

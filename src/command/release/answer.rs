@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::command::CommandError;
+use crate::command::diagnosis::first_finalizers;
 use crate::command::document::Object;
 use crate::command::report::{Format, Report, View};
 
@@ -21,6 +22,8 @@ pub struct ReleaseOutput {
     waits_for: Vec<String>,
     /// The finalizers of other controllers that still keep the object.
     finalizers: Vec<String>,
+    /// The number of finalizers that `finalizers` leaves out.
+    more_finalizers: usize,
     /// The account that the command impersonated. Absent if belay released the hold, or if your
     /// permissions were used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,8 +67,9 @@ pub enum ReleaseState {
 
 impl ReleaseOutput {
     pub fn new(object: Object, state: ReleaseState, sentence: String) -> Self {
-        let (waits_for, finalizers) = Default::default();
-        Self { object, state, waits_for, finalizers, acted_as: None, lines: vec![sentence] }
+        let (waits_for, finalizers, more_finalizers, acted_as) = Default::default();
+        let lines = vec![sentence];
+        Self { object, state, waits_for, finalizers, more_finalizers, acted_as, lines }
     }
 
     /// Sets the users of the object.
@@ -74,8 +78,10 @@ impl ReleaseOutput {
     }
 
     /// Sets the finalizers that keep the object.
-    pub fn with_finalizers(self, finalizers: &[&str]) -> Self {
-        Self { finalizers: finalizers.iter().map(ToString::to_string).collect(), ..self }
+    pub fn with_finalizers<'f>(self, all: impl IntoIterator<Item = &'f str>) -> Self {
+        let (first, more_finalizers) = first_finalizers(all);
+        let finalizers = first.into_iter().map(|(_, name)| name.to_owned()).collect();
+        Self { finalizers, more_finalizers, ..self }
     }
 
     /// Adds the account that removed the hold, and a sentence about it.

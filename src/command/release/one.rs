@@ -24,7 +24,7 @@ use crate::command::target::{
 };
 use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
 use crate::hold::{ReleaseReason, TargetState, WaitReason};
-use crate::objects::{ApiError, is_hold, text_at};
+use crate::objects::{ApiError, and_more, is_hold, text_at};
 
 /// The interval between two checks whether belay's Lease has expired.
 const LEASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -130,17 +130,17 @@ fn removed_answer(target: &TargetObject, object: &Value, dry_run: Option<&str>) 
             other_finalizers_text(target, object)
         ),
     };
-    ReleaseOutput::new(target.document(), state, sentence).with_finalizers(&remaining)
+    ReleaseOutput::new(target.document(), state, sentence).with_finalizers(remaining)
 }
 
 /// The finalizers of other controllers that keep an object, each with the controller that
 /// removes it.
 fn other_finalizers_text(target: &TargetObject, object: &Value) -> String {
-    let finalizers = BlockingFinalizer::all(object, &target.object_ref);
+    let (finalizers, more) = BlockingFinalizer::first(object, &target.object_ref);
     let texts = finalizers.iter().filter(|finalizer| !finalizer.ours).map(
         |BlockingFinalizer { name, removed_by, .. }| format!("{name} (removed by {removed_by})"),
     );
-    texts.collect::<Vec<_>>().join("; ")
+    texts.collect::<Vec<_>>().join("; ") + &and_more(more, "finalizer")
 }
 
 /// A release in progress.

@@ -148,7 +148,10 @@ fn escape(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         match is_control(c) && c != '\n' {
-            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            true => {
+                let mut units = [0; 2];
+                text.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+            }
             false => text.push(c),
         }
     }
@@ -274,10 +277,11 @@ mod tests {
                 self.text.clone()
             }
         }
-        let text = "one\u{1b}[2J\u{9b}2J\u{7f}\r\ntwo\ttabs\n".to_owned();
+        let text = "one\u{1b}[2J\u{9b}2J\u{7f}\r\ntwo\ttabs\u{e0041}\n".to_owned();
         for format in [Format::Json, Format::Yaml] {
             let written = Quote { text: text.clone() }.render(format, PIPE).unwrap();
             assert_eq!(Screen::pipe().clean(&written), written, "{written:?}");
+            assert!(format != Format::Json || !written.contains('\u{e0041}'), "{written:?}");
             let read: serde_json::Value = match format {
                 Format::Json => serde_json::from_str(&written).unwrap(),
                 _ => serde_saphyr::from_str(&written).unwrap(),

@@ -3,6 +3,8 @@
 use crate::decide::is_default_object;
 use crate::objects::{KindInfo, Kinds, SCALABLE};
 
+const APPROVALS: (&str, &str) = ("belay.dev", "deletionapprovals");
+
 /// Kinds whose objects undo never creates again. Their controllers do so, except for approvals,
 /// which don't apply to a re-created object.
 const RECREATED: &[(&str, &str)] = &[
@@ -13,12 +15,20 @@ const RECREATED: &[(&str, &str)] = &[
     ("discovery.k8s.io", "endpointslices"),
     ("coordination.k8s.io", "leases"),
     ("apps", "controllerrevisions"),
-    ("belay.dev", "deletionapprovals"),
+    APPROVALS,
 ];
 
 /// Whether undo leaves the creation of this object to Kubernetes.
 pub fn is_recreated(info: &KindInfo, name: &str) -> bool {
     is_one_of(RECREATED, info) || is_default_object(&info.group, &info.resource, name)
+}
+
+/// Why undo does not create such an object again.
+pub fn why_left_out(info: &KindInfo) -> &'static str {
+    match info.group_resource() {
+        APPROVALS => "an approval does not apply to a re-created object",
+        _ => "its controller creates it again",
+    }
 }
 
 /// Whether the objects of this kind are workloads that can be stopped.
@@ -42,4 +52,18 @@ pub fn is_last(info: &KindInfo) -> bool {
     is_workload(info)
         || ["resourcequotas", "limitranges"].contains(&resource.as_str())
         || !Kinds::is_built_in(group, resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_controller_creates_an_approval_again() {
+        let approval =
+            Kinds::custom("belay.dev", "v1alpha1", "DeletionApproval", APPROVALS.1, true);
+        assert!(is_recreated(&approval, "a") && !why_left_out(&approval).contains("controller"));
+        let pod = Kinds::custom("", "v1", "Pod", "pods", true);
+        assert_eq!(why_left_out(&pod), "its controller creates it again");
+    }
 }

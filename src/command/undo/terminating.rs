@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::kinds::{is_recreated, is_workload};
+use super::kinds::{is_recreated, is_workload, why_left_out};
 use super::read::UndoReader;
 use super::record::{LostObject, SavedObject, is_of_others};
 use super::workloads::{controller_of, workload_of};
@@ -141,7 +141,7 @@ impl<'i> UndoReader<'i> {
                 }
                 continue;
             }
-            let recreated = is_recreated.then_some("its controller creates it again");
+            let recreated = is_recreated.then(|| why_left_out(node.info()));
             let Some(why) = why_irreversible(node.info()).or(recreated) else {
                 found.save(node);
                 continue;

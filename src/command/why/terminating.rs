@@ -28,6 +28,8 @@ pub struct Terminating {
     since: String,
     /// The finalizers.
     finalizers: Vec<BlockingFinalizer>,
+    /// The number of finalizers that `finalizers` leaves out.
+    more_finalizers: usize,
     /// What the hold waits for. Absent if belay does not hold the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldState>,
@@ -68,7 +70,7 @@ impl Terminating {
     pub async fn read(target: &TargetObject, snapshot: &Snapshot, no_leader: bool) -> Option<Self> {
         let since = target.terminating_since()?.to_owned();
         let object_ref = &target.object_ref;
-        let finalizers = BlockingFinalizer::all(&target.json, object_ref);
+        let (finalizers, more_finalizers) = BlockingFinalizer::first(&target.json, object_ref);
         let is_held = finalizers.iter().any(|finalizer| finalizer.ours);
         let key = snapshot.context.world.read().key(object_ref).filter(|_| is_held);
         let hold = match is_held {
@@ -98,6 +100,7 @@ impl Terminating {
         Some(Self {
             since,
             finalizers,
+            more_finalizers,
             hold,
             no_leader,
             conditions,
@@ -307,7 +310,7 @@ mod tests {
         };
         let finalizer = |name: &str| {
             let object = json!({"metadata": {"finalizers": [name]}});
-            BlockingFinalizer::all(&object, &ObjectRef::default()).remove(0)
+            BlockingFinalizer::first(&object, &ObjectRef::default()).0.remove(0)
         };
         let foreign = "its controller was not found";
         let pvc = "kubernetes.io/pvc-protection";
@@ -315,6 +318,7 @@ mod tests {
             undo: None,
             since: "2026-01-01T00:00:00Z".to_owned(),
             unread: Vec::new(),
+            more_finalizers: 0,
             finalizers: vec![finalizer("x.dev/y"), finalizer(pvc), finalizer(HOLD)],
             hold: Some(HoldState {
                 free: false,

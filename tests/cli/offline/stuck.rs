@@ -138,3 +138,38 @@ fn only_what_is_asked_for_is_looked_at() {
     let wrong = belay("stuck --from ../going --kubeconfig x");
     assert_eq!((wrong.code, wrong.stdout.as_str()), (2, ""), "{wrong:?}");
 }
+
+#[test]
+fn h180_thousands_of_finalizers_of_one_object_are_counted() {
+    let finalizers: Vec<String> = (0..40_000).map(|n| format!("x.dev/f{n}")).collect();
+    let object = |name: &str, deleted: Option<&str>| {
+        let (namespace, uid) = ("shop", name);
+        let metadata = json!({"name": name, "namespace": namespace, "uid": uid,
+            "finalizers": finalizers, "deletionTimestamp": deleted});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    };
+    let policy = json!({"apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
+        "metadata": {"name": "p"}, "spec": {"protect": {"always": {}},
+        "targets": [{"apiGroups": ["apps"], "resources": ["deployments"]}]}});
+    let items = [object("ending", Some("2026-01-01T00:00:00Z")), object("live", None), policy];
+    let all = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    for (line, lines) in [
+        ("stuck", 160),
+        ("stuck -o json", 320),
+        ("why cm/ending", 160),
+        ("why cm/ending -o json", 500),
+        ("why cm/live", 40),
+        ("why cm/live -o json", 100),
+        ("impact cm/ending", 10),
+        ("impact cm/live -o json", 100),
+    ] {
+        let said = fed(&format!("{line} -n shop --from -"), &all);
+        let counts = said.stdout.lines().count();
+        let shown: String = said.stdout.chars().take(5000).collect();
+        assert!(counts <= lines && said.stdout.len() < 60_000, "{line}: {counts}: {shown}");
+        let all = said.stdout.contains("39980 more finalizers")
+            && said.stdout.contains("x.dev/f19")
+            && said.stdout.contains(" -n shop -o yaml");
+        assert!(all, "{line}: {}{shown}", said.stderr);
+    }
+}

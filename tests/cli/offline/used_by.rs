@@ -85,3 +85,19 @@ fn cascaded_objects_are_listed_without_users() {
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["goesAlong"], 1, "{json}");
 }
+
+/// A RoleBinding whose name looks like a part of the tree, and has an invisible character.
+const BINDING: &str = r#"{"kind": "List", "apiVersion": "v1", "items": [{
+    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+    "metadata": {"name": "a  deleted\u200b$(id)", "namespace": "shop"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}}]}"#;
+
+#[test]
+fn h181_ambiguous_names_have_quotation_marks() {
+    let said = fed("used-by role/reader -n shop --from -", BINDING);
+    let line = "└─ 'rolebinding/a  deleted $(id)'  needs      roleRef.name\n";
+    assert!(said.code == 1 && said.stdout.ends_with(line), "{said:?}");
+    let said = fed("impact rolebindings --all -n shop --from -", BINDING);
+    let line = "'rolebinding/a  deleted $(id)' -n shop";
+    assert!(said.stdout.contains(line), "{said:?}");
+}

@@ -8,6 +8,7 @@ use super::content::content_behind_pods;
 use super::deletion::{BALANCER, BlockingUsers, Deletion};
 use super::nodes::pods_on_nodes;
 use super::target_effects::deleted_with;
+use crate::command::diagnosis::{first_finalizers, more_finalizers};
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::why::NeededApproval;
@@ -384,7 +385,7 @@ impl<'s> ImpactOutcomes<'s> {
             .finalizers()
             .iter()
             .filter(|f| !WAITING_FINALIZERS.contains(f) && *f != BALANCER && !is_hold(f));
-        let others: Vec<&str> = others.collect();
+        let (others, more) = first_finalizers(others);
         let mut reasons = Vec::new();
         match self.forecasts.get(&id) {
             Some(HoldForecast::Users(_)) => {
@@ -412,7 +413,11 @@ impl<'s> ImpactOutcomes<'s> {
                 1 => ("its finalizer", "is"),
                 _ => ("its finalizers", "are"),
             };
-            reasons.push(format!("until {its} {} {is} removed", others.join(", ")));
+            let names: Vec<&str> = others.into_iter().map(|(_, name)| name).collect();
+            let (names, and_more) = (names.join(", "), and_more(more, "finalizer"));
+            let command = more_finalizers(more, &node.object_ref());
+            let command = command.map_or(String::new(), |(_, command)| format!(" ({command})"));
+            reasons.push(format!("until {its} {names}{and_more} {is} removed{command}"));
         }
         let graph = &self.inspection.graph;
         let mut denied = self.denied_ids();

@@ -7,7 +7,7 @@ use crate::cluster::World;
 use crate::command::delete_answer::{DeleteAnswer, DeniedBlocker};
 use crate::command::diagnosis::{cause_text, consent_to, right_to_approve};
 use crate::command::document::{BlockerReport, Object};
-use crate::decide::{Blocker, Cause, Verdict, approve_command, sentence};
+use crate::decide::{Blocker, Cause, Verdict, approve_command, is_listed_as_protected, sentence};
 use crate::policy::Policy;
 
 /// One reason.
@@ -22,6 +22,9 @@ pub struct ExplainedBlocker {
     pub more: usize,
     /// The required approval.
     pub approval: Approval,
+    /// Whether the message of another blocker lists its object.
+    #[serde(skip)]
+    pub is_listed: bool,
 }
 
 /// A cause of a blocker.
@@ -100,6 +103,7 @@ impl ExplainedBlocker {
             ),
             causes: blocker.causes.iter().map(CauseReport::new).collect(),
             more: blocker.more,
+            is_listed: is_listed_as_protected(blocker, verdict),
             approval: Approval {
                 required: Some(required.fold(blocker.required_approvals, usize::max)),
                 given: given_approvals(world, blocker),

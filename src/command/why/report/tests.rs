@@ -71,6 +71,7 @@ fn the_report_names_the_subject_and_the_missing_leader() {
 
 fn blocker(says: &str) -> ExplainedBlocker {
     ExplainedBlocker {
+        is_listed: false,
         blocker: BlockerReport {
             verdict: ReportedVerdict::Deny,
             reason: "InUse",
@@ -160,4 +161,17 @@ fn an_approver_without_the_right_to_delete_sees_how_to_approve() {
     assert!(unknown.contains(command), "{unknown}");
     // Nothing has to be approved.
     assert!(!text(&refused(ReportedVerdict::Allow)).contains("approve"));
+}
+
+#[test]
+fn a_reason_of_several_policies_is_printed_once_with_all_of_them() {
+    let mut holding = blocker("a");
+    holding.blocker.by = "policy q".to_owned();
+    holding.approval.command = "kubectl belay approve y".to_owned();
+    let listed = ExplainedBlocker { is_listed: true, ..blocker("b") };
+    let blockers = vec![blocker("a"), holding, blocker("a"), listed];
+    let text = text(&WhyReport { verdict: ReportedVerdict::Deny, blockers, ..report() });
+    assert_eq!(text.matches("\n- ").count(), 1, "{text}");
+    assert!(text.contains("\n- a; policy p (InUse), policy q (InUse)\n"), "{text}");
+    assert!(text.contains("approve x ") && text.contains("approve y "), "{text}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{Approval, ProtectingPolicy, WhyReport};
+use super::{Approval, ExplainedBlocker, ProtectingPolicy, WhyReport};
 use crate::command::diagnosis::HoldState;
 use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
@@ -60,12 +60,15 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     let hold = report.terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
     let heading = hold.map_or("to override", HoldState::override_heading);
     let mut shown_approvals = BTreeSet::new();
+    let mut shown_messages = BTreeSet::new();
     for explained in &report.blockers {
-        let BlockerReport { message, by, reason, verdict, object, is_hold, .. } =
-            &explained.blocker;
-        let _ = writeln!(text, "- {message}; {by} ({reason})");
+        let BlockerReport { message, reason, verdict, object, is_hold, .. } = &explained.blocker;
+        let is_new = !explained.is_listed && shown_messages.insert(message);
+        if is_new {
+            let _ = writeln!(text, "- {message}; {}", sources_text(&report.blockers, message));
+        }
         // A verdict contains only the first users.
-        if explained.more > 0 && *reason == Reason::InUse.as_str() {
+        if is_new && explained.more > 0 && *reason == Reason::InUse.as_str() {
             let _ = writeln!(
                 text,
                 "  all objects that use it: kubectl belay used-by {}",
@@ -226,4 +229,17 @@ impl Approval {
         };
         format!("  {heading}: {command} (needs {approvals}{given}{each} {right})\n")
     }
+}
+
+/// The policies and labels that give this message, each with its reason.
+fn sources_text(blockers: &[ExplainedBlocker], message: &str) -> String {
+    let same = blockers.iter().map(|explained| &explained.blocker);
+    let same = same.filter(|blocker| blocker.message == message);
+    let mut sources: Vec<String> = Vec::new();
+    for source in same.map(|blocker| format!("{} ({})", blocker.by, blocker.reason)) {
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
+    }
+    sources.join(", ")
 }
