@@ -146,7 +146,7 @@ impl<'a> Container<'a> {
         let kinds = &graph.kinds;
         match self {
             Self::Namespace(name) => {
-                let namespace = kinds.find("", "Namespace");
+                let namespace = kinds.namespace();
                 let namespace = namespace.and_then(|kind| graph.find(kind, "", name)).into_iter();
                 let members = namespace.flat_map(|namespace| graph.objects_in_namespace(namespace));
                 Box::new(members.filter_map(|id| graph.get(id)))

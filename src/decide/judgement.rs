@@ -256,7 +256,7 @@ impl<'a> Judgement<'a> {
         if !certain {
             let what = format!("the labels of Namespace {} are unknown", item.facts.namespace);
             let graph = self.situation.graph;
-            let kind = graph.kinds.find("", "Namespace").filter(|kind| !graph.is_complete(*kind));
+            let kind = graph.kinds.namespace().filter(|kind| !graph.is_complete(*kind));
             let next = kind.map_or(Some(NextStep::Retry), |kind| {
                 let info = graph.kinds.info(kind);
                 NextStep::for_incomplete(graph.why_incomplete(kind), info.group_resource())

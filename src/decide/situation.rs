@@ -158,7 +158,7 @@ impl<'a> Situation<'a> {
     /// Whether the Namespace of this name is Terminating; the name is empty for a
     /// cluster-scoped object.
     pub(super) fn is_namespace_terminating(&self, name: &str) -> bool {
-        let kind = self.graph.kinds.find("", "Namespace").filter(|_| !name.is_empty());
+        let kind = self.graph.kinds.namespace().filter(|_| !name.is_empty());
         let namespace = kind.and_then(|kind| self.graph.object(kind, "", name));
         namespace.is_some_and(Node::is_terminating)
     }

@@ -7,7 +7,7 @@ use super::slot::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObj
 use super::steps::StepCounter;
 use super::store::Graph;
 use crate::objects::{
-    CRDS, HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid,
+    HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid,
 };
 
 /// An existing object in the graph.
@@ -252,7 +252,7 @@ impl Graph {
 
     /// The CustomResourceDefinition of a kind, if it exists.
     pub fn crd_of(&self, kind: KindId) -> Option<Node<'_>> {
-        let crds = self.kinds.find_resource(CRDS.0, CRDS.1)?;
+        let crds = self.kinds.crd()?;
         self.object(crds, "", &self.kinds.info(kind).full_name())
     }
 

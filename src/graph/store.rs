@@ -285,7 +285,7 @@ impl Graph {
     }
 
     pub(super) fn namespace_kind(&self) -> Option<KindId> {
-        self.kinds.find("", "Namespace")
+        self.kinds.namespace()
     }
 
     fn find_or_insert_node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {

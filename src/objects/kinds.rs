@@ -1,6 +1,6 @@
 //! The table of kinds. Each kind has a number of two bytes, which saves memory in the graph.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use hashbrown::{Equivalent, HashMap};
 
@@ -207,6 +207,21 @@ impl Kinds {
     /// A kind by group and kind, whether it is served or only mentioned.
     pub fn find_mentioned(&self, group: &str, kind: &str) -> Option<KindId> {
         self.0.by_kind.get(&Pair(group, kind)).copied()
+    }
+
+    /// The kind of Namespaces. Each verdict asks for it several times.
+    pub fn namespace(&self) -> Option<KindId> {
+        // A known kind keeps its number, and all tables start with the same built-in kinds.
+        static ID: LazyLock<Option<KindId>> =
+            LazyLock::new(|| Kinds::default().find("", "Namespace"));
+        ID.filter(|id| self.is_served(*id))
+    }
+
+    /// The kind of CRDs.
+    pub fn crd(&self) -> Option<KindId> {
+        static ID: LazyLock<Option<KindId>> =
+            LazyLock::new(|| Kinds::default().find_resource(CRDS.0, CRDS.1));
+        ID.filter(|id| self.is_served(*id))
     }
 
     /// A served kind, by group and resource.

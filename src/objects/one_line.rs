@@ -68,6 +68,9 @@ fn printable_chars(text: &str) -> impl Iterator<Item = char> {
 /// Whether a character controls a terminal or a log, or is invisible: control characters, line
 /// breaks, and characters that have no width or change the direction of text.
 pub fn is_control(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_control();
+    }
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{3164}')
         || matches!(c, '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{ffa0}')

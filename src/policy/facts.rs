@@ -115,7 +115,7 @@ impl<'a> NamespaceLabels<'a> {
         if let Some((_, labels)) = self.replacement.filter(|(other, _)| *other == name) {
             return Some(labels);
         }
-        let kind = self.graph.kinds.find("", "Namespace")?;
+        let kind = self.graph.kinds.namespace()?;
         let namespace = self.graph.object(kind, "", name)?;
         Some(KeyValues::Packed(namespace.labels()))
     }

@@ -18,7 +18,7 @@ fn policy(name: &str, spec: Value) -> Policy {
 /// Two Namespaces.
 fn graph() -> Graph {
     let mut graph = Graph::default();
-    let kind = graph.kinds.find("", "Namespace").unwrap();
+    let kind = graph.kinds.namespace().unwrap();
     for (name, env) in [("a", "prod"), ("b", "dev")] {
         let labels = json!({"env": env, "kubernetes.io/metadata.name": name});
         let value = json!({"metadata": {"name": name, "labels": labels}});

@@ -310,7 +310,7 @@ fn content_is_known_without_a_row() {
     feed("configmaps", "{metadata: {name: a, namespace: shop}}");
     feed("namespaces", "{metadata: {name: shop}}");
     feed("configmaps", "{metadata: {name: b, namespace: other}}");
-    let namespaces = graph.kinds.find("", "Namespace").unwrap();
+    let namespaces = graph.kinds.namespace().unwrap();
     let shop = graph.find(namespaces, "", "shop").unwrap();
     let names: Vec<_> =
         graph.objects_in_namespace(shop).filter_map(|id| graph.get(id)).map(|n| n.name()).collect();

@@ -234,7 +234,7 @@ impl Snapshot {
 
     /// Reads the Namespace of this name and adds it; does nothing if the name is empty.
     pub async fn look_up_namespace(&self, name: &str) -> Result<(), ApiError> {
-        let kind = self.context.world.read().graph.kinds.find("", "Namespace");
+        let kind = self.context.world.read().graph.kinds.namespace();
         match kind.filter(|_| !name.is_empty()) {
             Some(kind) => self.look_up(kind, "", name).await.map(drop),
             None => Ok(()),

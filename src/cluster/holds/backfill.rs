@@ -80,7 +80,7 @@ impl Backfill {
         }
         // While the kind or the Namespaces are not read to their end, the count is incomplete.
         let graph = &world.graph;
-        let namespaces = graph.kinds.find("", "Namespace");
+        let namespaces = graph.kinds.namespace();
         let is_counted = |kind: KindId| {
             graph.is_complete(kind) && namespaces.is_none_or(|kind| graph.is_complete(kind))
         };

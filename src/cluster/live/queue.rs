@@ -47,7 +47,7 @@ impl ReadGroup {
 
 /// Whether the graph contains all Namespaces, and not this one.
 fn is_missing(graph: &Graph, namespace: &str) -> bool {
-    let kind = graph.kinds.find("", "Namespace").filter(|kind| graph.is_complete(*kind));
+    let kind = graph.kinds.namespace().filter(|kind| graph.is_complete(*kind));
     kind.is_some_and(|kind| graph.object(kind, "", namespace).is_none())
 }
 

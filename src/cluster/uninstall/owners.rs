@@ -120,7 +120,7 @@ fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Par
     let graph = &world.graph;
     let mut parents = Vec::new();
     if !node.namespace().is_empty() {
-        let kind = graph.kinds.find("", "Namespace").ok_or("Namespaces are not served")?;
+        let kind = graph.kinds.namespace().ok_or("Namespaces are not served")?;
         let text = format!("its Namespace {}", node.namespace());
         let place = (kind, String::new(), node.namespace().to_owned());
         parents.push(Parent { place, uid: None, text });

@@ -266,7 +266,7 @@ impl<'a> Withdrawal<'a> {
         let (this, snapshot, options) = (&*self, &self.snapshot, self.uninstall.options);
         // The policies of an object depend on the labels of its Namespace. If a Namespace can't be
         // read, the count of its objects is unknown.
-        let kind = snapshot.context.world.read().graph.kinds.find("", "Namespace");
+        let kind = snapshot.context.world.read().graph.kinds.namespace();
         let names: BTreeSet<String> = terminating.iter().map(|key| key.1.clone()).collect();
         let reads = names.iter().filter(|name| !name.is_empty());
         let reads = reads.map(async |name| {

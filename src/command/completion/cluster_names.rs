@@ -76,7 +76,7 @@ impl ClusterNames for Cluster {
     fn namespaces(&self) -> Vec<String> {
         let listed = self.ask(async |caller| {
             let kinds = Kinds::default();
-            let info = kinds.info(kinds.find("", "Namespace")?);
+            let info = kinds.info(kinds.namespace()?);
             list_names(&caller, info, "", Instant::now()).await
         });
         listed.unwrap_or_default()

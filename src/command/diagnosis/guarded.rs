@@ -112,7 +112,7 @@ mod tests {
                     {fromStripping: {}}}";
         let spec: DeletionPolicySpec = serde_saphyr::from_str(spec).unwrap();
         let policy = Policy::compile("p", &spec).unwrap();
-        let kind = world.graph.kinds.find("", "Namespace").unwrap();
+        let kind = world.graph.kinds.namespace().unwrap();
         let known = r#"{"metadata": {"name": "known", "uid": "u"}}"#;
         let known: Object<'_> = serde_json::from_str(known).unwrap();
         world.graph.apply(kind, &known, ObjectPhase::Active, Edges::default());

@@ -219,7 +219,7 @@ fn add_objects(
         })?;
         namespaces.insert(key.1);
     }
-    let Some(kind) = graph.kinds.find("", "Namespace") else { return Ok(()) };
+    let Some(kind) = graph.kinds.namespace() else { return Ok(()) };
     for name in namespaces.iter().filter(|name| !name.is_empty()) {
         if !last_index.contains_key(&(kind, String::new(), name.clone())) {
             let object = objects::namespace(name);

@@ -91,7 +91,7 @@ impl<'g> DeletionWalk<'g> {
             queue: Vec::new(),
             complete: true,
             namespace_kind: graph.namespace_kind(),
-            crd_kind: graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition"),
+            crd_kind: graph.kinds.crd(),
         }
     }
 

@@ -244,7 +244,7 @@ fn wanted(world: &World, scope: &SearchScope) -> BTreeMap<KindId, ReadNamespaces
         return listed().map(|(kind, _)| (kind, ReadNamespaces::Everywhere)).collect();
     };
     let crossing: HashSet<KindId> = kinds_crossing_namespaces(world).collect();
-    let namespaces = graph.kinds.find("", "Namespace");
+    let namespaces = graph.kinds.namespace();
     let mut wanted = BTreeMap::new();
     for (kind, info) in listed() {
         let has_relations = catalogue.reads(kind) != ReadScope::Nothing;

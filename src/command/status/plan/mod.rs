@@ -88,7 +88,7 @@ async fn plan_for_cluster(
     let (namespaces, kinds): (Option<KindId>, BTreeSet<KindId>) = {
         let world = snapshot.context.world.read();
         let kinds = policies(&world).flat_map(|policy| target_kinds(&world, policy)).collect();
-        (world.graph.kinds.find("", "Namespace"), kinds)
+        (world.graph.kinds.namespace(), kinds)
     };
     let mut not_read = BTreeMap::new();
     // Policies select objects by the labels of Namespaces. The plan does not need the users.

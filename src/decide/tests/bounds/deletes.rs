@@ -54,7 +54,7 @@ fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_checked() {
             .to_owned(),
     );
     let mut graph = with_content(&namespace, 1_000, 0);
-    let kind = graph.kinds.find("", "Namespace").unwrap();
+    let kind = graph.kinds.namespace().unwrap();
     graph.set_complete(kind, true);
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["namespaces"]}],
         "protect": {"whileNotEmpty": {"counting": "Any"}}});

@@ -213,7 +213,7 @@ impl ClusterIdentity {
     pub async fn read(inspection: &Inspection) -> Option<Self> {
         let (caller, _) = inspection.caller.as_ref()?;
         let (graph, kinds) = (&inspection.graph, &inspection.graph.kinds);
-        let kind = kinds.find("", "Namespace")?;
+        let kind = kinds.namespace()?;
         Some(match graph.object(kind, "", "kube-system") {
             Some(node) => Self { uid: Some(node.uid().to_string()), server: caller.address() },
             None => Self::of(caller, kinds).await,
@@ -222,7 +222,7 @@ impl ClusterIdentity {
 
     /// The identity of the cluster that the caller uses.
     pub async fn of(caller: &Caller, kinds: &Kinds) -> Self {
-        let kind = kinds.find("", "Namespace").map(|kind| kinds.info(kind));
+        let kind = kinds.namespace().map(|kind| kinds.info(kind));
         let read = match kind {
             Some(info) => caller.object(info, "", "kube-system").await.ok().flatten(),
             None => None,
