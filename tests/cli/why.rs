@@ -96,6 +96,24 @@ fn programs_read_what_was_approved() {
 }
 
 #[test]
+fn impact_counts_no_approval_of_a_namespace_that_does_not_cover_its_content() {
+    let plane = &world().plane;
+    let ns = plane.namespace("approved-ns").unwrap();
+    let target = policy::target("", "configmaps", &ns).with(json!({"names": ["settings"]}));
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"always": {}}}));
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let namespace = format!("ns/{ns}");
+    let approve = ["approve", &namespace, "--reason=agreed", "--for=10m"];
+    assert_eq!(belay(plane, &approve).code, 0);
+    let impact = eventually("the denial", LIMIT, || {
+        let impact = belay(plane, &["impact", &namespace]);
+        if impact.code == 1 { Ok(impact.stdout) } else { Err(format!("{impact:?}").into()) }
+    })
+    .unwrap();
+    assert!(impact.contains("you can approve it") && !impact.contains("approved so far"), "{impact}");
+}
+
+#[test]
 fn the_approval_of_an_orphaning_delete_is_named_where_the_plain_delete_needs_none() {
     let plane = &world().plane;
     let ns = plane.namespace("why-orphan").unwrap();

@@ -29,6 +29,7 @@ pub use self::answer::ask_hold_reason;
 use self::answer::{MAX_ASKED, TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::{FoundOrder, RequiredOrder};
+use self::plan::given_approvals;
 pub use self::plan::{
     ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject, PlannedOrder,
 };
@@ -41,7 +42,7 @@ use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::picture::Picture;
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
-use crate::decide::{Decision, JudgedObject, ObjectSource, Situation, Verdict, required_approvals};
+use crate::decide::{Decision, Verdict};
 use crate::graph::NodeId;
 
 #[derive(Debug, Clone, Args)]
@@ -219,7 +220,8 @@ pub async fn assess(
 
 /// Adds the users who have approved the denied deletion, and whether the caller may approve it.
 async fn add_approvers(inspection: &Inspection, impact: &mut Impact, denial: &Verdict) {
-    impact.approved_by = approvers_so_far(inspection, denial);
+    let first = denial.blockers.first();
+    impact.approved_by = first.map_or_else(Vec::new, |first| given_approvals(inspection, first));
     impact.has_approved =
         inspection.caller.as_ref().is_some_and(|(_, me)| impact.approved_by.contains(&me.name));
     impact.you_may = match impact.has_approved {
@@ -270,19 +272,6 @@ impl Report for Impact {
             None => self.verdict.exit_code(),
         }
     }
-}
-
-/// The users who have approved the denied deletion so far.
-fn approvers_so_far(inspection: &Inspection, verdict: &Verdict) -> Vec<String> {
-    let Some(blocker) = verdict.blockers.first() else { return Vec::new() };
-    let Inspection { graph, policies, .. } = inspection;
-    let covered = blocker.object_to_approve(&verdict.target);
-    let Some(node) = graph.object_by_ref(covered) else { return Vec::new() };
-    let denying = policies.iter().filter(|policy| blocker.policies.contains(&policy.source));
-    let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
-    let object = JudgedObject::of_node(&situation, node);
-    required_approvals(&situation, &object, &denying.collect::<Vec<_>>())
-        .map_or_else(Vec::new, |approvals| approvals.approver_names)
 }
 
 /// Whether the caller may approve the denied deletion; `None` for files.

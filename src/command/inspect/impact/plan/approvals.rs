@@ -1,7 +1,5 @@
 //! The missing approvals of a deletion, and who may give them.
 
-use std::collections::BTreeSet;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +70,9 @@ fn policies<'i>(inspection: &'i Inspection, blocker: &Blocker) -> Vec<&'i Policy
     policies.filter(|policy| blocker.policies.contains(&policy.source)).collect()
 }
 
-/// The people who have approved the deletion of the object of a blocker.
-fn given_approvals(inspection: &Inspection, blocker: &Blocker) -> BTreeSet<String> {
+/// The people whose approvals count for the object of a blocker. For the content of the target,
+/// they have scope Content.
+pub fn given_approvals(inspection: &Inspection, blocker: &Blocker) -> Vec<String> {
     let Inspection { graph, policies: all, .. } = inspection;
     let situation = Situation::new(graph, all, ObjectSource::Files, inspection.now());
     let node = graph.object_by_ref(&blocker.object);
@@ -81,5 +80,5 @@ fn given_approvals(inspection: &Inspection, blocker: &Blocker) -> BTreeSet<Strin
         let object = JudgedObject::of_node(&situation, node);
         required_approvals(&situation, &object, &policies(inspection, blocker))
     });
-    consent.map_or_else(BTreeSet::new, |consent| consent.approver_names.into_iter().collect())
+    consent.map_or_else(Vec::new, |consent| consent.approver_names)
 }
