@@ -379,7 +379,7 @@ impl Report for UsedBy {
         let mut root = self.tree.clone();
         root.sort();
         let direct = root.below.len();
-        let is_needed = root.below.iter().any(|line| line.rank == 0);
+        let is_needed = self.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
         root.state = match (self.reverse, direct) {
             (false, count) if !is_needed && self.weaker + count > 0 => {
                 "used by no object that blocks its deletion".to_owned()
