@@ -128,7 +128,7 @@ enum Command {
     /// Test policies on files
     #[command(override_usage = "kubectl belay test [OPTIONS] <DIR|FILE|->...")]
     Test(policy_tests::TestArguments),
-    /// Release a Terminating object that belay holds
+    /// Let Kubernetes delete an unused Terminating object
     ///
     /// Checks now whether anything uses the object. If nothing does, belay removes its hold, and
     /// Kubernetes deletes the object. belay does this automatically: run the command if you don't want

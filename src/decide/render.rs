@@ -277,8 +277,8 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
             let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
             format!(
-                "{object} has the finalizer {list} (--cascade={cascade}), but this DELETE uses \
-                 another cascade, which removes the finalizer"
+                "this DELETE would remove the finalizer {list} from {object}, because it does not \
+                 use --cascade={cascade}"
             )
         }
         (Reason::FinalizerGuarded, _) => {

@@ -369,7 +369,8 @@ fn require_user_lists(
             Completeness::Unknown(why, next) => {
                 let kind = &situation.graph.kinds.info(user_kind).kind;
                 let what = format!(
-                    "belay does not know all objects of kind {kind}, and one may use it: {why}"
+                    "belay does not know all objects of kind {kind}, and one of them may use this \
+                     object: {why}"
                 );
                 findings.unknown = Some(Cause::Unknown(what, next));
                 return;

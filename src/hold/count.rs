@@ -76,7 +76,9 @@ pub enum UnknownUse {
     #[error("{0}, so it may use the object")]
     UnreadableUser(String),
     /// The objects of a kind that may use the target could not be listed.
-    #[error("belay could not list the objects of kind {kind}, and one may use it: {why}")]
+    #[error(
+        "belay could not list the objects of kind {kind}, and one of them may use the object: {why}"
+    )]
     ListFailed {
         kind: String,
         /// The reason.
@@ -84,7 +86,7 @@ pub enum UnknownUse {
     },
     /// The list of all objects that may use the target failed for the person who runs the
     /// command, often because of missing rights. The list of one namespace may have succeeded.
-    #[error("belay could not list all {resource}, and one may use it: {why}")]
+    #[error("belay could not list all {resource}, and one of them may use the object: {why}")]
     ClusterListFailed {
         /// The plural and group of the objects.
         resource: String,

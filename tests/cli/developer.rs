@@ -138,7 +138,7 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
     let said = why(&dev, &ns, "settings", "InUse");
     let path = "spec.containers[0].envFrom[0].configMapRef.name";
     let expected = format!(
-        "configmap \"settings\" cannot be deleted now by dev-{ns}:\n\
+        "user \"dev-{ns}\" can't delete configmap \"settings\" now:\n\
          - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
          to override: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (needs 1 \
          approval; the approvals so far are unknown; from a person with the RBAC verb \
@@ -154,7 +154,7 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
 
     // An object that can be deleted is not deleted.
     plane.api().delete(&["pod/web", "--grace-period=0"], &ns).unwrap().success().unwrap();
-    let said = why(&dev, &ns, "settings", "can be deleted now");
+    let said = why(&dev, &ns, "settings", "can delete configmap \"settings\" now");
     assert_eq!(said.code, 0, "{said:?}");
     let uid = plane.api().field("configmap/settings", &ns, ".metadata.deletionTimestamp").unwrap();
     assert_eq!(uid, "");
@@ -171,7 +171,7 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
     let web = pod("web").with_env_from("configMapRef", "settings");
     plane.apply(&web.with_namespace(&ns)).unwrap();
     let stays =
-        "and then stays Terminating while:\n- configmap \"settings\" stays Terminating until";
+        "it then stays Terminating while:\n- configmap \"settings\" stays Terminating until";
     let said = why(&dev, &ns, "settings", stays);
     assert_eq!(said.code, 0, "{said:?}");
     let said = belay_as(&dev, &["impact", "cm/settings", "-n", &ns]);
@@ -191,7 +191,7 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
 
     // The API server also answers about a Terminating object.
     let user = format!("Pod {ns}/web");
-    let holds = format!("belay keeps it because it is in use by: {user}");
+    let holds = format!("belay keeps the hold because the object is in use by: {user}");
     let said = why(&dev, &ns, "settings", "has been Terminating since");
     assert!(said.stdout.contains(&holds) && said.code == 1, "{said:?}");
     let step = format!(
@@ -301,7 +301,7 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     eventually("the order of another client", LIMIT, || {
         let line = ["impact", "cm/settings", "pods/web", "cm/taken", "-n", &ns];
         let said = belay_as(&dev, &line);
-        let accepted = "kubectl would still delete 1 of these 3 objects: pod/web. In another \
+        let accepted = "kubectl would delete 1 of these 3 objects: pod/web. In another \
                         order, such as that of helm uninstall, a client would also delete \
                         configmap/settings\n";
         let is_told = said.stdout.contains(accepted) && said.code == 1;
@@ -438,7 +438,7 @@ fn why_explains_other_refusals_of_a_delete() {
                 cluster, to delete it";
     assert!(said.contains(says) && !said.contains("bind"), "{said}");
 
-    why(&dev, &ns, "settings", "can be deleted now");
+    why(&dev, &ns, "settings", "can delete configmap \"settings\" now");
     // A webhook that the API server may not ask in a dry run.
     let client = json!({"url": "https://127.0.0.1:1/"});
     let mut webhook = validating_webhook(&ns, &ns, ("DELETE", "configmaps"), client);
@@ -448,7 +448,10 @@ fn why_explains_other_refusals_of_a_delete() {
     webhook["webhooks"][0]["name"] = json!(format!("{ns}.refuses.test"));
     plane.apply(&webhook).unwrap();
     let said = why(&dev, &ns, "settings", "failed calling webhook");
-    assert!(said.stdout.contains("cannot be deleted now") && said.code == 1, "{said:?}");
+    assert!(
+        said.stdout.contains("can't delete configmap \"settings\" now") && said.code == 1,
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn reports_which_of_several_targets_are_deleted_without_an_approval() {
     let text = belay(plane, &impact).stdout;
     assert!(text.contains("   DENIED in part   "), "{text}");
     let even_so =
-        "without an approval, kubectl would still delete 1 of these 2 objects: configmap/plain\n";
+        "even without an approval, kubectl would delete 1 of these 2 objects: configmap/plain\n";
     assert!(text.contains(even_so), "{text}");
     let deleted = plane.api().delete(&["cm/gold", "cm/plain"], &ns).unwrap();
     assert!(!deleted.ok(), "{deleted:?}");
@@ -290,7 +290,7 @@ fn protected_content_of_a_kind_that_belay_does_not_watch_stays() {
     // What belay does not watch is no news.
     assert_eq!(impact["warnings"], json!([]), "{impact:#}");
     let why = belay(plane, &["why", &target]);
-    let says = "and then stays Terminating:\n- belay denies the deletion of thing.unwatched.example.com/gold";
+    let says = "it then stays Terminating:\n- belay denies the deletion of thing.unwatched.example.com/gold";
     assert!(why.code == 0 && why.stdout.contains(says), "{why:?}");
 
     kubectl(plane, &["delete", &target, "--wait=false"]);

@@ -155,8 +155,8 @@ fn assert_order_works(plane: &ControlPlane, ns: &str, spec: Value, expected: &[S
     let text = given.stdout;
     // In a script, kubectl would delete a part in the given order.
     assert_eq!(given.code, 1, "{text}");
-    let accepted = "accepted    without an approval, kubectl would still delete 2 of these 3 objects: \
-                    secret/free, deployment/web. In another order, such as that of helm uninstall, \
+    let accepted = "accepted    even without an approval, kubectl would delete 2 of these 3 \
+                    objects: secret/free, deployment/web. In another order, such as that of helm uninstall, \
                     a client would also delete secret/password\n";
     assert!(text.contains(accepted), "{text}");
     let lines: String = expected.iter().map(|command| format!("            {command}\n")).collect();

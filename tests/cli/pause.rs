@@ -144,7 +144,7 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     // The hold of an object remains.
     let kept = "configmap \"kept\" stays Terminating until its deletion is approved; policy ";
     let why = belay(&plane, &["why", "configmap/kept", "-n", &ns]).stdout;
-    assert!(why.contains(", and then stays Terminating while:\n"), "{why}");
+    assert!(why.contains("; it then stays Terminating while:\n"), "{why}");
     assert!(why.contains("(always, action Deny, paused until 2"), "{why}");
     // An approval for the time after the Pause satisfies the policies.
     kubectl(&plane, &["create", "configmap", "later", "-n", &ns]);
@@ -166,7 +166,7 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     // An approval releases the hold also during a Pause.
     let approved = ["configmap/approved", "-n", &ns];
     let why = belay(&plane, &[&["why"], &approved[..]].concat()).stdout;
-    assert!(why.starts_with("configmap \"approved\" can be deleted now by "), "{why}");
+    assert!(why.contains(" can delete configmap \"approved\" now"), "{why}");
     let impact = belay(&plane, &[&["impact"], &approved[..]].concat()).stdout;
     assert!(impact.contains(" ALLOWED\n") && !impact.contains("waits for"), "{impact}");
     let deleted = plane.kubectl(&["delete", approved[0], "-n", &ns, "--timeout=60s"]).unwrap();

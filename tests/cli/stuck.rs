@@ -194,7 +194,7 @@ fn held_objects_are_reported_with_their_users() {
     let all = causes(plane, &["-n", &ns], &object, "HeldByBelay");
     let says = all[0]["says"].as_str().unwrap();
     assert!(
-        says.starts_with("belay keeps it because it is in use by: Pod ")
+        says.starts_with("belay keeps the hold because the object is in use by: Pod ")
             && says.contains("/web (spec.volumes[0]"),
         "{says}"
     );

@@ -178,7 +178,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
         .unwrap();
     };
     refused(
-        "belay does not know all objects of kind Gadget, and one may use it: \
+        "belay does not know all objects of kind Gadget, and one of them may use this object: \
          gadgets.s31.example.com is forbidden: ",
     );
     eventually("the Watching condition", LIMIT, || match watching(plane, &ns)? {

@@ -32,7 +32,7 @@ Stages:
      automatically, by default after one hour; until then belay denies its
      deletion
 
-Exit codes: 0 belay protects, 1 it does not, 2 wrong arguments, 3 unknown";
+Exit codes: 0: belay protects; 1: belay does not protect; 2: wrong arguments; 3: unknown";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]

@@ -42,8 +42,8 @@ use crate::objects::counted;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each DELETE is sent with your permissions. On a terminal the command asks first; \
-                        if the data on a volume is destroyed for good, it asks you to type the name of an object.\n\nExit codes: 0 all objects \
-                        are deleted, 1 refused, changed or not all deleted, 2 wrong arguments, 3 \
+                        if the data on a volume is destroyed for good, it asks you to type the name of an object.\n\nExit codes: 0: all objects \
+                        are deleted; 1: refused, changed or not all deleted; 2: wrong arguments; 3: \
                         unknown, because a read failed"
 )]
 pub struct DeleteArguments {
@@ -73,7 +73,7 @@ pub struct DeleteArguments {
     #[arg(long, value_name = "server")]
     dry_run: Option<DryRun>,
 
-    /// The time limit of all waits together
+    /// The total time to wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 

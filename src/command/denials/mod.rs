@@ -37,17 +37,17 @@ const MAX_DIFFERENCE: i64 = 700;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Exit codes: 0 no denials, 1 denials, 2 wrong arguments, 3 unknown, because a read failed"
+    after_help = "Exit codes: 0: none found; 1: denials found; 2: wrong arguments; 3: unknown, because a read failed"
 )]
 pub struct DenialsArguments {
     #[command(flatten)]
     near: ListScopeArguments,
 
-    /// Show the allowed requests that action Deny would have denied
+    /// List requests that belay allowed only because of Audit, Warn or a Pause
     #[arg(long)]
     would: bool,
 
-    /// How far back to search. Each policy keeps its ten latest verdicts, for one day
+    /// How far back to search. Each policy keeps its ten latest requests, for one day
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
     since: Duration,
 

@@ -226,10 +226,10 @@ impl fmt::Display for HoldState {
             Self { free: true, .. } => write!(f, "belay holds it: {reasons}"),
             Self { known: true, .. } => {
                 let (sentences, users) = self.sentences_and_users();
-                let users =
-                    (!users.is_empty()).then(|| format!("it is in use by: {}", users.join(", ")));
+                let users = (!users.is_empty())
+                    .then(|| format!("the object is in use by: {}", users.join(", ")));
                 let reasons: Vec<&str> = users.as_deref().into_iter().chain(sentences).collect();
-                write!(f, "belay keeps it because {}", reasons.join("; "))
+                write!(f, "belay keeps the hold because {}", reasons.join("; "))
             }
             Self { .. } => {
                 write!(f, "belay holds it, and it is unknown whether an object needs it: {reasons}")
@@ -289,10 +289,10 @@ pub fn reason_text(reason: ReleaseReason) -> &'static str {
 }
 
 /// The text for an object that is protected even if nothing uses it.
-const ALWAYS: &str = "it is always protected until enough people have approved";
+const ALWAYS: &str = "the object is always protected until enough people have approved";
 
 /// The text for an object whose use belay has not checked yet.
-const UNCHECKED: &str = "belay has not checked yet whether an object uses it";
+const UNCHECKED: &str = "belay has not checked yet whether another object uses the object";
 
 pub fn cause_text(cause: &decide::Cause) -> String {
     use decide::Cause;

@@ -146,7 +146,7 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     }
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::ControllerDown);
-    let only = "this is a guess from the name or image, which any user who can create workloads can choose";
+    let only = "this is a guess: any user who can create workloads can choose this name or image";
     assert!(down.message.ends_with("Deployment operators/db-operator, 0 ready Pods"), "{down:?}");
     assert_eq!(down.evidence, [only]);
     // A user who may not read the workloads sees no conclusion from them.
@@ -218,8 +218,8 @@ fn the_hold_of_belay_is_reported_with_its_users() {
     let counted = |state| of(Some(state), false, (true, false));
     assert_eq!(
         counted(waits(false, &["Deployment shop/web", "Pod shop/x"])),
-        "belay keeps it because it is in use by: Deployment shop/web, Pod shop/x; ; kubectl belay \
-         why configmaps/settings -n shop"
+        "belay keeps the hold because the object is in use by: Deployment shop/web, Pod \
+         shop/x; ; kubectl belay why configmaps/settings -n shop"
     );
     let forbidden = Some(Unreleased::forbidden("", "configmaps"));
     let forbidden = waits(true, &["nothing needs it"]).with_unreleased(forbidden);

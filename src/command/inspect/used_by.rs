@@ -22,16 +22,16 @@ use crate::objects::and_more;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --all, the list also contains these objects. They block no deletion and do not \
-                  change the exit code:\n\
+    after_help = "With --all, the command also lists objects with these values in the second column. They \
+                  block no deletion and do not change the exit code:\n\
                   \x20 mentions     it only mentions the object\n\
                   \x20 makes        it creates the object\n\
                   \x20 has ended    it no longer runs\n\
                   \x20 optional     it runs without the object\n\
                   \x20 scaled down  it has 0 replicas\n\n\
                   Dependents and content of the object are deleted with it, so they are only counted; \
-                  kubectl belay impact lists them.\n\nExit codes: 0 no object uses it, 1 objects use it, \
-                  2 wrong arguments, 3 unknown, because a read failed. With --reverse always 0"
+                  kubectl belay impact lists them.\n\nExit codes: 0: not in use, or with --reverse; 1: in use; \
+                  2: wrong arguments; 3: unknown, because a read failed"
 )]
 pub struct UsedByArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if
@@ -379,8 +379,9 @@ impl Report for UsedBy {
         let mut root = self.tree.clone();
         root.sort();
         let direct = root.below.len();
+        let is_needed = self.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
         root.state = match (self.reverse, direct) {
-            (false, 0) if self.weaker > 0 => {
+            (false, count) if !is_needed && self.weaker + count > 0 => {
                 "used by no object that blocks its deletion".to_owned()
             }
             (false, 0) => "used by no object".to_owned(),

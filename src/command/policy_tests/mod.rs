@@ -38,8 +38,8 @@ use super::report::{Format, Report, View};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 all cases passed, 1 some failed, 2 wrong arguments or invalid file, \
-                  3 a file could not be read"
+    after_help = "Exit codes: 0: all cases passed; 1: some failed; 2: wrong arguments or invalid file; \
+                  3: a file could not be read"
 )]
 pub struct TestArguments {
     /// Files of kind PolicyTest, folders that contain some, or - for standard input

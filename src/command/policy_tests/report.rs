@@ -84,7 +84,13 @@ impl CaseResult {
     pub fn why(&self) -> Vec<String> {
         let differs = |wrong: &Mismatch| {
             let Mismatch { what, expected, found } = wrong;
-            format!("{what}: expected {expected}; found {found}")
+            match *what {
+                "message" if self.message.is_empty() => {
+                    format!("{what}: expected \"{expected}\"; found no message")
+                }
+                "message" => format!("{what}: expected \"{expected}\"; found {found}"),
+                _ => format!("{what}: expected {expected}; found {found}"),
+            }
         };
         let mut lines: Vec<String> = self.wrong.iter().map(differs).collect();
         if !self.wrong.iter().any(|wrong| wrong.what == "message") {

@@ -382,7 +382,9 @@ fn the_junit_report_is_valid_xml_for_any_names_and_messages() {
     assert!(
         text.contains("<failure type=\"verdict\" message=\"verdict: expected Allow; found Deny\">")
     );
-    assert!(text.contains("message: expected ]]&gt; &amp; &apos;&lt;x&gt;&apos;; found persist"));
+    assert!(text.contains(
+        "message: expected &quot;]]&gt; &amp; &apos;&lt;x&gt;&apos;&quot;; found persist"
+    ));
     // All elements are closed in order, and the text between them has no markup.
     let mut open: Vec<&str> = Vec::new();
     for part in text.split('<').skip(2) {

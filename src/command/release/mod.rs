@@ -17,8 +17,8 @@ use super::target::TargetArguments;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 the hold is removed, or would be with --dry-run, 1 the object is in \
-                  use or not held, 2 wrong arguments, 3 unknown, because a read failed"
+    after_help = "Exit codes: 0: the hold is removed, or would be with --dry-run; 1: the object is in \
+                  use or not held; 2: wrong arguments; 3: unknown, because a read failed"
 )]
 pub struct ReleaseArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if
@@ -47,9 +47,9 @@ struct ReleaseOptions {
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Only if belay does not release the object after the required approvals: remove the hold
-    /// with your own permissions, even if the object is in use. Kubernetes then deletes it for good. You need the
-    /// permission to patch the object. Give its exact name
+    /// Remove the hold with your own permissions, even if the object is in use. Kubernetes then
+    /// deletes the object for good. Use it only if belay doesn't release an approved object. You
+    /// need the permission to patch the object. NAME: the object's exact name
     #[arg(long, value_name = "NAME", require_equals = true)]
     force: Option<String>,
 

@@ -98,15 +98,18 @@ impl StuckObject {
     fn causes_text(&self, view: View) -> String {
         let (causes, more) = cut(&self.causes, REASONS, view.is_complete(), "causes");
         let mut text = String::new();
-        // The first cause is the likeliest one, and its step comes first.
+        // The first cause is the likeliest one, and its step comes first. A step follows all causes
+        // that it is for.
         let mut written: Vec<&str> = Vec::new();
-        for Finding { message, evidence, next, .. } in causes {
-            text.push_str(&view.screen.paragraph(2, message));
-            for evidence in evidence {
-                text.push_str(&view.screen.paragraph(4, evidence));
-            }
+        for Finding { next, .. } in causes {
             if written.contains(&next.as_str()) {
                 continue;
+            }
+            for Finding { message, evidence, .. } in causes.iter().filter(|one| one.next == *next) {
+                text.push_str(&view.screen.paragraph(2, message));
+                for evidence in evidence {
+                    text.push_str(&view.screen.paragraph(4, evidence));
+                }
             }
             let heading = if written.is_empty() { "  next: " } else { "  also: " };
             written.push(next);

@@ -53,8 +53,8 @@ use crate::webhook::random_hex;
     after_help = "Kubernetes can't undo a deletion. The command saves the object in a file, keeps its volumes \
                   (reclaimPolicy Retain), waits until the object is deleted, and creates it again.\n\n\
                   Every change is sent with your permissions. On a terminal the command asks first.\n\n\
-                  Exit codes: 0 undone (with --dry-run: can be undone), 1 refused or not complete, 2 \
-                  wrong arguments, 3 a request failed"
+                  Exit codes: 0: undone (with --dry-run: can be undone); 1: refused or not complete; 2: \
+                  wrong arguments; 3: a request failed"
 )]
 pub struct UndoArguments {
     /// The Terminating object. TYPE is a plural, singular or short name of a kind, with its
@@ -78,12 +78,12 @@ pub struct UndoArguments {
     #[arg(long)]
     dry_run: bool,
 
-    /// The time limit of all waits together
+    /// The total time to wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// For a cluster-scoped object: continue even if undo can't keep its dependents in this
-    /// namespace. Kubernetes can then delete them
+    /// For a cluster-scoped object: continue, although Kubernetes may delete the object's
+    /// dependents in this namespace
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

@@ -353,7 +353,8 @@ mod tests {
         assert_eq!(
             rest.split_once('\n').unwrap().1,
             "why it stays: the API\n    it shows the API\n\
-             belay keeps it because it is in use by: Pod shop/web\nthe Namespace reports: 1 left\n"
+             belay keeps the hold because the object is in use by: Pod shop/web\n\
+             the Namespace reports: 1 left\n"
         );
         let free = |unreleased: Option<Unreleased>| {
             let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused), |_| false);

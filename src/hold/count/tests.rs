@@ -314,7 +314,8 @@ fn an_unknown_user_keeps_the_object() {
     let UseCheck::Unknown(why) = world.count() else { panic!("it was released") };
     assert_eq!(
         why.to_string(),
-        "belay could not list the objects of kind ReplicaSet, and one may use it: 403 Forbidden"
+        "belay could not list the objects of kind ReplicaSet, and one of them may use the \
+         object: 403 Forbidden"
     );
 }
 

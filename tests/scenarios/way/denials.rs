@@ -181,7 +181,8 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     assert_eq!(why.code, 1, "{why:?}");
     assert!(why.stdout.contains("has been Terminating since "), "{why:?}");
     assert!(
-        why.stdout.contains(&format!("belay keeps it because it is in use by: {user}")),
+        why.stdout
+            .contains(&format!("belay keeps the hold because the object is in use by: {user}")),
         "{why:?}"
     );
 

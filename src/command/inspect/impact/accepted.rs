@@ -70,7 +70,7 @@ impl AcceptedPart {
         let least = if count > MAX_ASKED { "at least " } else { "" };
         let client = if self.is_prune { "a prune can" } else { "kubectl would" };
         let mut text = format!(
-            "without an approval, {client} still delete {least}{} of these {count} objects: {}{}",
+            "even without an approval, {client} delete {least}{} of these {count} objects: {}{}",
             self.targets.len(),
             names(&self.targets, namespace),
             destruction(&self.destroyed)

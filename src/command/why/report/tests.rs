@@ -57,7 +57,7 @@ fn the_report_names_the_subject_and_the_missing_leader() {
     assert_eq!((&json["subject"], json.get("user")), (&"alice".into(), None));
     assert_eq!(
         text(&report).lines().next(),
-        Some("configmap \"settings\" can be deleted now by alice")
+        Some("user \"alice\" can delete configmap \"settings\" now")
     );
     let text = text(&report);
     let unled = "belay has no leader: while it is down, the API server refuses every delete of a \
@@ -118,7 +118,7 @@ fn the_commands_to_delete_it_are_printed_once() {
     };
     assert_eq!(
         text(&report),
-        "configmap \"settings\" cannot be deleted now by alice:\n\
+        "user \"alice\" can't delete configmap \"settings\" now:\n\
          - a; policy p (InUse)\n\
          \x20 to override: kubectl belay approve x (needs 1 approval, from a person with a right)\n\
          - b; policy p (InUse)\n\
@@ -143,7 +143,7 @@ fn an_unknown_verdict_is_not_reported_as_a_refusal() {
         ..report()
     };
     let text = text(&report);
-    let first = "it is unknown whether configmap \"settings\" can be deleted by alice:\n";
+    let first = "it is unknown whether user \"alice\" can delete configmap \"settings\":\n";
     assert!(text.starts_with(first), "{text}");
     assert_eq!(report.exit_code(), 3);
 }

@@ -18,34 +18,40 @@ const MAX_DENIALS: usize = 3;
 /// The complete text. `all`: lists are not cut; `verbose`: the text lists each unread kind.
 pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     let WhyReport { named, subject, .. } = report;
-    let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
+    let (can_delete, cannot_delete) = match subject.as_str() {
+        "" => (format!("{named} can be deleted"), format!("{named} can't be deleted")),
+        user => (
+            format!("user \"{user}\" can delete {named}"),
+            format!("user \"{user}\" can't delete {named}"),
+        ),
+    };
     // Writing into a String cannot fail.
     let mut text = String::new();
     let _ = match (&report.terminating, report.verdict) {
         (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
         (None, _) if report.refused_otherwise.is_some() => {
-            writeln!(text, "{named} cannot be deleted now{by}:")
+            writeln!(text, "{cannot_delete} now:")
         }
-        (None, ReportedVerdict::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
+        (None, ReportedVerdict::Deny) => writeln!(text, "{cannot_delete} now:"),
         (None, ReportedVerdict::Unknown) => {
-            writeln!(text, "it is unknown whether {named} can be deleted{by}:")
+            writeln!(text, "it is unknown whether {can_delete}:")
         }
         (None, ReportedVerdict::Hold) => {
-            writeln!(text, "{named} can be deleted{by}, and then stays Terminating while:")
+            writeln!(text, "{can_delete}; it then stays Terminating while:")
         }
         (None, _) if !report.deletable => {
-            writeln!(text, "{named} can be deleted{by}, and then stays Terminating:")
+            writeln!(text, "{can_delete}; it then stays Terminating:")
         }
         (None, ReportedVerdict::Allow)
             if report.warnings.is_empty() && report.orphaning.is_empty() =>
         {
-            writeln!(text, "{named} can be deleted now{by}")
+            writeln!(text, "{can_delete} now")
         }
         (None, _) if report.orphaning.is_empty() => {
-            writeln!(text, "{named} can be deleted now{by}; notes:")
+            writeln!(text, "{can_delete} now; notes:")
         }
         (None, _) => {
-            writeln!(text, "{named} can be deleted now{by}, without --cascade=orphan; notes:")
+            writeln!(text, "{can_delete} now, without --cascade=orphan; notes:")
         }
     };
     // Missing webhooks are no reason for which an object stays Terminating.
