@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         (Some("release"), objects) => measure_with(objects, 2_000, release::run),
         (Some("collect"), objects) => measure_with(objects, 1_000, collect::run),
         (Some("namespace"), objects) => measure_with(objects, 10_000, namespace::run),
-        (Some("growth"), objects) => measure_with(objects, 1_000_000, growth::run),
+        (Some("growth"), objects) => measure_with(objects, 300_000, growth::run),
         (Some("look"), objects) => measure_with(objects, 10_000, look::run),
         _ => return belay::command::main(),
     };

@@ -92,7 +92,7 @@ pub(super) fn add_override(
     if is_change {
         let deletions: Vec<String> = approvals.iter().map(ApprovalCommand::deletion).collect();
         let deletions = deletions.join(" and ");
-        let _ = write!(text, " (this also allows the deletion of {deletions})");
+        let _ = write!(text, " (this also approves the deletion of {deletions})");
     }
 }
 

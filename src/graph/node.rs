@@ -6,9 +6,7 @@ use super::node_id::NodeId;
 use super::slot::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObject};
 use super::steps::StepCounter;
 use super::store::Graph;
-use crate::objects::{
-    HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid,
-};
+use crate::objects::{HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid};
 
 /// An existing object in the graph.
 #[derive(Clone, Copy)]

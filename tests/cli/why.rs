@@ -91,6 +91,8 @@ fn programs_read_what_was_approved() {
     let approved =
         format!("approved so far by {me}; you have approved it; another person must approve");
     assert!(impact.contains(&approved) && !impact.contains("you can approve it"), "{impact}");
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]).stdout;
+    assert!(why.contains(" (you have approved)\n"), "{why}");
     let approval = format!("deletionapproval/{}", said["name"].as_str().unwrap());
     assert_eq!(plane.api().field(&approval, "", ".spec.reason").unwrap(), "agreed");
 }
@@ -110,7 +112,10 @@ fn impact_counts_no_approval_of_a_namespace_that_does_not_cover_its_content() {
         if impact.code == 1 { Ok(impact.stdout) } else { Err(format!("{impact:?}").into()) }
     })
     .unwrap();
-    assert!(impact.contains("you can approve it") && !impact.contains("approved so far"), "{impact}");
+    assert!(
+        impact.contains("you can approve it") && !impact.contains("approved so far"),
+        "{impact}"
+    );
 }
 
 #[test]

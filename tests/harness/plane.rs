@@ -107,7 +107,7 @@ impl ControlPlane {
             format!("--initial-cluster=default=http://127.0.0.1:{peer_port}"),
             // A test's data need not outlive a power cut.
             "--unsafe-no-fsync=true".to_owned(),
-            // Measurements store a million objects.
+            // Measurements store hundreds of thousands of objects.
             "--quota-backend-bytes=8589934592".to_owned(),
             "--log-level=warn".to_owned(),
         ];

@@ -110,7 +110,7 @@ fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
              request: only belay may remove the finalizer belay.dev/hold from persistentvolumeclaim \
              \"data\"; policy {ns}. Keep the finalizer: belay removes it when the object is \
              Terminating and nothing uses it. To make this change anyway: kubectl belay approve \
-             persistentvolumeclaims/data -n {ns} --reason \"…\" (this also allows the deletion of \
+             persistentvolumeclaims/data -n {ns} --reason \"…\" (this also approves the deletion of \
              persistentvolumeclaim \"data\"). Details: kubectl belay why persistentvolumeclaims/data -n {ns}\n"
         )
     );
@@ -191,7 +191,7 @@ fn s06_a_guarded_finalizer_is_removed_only_by_its_controller() {
                  denied the request: you may not remove the finalizer example.com/database from \
                  configmap \"{name}\"; policy {ns}-{name}. Let the controller of the finalizer \
                  remove it. To make this change anyway: kubectl belay approve configmaps/{name} -n \
-                 {ns} --reason \"…\" (this also allows the deletion of configmap \"{name}\"). Details: kubectl belay why configmaps/{name} -n {ns}\n"
+                 {ns} --reason \"…\" (this also approves the deletion of configmap \"{name}\"). Details: kubectl belay why configmaps/{name} -n {ns}\n"
             )
         );
         // Every user may remove a finalizer that is not guarded.

@@ -12,7 +12,7 @@
 //!  orphaning: the owner references that belay denies the garbage collector to remove
 //!  guarded: the finalizers that the user may not remove without an approval
 //!  unreleased: the kinds whose holds belay does not release
-//!  irreversible: the kinds whose deletion can't be undone    undo_advice: who can run an undo
+//!  irreversible: the kinds whose deletion can't be undone    undo_advice: whether and by whom
 //! ```
 
 mod admission;
@@ -48,7 +48,7 @@ pub use self::orphaning::{may_deny_orphaning, orphaning_denials};
 pub use self::refusal::{
     denies, explain_unencodable, is_refusal, is_unanswered, policy_message, webhook_name,
 };
-pub use self::undo_advice::UndoAdviser;
+pub use self::undo_advice::{UndoAdviser, terminating_crd};
 pub use self::unreleased::Unreleased;
 pub use self::verdict::{
     is_orphaning, orphaning_blockers, verdict_on_delete, verdict_on_orphaning,

@@ -1,11 +1,12 @@
-//! The rights that every undo of an object needs, for commands that advise an undo.
+//! What every undo of an object needs, for commands that advise an undo: rights, and its CRD.
 
 use std::collections::HashMap;
 
 use futures_util::future::join_all;
 
+use crate::cluster::Caller;
 use crate::command::session::UserSession;
-use crate::objects::{CLAIMS, ObjectRef};
+use crate::objects::{CLAIMS, Kinds, ObjectRef, full_name};
 
 /// Every kind of every group.
 const EVERYTHING: (&str, &str) = ("*", "*");
@@ -15,21 +16,42 @@ pub struct UndoAdviser<'s> {
     session: &'s UserSession,
     /// Whether the user lacks rights, by group, resource and namespace.
     lacking: HashMap<(String, String, String), bool>,
+    /// The Terminating CRD of a kind, by group and resource.
+    terminating_crds: HashMap<(String, String), Option<String>>,
 }
 
 impl<'s> UndoAdviser<'s> {
     pub fn new(session: &'s UserSession) -> Self {
-        Self { session, lacking: HashMap::new() }
+        Self { session, lacking: HashMap::new(), terminating_crds: HashMap::new() }
     }
 
     /// The advice to undo the deletion of an object: the command, or who can run it if the user lacks
     /// the rights.
     pub async fn advice(&mut self, object: &ObjectRef) -> String {
+        if let Some(crd) = self.terminating_crd(object).await {
+            return format!(
+                "save its manifest; CustomResourceDefinition {crd} is Terminating, so undo can't \
+                 re-create the object"
+            );
+        }
         let command = format!("kubectl belay undo {}", object.arguments());
         match !self.session.asks_files() && self.lacks_rights(object).await {
             true => format!("have an administrator run {command}"),
             false => command,
         }
+    }
+
+    async fn terminating_crd(&mut self, object: &ObjectRef) -> Option<String> {
+        let key = (object.group.clone(), object.resource.clone());
+        if let Some(known) = self.terminating_crds.get(&key) {
+            return known.clone();
+        }
+        let crd = match self.session.asks_files() {
+            true => None,
+            false => terminating_crd(&self.session.caller, &object.group, &object.resource).await,
+        };
+        self.terminating_crds.insert(key, crd.clone());
+        crd
     }
 
     async fn lacks_rights(&mut self, object: &ObjectRef) -> bool {
@@ -42,6 +64,17 @@ impl<'s> UndoAdviser<'s> {
         self.lacking.insert(key, lacking);
         lacking
     }
+}
+
+/// The name of the CRD of a custom kind, if the CRD is Terminating. If the user may not read it, the
+/// API server refuses the later create.
+pub async fn terminating_crd(caller: &Caller, group: &str, resource: &str) -> Option<String> {
+    if Kinds::is_built_in(group, resource) {
+        return None;
+    }
+    let (kinds, name) = (Kinds::default(), full_name(group, resource));
+    let crd = caller.object(kinds.info(kinds.crd()?), "", &name).await.ok()??;
+    crd["metadata"]["deletionTimestamp"].is_string().then_some(name)
 }
 
 async fn lacks_rights(session: &UserSession, object: &ObjectRef) -> bool {

@@ -118,7 +118,7 @@ impl UndoReader<'_> {
                 let is_here = namespace == self.target.name() && !is_recreated(info, name);
                 if is_here && known.insert(object.arguments.clone()) {
                     let user = user.object_ref().arguments();
-                    let why = format!("it is deleted already; {user} needs it");
+                    let why = format!("it does not exist; {user} needs it");
                     missing.push(LostObject { object, why });
                 }
             }

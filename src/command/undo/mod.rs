@@ -221,7 +221,7 @@ fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> 
     }
     for claim in &record.missing_claims {
         text.push_str(&format!(
-            "not restored: {}: it is deleted already, and workloads wait until you create it\n",
+            "not restored: {}: it does not exist, and workloads wait until you create it\n",
             claim.arguments
         ));
     }

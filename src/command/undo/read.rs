@@ -12,7 +12,7 @@ use super::record::{
 };
 use crate::cluster::Caller;
 use crate::command::CommandError;
-use crate::command::diagnosis::why_irreversible;
+use crate::command::diagnosis::{terminating_crd, why_irreversible};
 use crate::command::document::Object;
 use crate::command::inspect::{
     ClusterIdentity, Inspection, PolicyState, SearchArguments, TargetQuery, read_inspection,
@@ -21,7 +21,7 @@ use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::decide::{ObjectSource, Situation};
 use crate::graph::Node;
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{CLAIMS, CRDS, Kinds, ObjectRef, full_name, is_hold, split_api_version};
+use crate::objects::{CLAIMS, ObjectRef, full_name, is_hold, split_api_version};
 
 /// The limit of objects that are read or changed at the same time.
 pub(super) const MAX_CONCURRENT: usize = 16;
@@ -230,21 +230,12 @@ impl<'i> UndoReader<'i> {
     /// Refuses to undo the deletion of a custom resource whose CRD is Terminating. The API server
     /// would not create the resource again.
     async fn refuse_terminating_crd(&self, target: &Object) -> Result<(), CommandError> {
-        let kinds = &self.inspection.graph.kinds;
-        let Some(kind) = kinds.find_resource(CRDS.0, CRDS.1) else { return Ok(()) };
-        if Kinds::is_built_in(&target.group, &target.resource) {
-            return Ok(());
-        }
-        let name = full_name(&target.group, &target.resource);
-        // If the user may not read the CRD, the API server refuses the later create.
-        let read = self.caller.object(kinds.info(kind), "", &name).await;
-        let is_terminating = |crd: &Value| crd["metadata"]["deletionTimestamp"].is_string();
-        match read.is_ok_and(|read| read.as_ref().is_some_and(is_terminating)) {
-            false => Ok(()),
-            true => Err(irreversible(
+        match terminating_crd(&self.caller, &target.group, &target.resource).await {
+            None => Ok(()),
+            Some(crd) => Err(irreversible(
                 target,
                 &format!(
-                    "CustomResourceDefinition {name} is Terminating; next: save the manifest, let this \
+                    "CustomResourceDefinition {crd} is Terminating; next: save the manifest, let this \
                      deletion end, and create both again"
                 ),
             )),

@@ -131,7 +131,7 @@ impl Undo<'_> {
         let record = &self.record;
         for claim in &record.missing_claims {
             if self.read(claim).await?.is_none() {
-                let why = "it is deleted already; next: create it, so that its workloads can start";
+                let why = "it does not exist; next: create it, so that its workloads can start";
                 self.fail(restored, claim, why);
             }
         }

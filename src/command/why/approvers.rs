@@ -75,6 +75,8 @@ pub struct Approvers {
     pub unsure: Vec<String>,
     /// Whether the current user may approve; `None` if unknown.
     pub you: Option<bool>,
+    /// Whether the current user has approved all of it. A second approval does not count.
+    pub has_approved: bool,
     /// The RBAC objects that could not be read.
     pub unread: Vec<FailedRead>,
 }
@@ -103,7 +105,7 @@ impl Approvers {
         let (mut named, unsure) = approvers(rbac, &rights, accounts);
         // RBAC does not name the group, because the API server allows its members everything.
         named.extend(me.groups.iter().any(|group| group == MASTERS).then(masters));
-        Some(Self { named, unsure, you, unread })
+        Some(Self { named, unsure, you, has_approved: false, unread })
     }
 
     /// One line of text. `all`: lists are not cut.
@@ -123,6 +125,7 @@ impl Approvers {
             (Some(_), true) => {}
         }
         let you = match self.you {
+            _ if self.has_approved => " (you have approved)",
             Some(true) => " (includes you)",
             Some(false) => " (not you)",
             None => "",
@@ -342,6 +345,9 @@ mod tests {
         let says = "who can approve: alice; bob, if they may create approvals as well\n";
         assert_eq!(approvers.text(false), says);
         approvers.unsure.clear();
+        approvers.has_approved = true;
+        assert!(approvers.text(false).ends_with(" (you have approved)\n"));
+        approvers.has_approved = false;
         approvers.named = (10..20).map(|n| format!("u{n}")).collect();
         let cut = approvers.text(false);
         assert!(cut.ends_with("u17 and 2 more subjects (--all)\n"), "{cut}");

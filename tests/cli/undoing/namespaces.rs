@@ -170,7 +170,7 @@ fn a_stateful_set_whose_claim_is_lost_waits_with_its_namespace_for_a_new_claim()
     plane.api().wait_gone((&namespace, ""), LIMIT).unwrap();
     let resume = ["undo", "--resume", &path, "--yes"];
     let lost = belay(plane, &resume);
-    let why = format!("persistentvolumeclaims/data-web-0 -n {ns}: it is deleted already");
+    let why = format!("persistentvolumeclaims/data-web-0 -n {ns}: it does not exist");
     assert!(lost.code == 1 && lost.stdout.contains(&why), "{lost:?}");
     assert_eq!(plane.api().get("sts/web", &ns).unwrap(), None);
     plane.apply(&claim("data-web-0").with_namespace(&ns)).unwrap();
@@ -202,7 +202,7 @@ fn a_claim_that_is_deleted_already_gets_its_released_volume_back_with_its_namesp
     plane.api().wait_field((&volume, ""), LIMIT, phase, |phase| phase == "Released").unwrap();
     plane.api().wait_gone(("cm/settings", &ns), LIMIT).unwrap();
     let shown = belay(plane, &["undo", &namespace, "--dry-run"]);
-    let lost = format!("not restored: configmaps/settings -n {ns}: it is deleted already");
+    let lost = format!("not restored: configmaps/settings -n {ns}: it does not exist");
     assert!(shown.code == 0 && shown.stdout.contains(&lost), "{shown:?}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json");

@@ -340,7 +340,7 @@ fn of_random_deletions_nothing_is_lost() {
             continue;
         }
         // Without claims that were deleted before, workloads would begin with empty volumes.
-        let lacks_claims = output.contains("it is deleted already;");
+        let lacks_claims = output.contains("it does not exist;");
         assert!(is_undone != lacks_claims, "{context}");
         undone += 1;
         let is_checked = |name: &&String| {

@@ -278,7 +278,7 @@ impl WhyReport {
             verdict,
             held || is_unjudged,
         );
-        let ((refused, events), approvers, collection, (finalizers, unread)) = tokio::join!(
+        let ((refused, events), mut approvers, collection, (finalizers, unread)) = tokio::join!(
             recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
             async {
                 // Files don't name the current user, and rarely contain RBAC objects.
@@ -306,6 +306,13 @@ impl WhyReport {
         // The hold of a Terminating object already explains the blockers with decision Hold.
         let is_shown = |blocker: &Blocker| !(hold.is_some() && blocker.decision == Decision::Hold);
         let blockers = explained_blockers(&world, &answer, is_shown, known);
+        let approval = approval_of_hold(target, &world, known).filter(|_| held);
+        if let Some(approvers) = &mut approvers {
+            let mut all =
+                blockers.iter().map(|blocker| &blocker.approval).chain(&approval).peekable();
+            approvers.has_approved =
+                all.peek().is_some() && all.all(|one| one.given.contains(&session.me.name));
+        }
         let own_step = steps_without_approval(verdict).filter(|_| !answer.is_belay_silent);
         Self {
             object: target.document(),
@@ -323,10 +330,12 @@ impl WhyReport {
                 .next_step
                 .or_else(|| hold.and_then(|hold| hold.step.clone()))
                 .or(own_step),
-            approval: approval_of_hold(target, &world, known).filter(|_| held),
+            approval,
             may_approve: approvers.as_ref().and_then(Approvers::names),
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
-            you_may: approvers.as_ref().and_then(|approvers| approvers.you),
+            you_may: approvers
+                .as_ref()
+                .and_then(|approvers| approvers.you.map(|you| you && !approvers.has_approved)),
             automatic: automatic_changes(&world, verdict),
             // A denied request may pass for some of its content.
             approvals: match verdict.decision.passes() {
