@@ -58,7 +58,7 @@ fn each_command_that_why_prints_for_a_namespace_is_sufficient() {
     let why = eventually("the reasons", LIMIT, || {
         let why = belay(plane, &["why", &namespace]);
         let text = &why.stdout;
-        match text.contains("(NotEmpty)") && text.contains("also deletes configmap") {
+        match text.contains("(NotEmpty)") && text.contains("/a (protected by policy ") {
             true => Ok(text.clone()),
             false => Err(format!("{why:?}").into()),
         }
