@@ -107,20 +107,3 @@ fn h56_a_large_review_does_not_keep_a_small_one_waiting() {
     busy.sock.set_read_timeout(Some(10 * LIMIT)).unwrap();
     assert_eq!(crate::client::receive(&mut busy).unwrap().code, 200);
 }
-
-#[test]
-fn h197_medium_reviews_do_not_keep_a_small_one_waiting() {
-    let (belay, _folder) = belay(&["--deadline=30", "--workers=1"]);
-    let client = crate::client(&belay);
-    answered(&client).unwrap();
-    let numbers = vec!["0"; 450_000].join(",");
-    let medium = sample("delete-denied.json").replace("\"EUR\"", &format!("[{numbers}]"));
-    assert!(medium.len() < 1 << 20);
-    let mut busy: Vec<_> = (0..40).map(|_| client.connect().unwrap()).collect();
-    for connection in &mut busy {
-        crate::client::send(connection, "/validate", "application/json", medium.as_bytes())
-            .unwrap();
-    }
-    answered(&client).unwrap();
-    assert!(busy.iter_mut().any(is_silent), "the small one was answered after all others");
-}
