@@ -246,7 +246,7 @@ async fn a_failed_read_is_reported() {
         .await;
     assert_eq!(outcome.verdict.reason, Some(Reason::Unknown));
     assert!(
-        outcome.message().contains("may use it: the moon is full; policy used"),
+        outcome.message().contains("may use this object: the moon is full; policy used"),
         "{}",
         outcome.message()
     );
