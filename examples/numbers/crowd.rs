@@ -28,18 +28,18 @@ const TEMPLATES: &str = "templates";
 /// Creates this many namespaces of a thousand objects each. Returns the number of
 /// objects.
 pub async fn make(plane: &ControlPlane, namespaces: usize) -> Result<usize> {
-    let crowd = Crowd::of(plane).await?;
+    let templates = ObjectTemplates::of(plane).await?;
     for number in 0..namespaces {
-        crowd.put(&crowd.namespace(number)).await?;
+        templates.put(&templates.namespace(number)).await?;
     }
     Ok(namespaces * EACH)
 }
 
 /// An object and its key in etcd.
-pub type Stored = (String, Value);
+pub type StoredObject = (String, Value);
 
 /// One object of each kind, as the API server stores it.
-pub struct Crowd {
+pub struct ObjectTemplates {
     etcd: Etcd,
     namespace: Value,
     config_map: Value,
@@ -48,7 +48,7 @@ pub struct Crowd {
     pod: Value,
 }
 
-impl Crowd {
+impl ObjectTemplates {
     /// Creates the objects that are copied.
     pub async fn of(plane: &ControlPlane) -> Result<Self> {
         let writer = Writer::of(plane).await?;
@@ -59,9 +59,7 @@ impl Crowd {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": TEMPLATES, "labels": labels}});
         let namespace = create("/api/v1/namespaces".to_owned(), namespace).await?;
-        let account =
-            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-        create_unless_exists(&writer, &core(TEMPLATES, "serviceaccounts"), &account).await?;
+        create_account(&writer, TEMPLATES).await?;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "template"},
             "stringData": {"password": "x".repeat(1_000)}});
         let mut pod = pod("template", &["template".to_owned()], "template");
@@ -85,12 +83,12 @@ impl Crowd {
     }
 
     /// Writes objects.
-    pub async fn put(&self, objects: &[Stored]) -> Result<()> {
+    pub async fn put(&self, objects: &[StoredObject]) -> Result<()> {
         self.etcd.put(objects).await
     }
 
     /// The namespace with this number and its objects.
-    pub fn namespace(&self, number: usize) -> Vec<Stored> {
+    pub fn namespace(&self, number: usize) -> Vec<StoredObject> {
         let ns = format!("crowd-{number}");
         let mut uids = (number * 10_000..).map(|uid| format!("00000000-0000-4000-8000-{uid:012}"));
         let mut uid = || uids.next().unwrap_or_default();
@@ -148,15 +146,17 @@ fn copy(template: &Value, ns: &str, name: &str, uid: &str) -> Value {
             metadata.insert("namespace".to_owned(), ns.into());
         }
     }
-    if let Some(label) = object["metadata"]["labels"].get_mut("kubernetes.io/metadata.name") {
+    if let Some(label) = object.pointer_mut("/metadata/labels/kubernetes.io~1metadata.name") {
         *label = name.into();
     }
     object
 }
 
-/// Creates an object that a controller may have created before.
-async fn create_unless_exists(writer: &Writer, collection: &str, object: &Value) -> Result<()> {
-    match writer.create(collection, object).await {
+/// Creates the account that Pods need, unless a controller has created it.
+pub async fn create_account(writer: &Writer, ns: &str) -> Result<()> {
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    match writer.create(&core(ns, "serviceaccounts"), &account).await {
         Err(error) if !error.to_string().contains("AlreadyExists") => Err(error),
         _ => Ok(()),
     }

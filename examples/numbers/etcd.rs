@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Request;
 use serde_json::{Value, json};
 
+use crate::crowd::StoredObject;
 use crate::harness::{ControlPlane, Result};
 
 /// The maximum number of operations in a transaction of etcd.
@@ -21,9 +22,9 @@ impl Etcd {
     }
 
     /// Creates or replaces objects. Each has its key, such as `/registry/pods/shop/web`.
-    pub async fn put(&self, objects: &[(String, Value)]) -> Result<()> {
+    pub async fn put(&self, objects: &[StoredObject]) -> Result<()> {
         for objects in objects.chunks(OPERATIONS) {
-            let put = |(key, object): &(String, Value)| {
+            let put = |(key, object): &StoredObject| {
                 json!({"requestPut": {
                     "key": STANDARD.encode(key),
                     "value": STANDARD.encode(object.to_string()),

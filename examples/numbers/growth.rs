@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::crowd::{self, Crowd};
+use crate::crowd::{self, ObjectTemplates};
 use crate::growth_plot;
 use crate::harness::client::{receive, send};
 use crate::harness::direct::{client, delete_review, registered_path, review};
 use crate::harness::{ControlPlane, Install, Installed, Options, Result, eventually};
-use crate::lag::Measure;
+use crate::lag::LagProbe;
 use crate::policies::while_used;
 use crate::program;
-use crate::release::Run;
+use crate::release::ReleaseProbe;
 use crate::samples::Samples;
-use crate::start::{Start, read_lists};
+use crate::start::{StartMeasurement, read_lists};
 use crate::writer::{Writer, config_map, core, pod};
 
 /// The numbers of objects. With a million, the API server alone needs more than 20 GB.
@@ -48,9 +48,9 @@ const CHURN: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What was measured beside this number of objects.
-pub struct Point {
+pub struct GrowthPoint {
     pub objects: usize,
-    pub start: Start,
+    pub start: StartMeasurement,
     /// The time in which a client reads the same lists.
     pub lists: Duration,
     /// From the answer to a write until a verdict sees the object.
@@ -64,7 +64,7 @@ pub struct Point {
 pub fn run(largest: usize) -> Result<()> {
     let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() })?;
     let runtime = Runtime::new()?;
-    let crowd = runtime.block_on(Crowd::of(&plane))?;
+    let templates = runtime.block_on(ObjectTemplates::of(&plane))?;
     let mut installed =
         Install { production_timing: true, ..Install::of_everything(1) }.on(&plane, &program()?)?;
     plane.apply(&while_used("crowd", crowd::LABEL, "configmaps, secrets"))?;
@@ -74,7 +74,7 @@ pub fn run(largest: usize) -> Result<()> {
         let started = Instant::now();
         let target = objects / crowd::EACH;
         for number in namespaces..target {
-            runtime.block_on(crowd.put(&crowd.namespace(number)))?;
+            runtime.block_on(templates.put(&templates.namespace(number)))?;
         }
         namespaces = target;
         println!("{objects} objects; written in {:.1?}", started.elapsed());
@@ -92,7 +92,7 @@ pub fn run(largest: usize) -> Result<()> {
         );
         points.push(point);
         if objects == CHURNED {
-            churn(&plane, &installed, &runtime, (&crowd, namespaces))?;
+            churn(&plane, &installed, &runtime, (&templates, namespaces))?;
         }
     }
     std::fs::write("docs/growth.svg", growth_plot::svg(&points))?;
@@ -104,28 +104,26 @@ fn measure(
     installed: &mut Installed,
     runtime: &Runtime,
     objects: usize,
-) -> Result<Point> {
+) -> Result<GrowthPoint> {
     let lists = runtime.block_on(read_lists(plane))?;
     let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;
-    let start = Start::measure(belay, objects)?;
+    let start = StartMeasurement::measure(belay, objects)?;
     let (denied, held) = (namespace(plane, runtime, true)?, namespace(plane, runtime, false)?);
     let denial = deny(plane, runtime, &denied)?;
-    let run = Run::start(plane, installed)?;
+    let run = ReleaseProbe::start(plane, installed)?;
     run.hold(plane, &held)?;
     let releases = RELEASED as f64 / run.together(&held, RELEASED)?.as_secs_f64();
-    let lag = Measure::start(plane, denied)?.write("configmaps", "lag", EVENTS)?.visible;
-    Ok(Point { objects, start, lists, lag, denial, releases })
+    let lag = LagProbe::start(plane, denied)?.write("configmaps", "lag", EVENTS)?.visible;
+    Ok(GrowthPoint { objects, start, lists, lag, denial, releases })
 }
 
 /// A new namespace in which Pods can be created: no controller creates its account. The policy of
 /// the crowd covers it or not.
 fn namespace(plane: &ControlPlane, runtime: &Runtime, covered: bool) -> Result<String> {
     let ns = plane.namespace("growth")?;
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     runtime.block_on(async {
         let writer = Writer::of(plane).await?;
-        writer.create(&core(&ns, "serviceaccounts"), &account).await?;
+        crowd::create_account(&writer, &ns).await?;
         let label = json!({"metadata": {"labels": {"crowd": covered.to_string()}}});
         writer.merge(&format!("/api/v1/namespaces/{ns}"), &label).await
     })?;
@@ -162,15 +160,15 @@ fn churn(
     plane: &ControlPlane,
     installed: &Installed,
     runtime: &Runtime,
-    (crowd, namespaces): (&Crowd, usize),
+    (templates, namespaces): (&ObjectTemplates, usize),
 ) -> Result<()> {
     let ns = namespace(plane, runtime, true)?;
     let _denied = deny(plane, runtime, &ns)?;
-    let measure = Measure::start(plane, ns.clone())?;
+    let measure = LagProbe::start(plane, ns.clone())?;
     let belay = installed.replicas.first().ok_or("nothing was installed")?;
     let changes = Changes::default();
     std::thread::scope(|scope| {
-        let changing = scope.spawn(|| changes.make(runtime, crowd, namespaces));
+        let changing = scope.spawn(|| changes.make(runtime, templates, namespaces));
         let result = (|| {
             let before = changes.now();
             let lag = measure.write("configmaps", "churn", EVENTS)?;
@@ -204,11 +202,16 @@ struct Changes {
 
 impl Changes {
     /// Gives Pods and ConfigMaps a new annotation until `stop` is set.
-    fn make(&self, runtime: &Runtime, crowd: &Crowd, namespaces: usize) -> Result<()> {
+    fn make(
+        &self,
+        runtime: &Runtime,
+        templates: &ObjectTemplates,
+        namespaces: usize,
+    ) -> Result<()> {
         let pause = Duration::from_secs(1) / u32::try_from(TRANSACTIONS)?;
         let mut next = Instant::now();
         for round in 0.. {
-            let mut objects = crowd.namespace(round % namespaces);
+            let mut objects = templates.namespace(round % namespaces);
             objects.retain(|(key, _)| key.contains("/pods/") || key.contains("/configmaps/"));
             for objects in objects.chunks_mut(CHANGES / TRANSACTIONS) {
                 if self.stop.load(Ordering::Relaxed) {
@@ -218,7 +221,7 @@ impl Changes {
                     object["metadata"]["annotations"]["example.com/round"] =
                         json!(round.to_string());
                 }
-                runtime.block_on(crowd.put(objects))?;
+                runtime.block_on(templates.put(objects))?;
                 self.made.fetch_add(objects.len(), Ordering::Relaxed);
                 next += pause;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));

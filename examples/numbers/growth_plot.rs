@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::growth::Point;
+use crate::growth::GrowthPoint;
 
 /// The size of a panel, and the space around it.
 const WIDTH: f64 = 200.0;
@@ -10,7 +10,7 @@ const HEIGHT: f64 = 120.0;
 const SPACE: f64 = 60.0;
 
 /// A panel: what it shows, and the value of a point.
-type Panel = (&'static str, fn(&Point) -> f64);
+type Panel = (&'static str, fn(&GrowthPoint) -> f64);
 
 const PANELS: [Panel; 6] = [
     ("start, s", |point| point.start.ready.as_secs_f64()),
@@ -22,7 +22,7 @@ const PANELS: [Panel; 6] = [
 ];
 
 /// The panels, three in a row.
-pub fn svg(points: &[Point]) -> String {
+pub fn svg(points: &[GrowthPoint]) -> String {
     let (width, height) = (3.0 * (WIDTH + SPACE) + 20.0, 2.0 * (HEIGHT + SPACE) + 20.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
@@ -38,7 +38,7 @@ pub fn svg(points: &[Point]) -> String {
     svg
 }
 
-fn draw(svg: &mut String, points: &[Point], (title, value): Panel, (left, top): (f64, f64)) {
+fn draw(svg: &mut String, points: &[GrowthPoint], (title, value): Panel, (left, top): (f64, f64)) {
     let values: Vec<f64> = points.iter().map(|point| value(point).max(0.01)).collect();
     let lowest = values.iter().copied().fold(f64::MAX, f64::min).log10().floor();
     let highest = values.iter().copied().fold(0.01, f64::max).log10().ceil().max(lowest + 1.0);

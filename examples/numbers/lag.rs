@@ -37,7 +37,7 @@ pub fn run() -> Result<()> {
     plane.apply(&print(&program()?, &["admin", "crds"])?)?;
     let (ns, elsewhere) = (plane.namespace("lag")?, plane.namespace("elsewhere")?);
     plane.apply(&while_used("lag", &only(&ns), "configmaps, secrets"))?;
-    let measure = Measure::start(&plane, ns)?;
+    let measure = LagProbe::start(&plane, ns)?;
     for kind in ["configmaps", "pods"] {
         println!("{kind}, no other client writes:");
         measure.write(kind, "quiet", EVENTS)?.print();
@@ -92,7 +92,7 @@ async fn start_feed(plane: &ControlPlane) -> Result<SharedWorld> {
 }
 
 /// A feed in this process, a plain watch, and a client that writes.
-pub struct Measure {
+pub struct LagProbe {
     world: SharedWorld,
     watch: Watch,
     ns: String,
@@ -102,7 +102,7 @@ pub struct Measure {
     _bare: Runtime,
 }
 
-impl Measure {
+impl LagProbe {
     /// Starts to watch, and waits until the feed and the plain watches report new objects of this
     /// namespace.
     pub fn start(plane: &ControlPlane, ns: String) -> Result<Self> {

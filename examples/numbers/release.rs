@@ -44,7 +44,7 @@ pub fn run(objects: usize) -> Result<()> {
         Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &program()?)?;
     let [ns, crowded, plain] = ["release", "crowded", "plain"].map(|name| plane.namespace(name));
     let (ns, crowded, plain) = (ns?, crowded?, plain?);
-    let run = Run::start(&plane, &installed)?;
+    let run = ReleaseProbe::start(&plane, &installed)?;
     for ns in [&ns, &crowded] {
         run.hold(&plane, ns)?;
     }
@@ -73,7 +73,7 @@ pub fn run(objects: usize) -> Result<()> {
 }
 
 /// A client that deletes objects, and a watch of them.
-pub struct Run<'i> {
+pub struct ReleaseProbe<'i> {
     installed: &'i Installed,
     runtime: Runtime,
     writer: Writer,
@@ -82,7 +82,7 @@ pub struct Run<'i> {
     watching: Runtime,
 }
 
-impl<'i> Run<'i> {
+impl<'i> ReleaseProbe<'i> {
     pub fn start(plane: &ControlPlane, installed: &'i Installed) -> Result<Self> {
         let runtime = threads("writer", 1)?;
         let writer = runtime.block_on(Writer::of(plane))?;

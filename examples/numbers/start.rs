@@ -42,7 +42,7 @@ pub fn run(objects: usize) -> Result<()> {
     let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;
     for number in 1..=STARTS {
         let read = runtime.block_on(read_lists(&plane))?;
-        let start = Start::measure(belay, objects)?;
+        let start = StartMeasurement::measure(belay, objects)?;
         println!(
             "start {number}: the bare lists take {read:.2?}; ready in {:.2?}; resident then {:.0} \
              MiB, {SETTLED:?} later {:.0} MiB, at its highest {:.0} MiB: {:.2} × later; {} edges",
@@ -58,7 +58,7 @@ pub fn run(objects: usize) -> Result<()> {
 }
 
 /// The time and the memory of a start. Memory is in MiB.
-pub struct Start {
+pub struct StartMeasurement {
     /// From the start of the process until it is ready.
     pub ready: Duration,
     at_ready: f64,
@@ -68,7 +68,7 @@ pub struct Start {
     pub peak: f64,
 }
 
-impl Start {
+impl StartMeasurement {
     /// Restarts a replica, which has to know this number of objects when it is ready.
     pub fn measure(belay: &mut Belay, objects: usize) -> Result<Self> {
         belay.process.kill();

@@ -216,7 +216,7 @@ impl Graph {
     pub fn find(&self, kind: KindId, namespace: &str, name: &str) -> Option<NodeId> {
         let namespace_id = match namespace {
             "" => NodeId::NONE,
-            _ => self.nodes.find(self.namespace_kind()?, NodeId::NONE, namespace)?,
+            _ => self.nodes.find(self.kinds.namespace()?, NodeId::NONE, namespace)?,
         };
         self.nodes.find(kind, namespace_id, name)
     }
@@ -284,12 +284,8 @@ impl Graph {
         self.nodes.len()
     }
 
-    pub(super) fn namespace_kind(&self) -> Option<KindId> {
-        self.kinds.namespace()
-    }
-
     fn find_or_insert_node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {
-        let namespace_id = match (namespace, self.namespace_kind()) {
+        let namespace_id = match (namespace, self.kinds.namespace()) {
             ("", _) | (_, None) => NodeId::NONE,
             (_, Some(namespaces)) => self.nodes.find_or_insert(namespaces, NodeId::NONE, namespace),
         };

@@ -145,7 +145,7 @@ impl Graph {
         let no_namespace = NodeId::NONE;
         let own_namespace = match namespace {
             "" => Some(no_namespace),
-            _ => self.namespace_kind().and_then(|kind| self.find(kind, "", namespace)),
+            _ => self.kinds.namespace().and_then(|kind| self.find(kind, "", namespace)),
         };
         let every_namespace = (own_namespace != Some(no_namespace)).then_some(no_namespace);
         let selector_users = own_namespace

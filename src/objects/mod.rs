@@ -49,7 +49,7 @@ pub use kinds::{
 };
 pub use lossy_reader::read_lossy;
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
-pub use name_rules::{has_dns_characters, is_dns_label, is_path_segment};
+pub use name_rules::{is_dns_label, is_dns_subdomain, is_path_segment};
 pub use names::{KindNames, ServedKind};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};

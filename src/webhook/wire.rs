@@ -257,11 +257,11 @@ fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     {
         return Some(format!("a name, resource or user of it has over {MAX_TEXT_BYTES} bytes"));
     }
-    // belay writes Events to this namespace and lists objects in it. With other characters, the
-    // name could lead to another path of the API server.
+    // belay writes Events to this namespace. With other characters, the name could lead to another
+    // path of the API server.
     let own_name = name.as_ref().filter(|_| is_namespace(&resource.group, &resource.resource));
     if namespace.iter().chain(own_name).any(|name| !name.is_empty() && !is_dns_label(name)) {
-        return Some("its namespace is no valid name of a Namespace".to_owned());
+        return Some("its namespace is not a valid name of a Namespace".to_owned());
     }
     let mut objects = request.old_object.iter().chain(&request.object);
     let is_too_long = |object: &Object<'_>| {

@@ -35,17 +35,10 @@ pub(super) struct Key {
     /// The whole reference: a caller who knows the path could give a made-up object the uid of
     /// another one.
     pub(super) involved: InvolvedObject,
-    /// Whether the object is known to exist.
-    proved: bool,
+    group: Group,
     pub(super) reason: &'static str,
     pub(super) policies: Vec<PolicySource>,
     pub(super) hour: i64,
-}
-
-impl Key {
-    fn group(&self) -> Group {
-        self.proved.then(|| self.involved.namespace.clone())
-    }
 }
 
 /// The unit that takes turns: a namespace, or `None` for objects that may not exist.
@@ -126,8 +119,8 @@ impl EventQueue {
             Decision::Allow | Decision::Audit | Decision::Warn => return,
         };
         let key = Key {
+            group: entry.proved.then(|| involved.namespace.clone()),
             involved,
-            proved: entry.proved,
             reason,
             policies: entry.policies.clone(),
             hour: entry.time.as_second().div_euclid(3600),
@@ -156,20 +149,20 @@ impl EventQueue {
 
     fn limit_events(&mut self) {
         while self.all.len() >= MAX_EVENTS {
-            let mut groups: HashMap<Group, usize> = HashMap::new();
+            let mut groups: HashMap<&Group, usize> = HashMap::new();
             for key in self.all.keys() {
-                *groups.entry(key.group()).or_default() += 1;
+                *groups.entry(&key.group).or_default() += 1;
             }
             // The Event to remove is in the largest group.
-            let largest = groups.into_iter().max_by_key(|(group, count)| (*count, group.clone()));
+            let largest = groups.into_iter().max_by_key(|(group, count)| (*count, *group));
             let Some((group, _)) = largest else { return };
-            let in_group = self.all.iter().filter(|(key, _)| key.group() == group);
+            let in_group = self.all.iter().filter(|(key, _)| key.group == *group);
             let quietest = in_group.min_by_key(|(_, event)| (event.count_pending, event.last));
             let Some(key) = quietest.map(|(key, _)| key.clone()) else { return };
             self.all.remove(&key);
         }
         if self.turns.len() > MAX_EVENTS {
-            self.turns.retain(|group, _| self.all.keys().any(|key| key.group() == *group));
+            self.turns.retain(|group, _| self.all.keys().any(|key| key.group == *group));
         }
     }
 
@@ -193,12 +186,12 @@ impl EventQueue {
         }
         let ready =
             self.all.iter_mut().filter(|(_, event)| event.count_pending && due(event) <= now);
-        let next = ready
-            .min_by_key(|(key, event)| (self.turns.get(&key.group()), due(event), event.first));
+        let next =
+            ready.min_by_key(|(key, event)| (self.turns.get(&key.group), due(event), event.first));
         let Some((key, event)) = next else { return Next::Nothing };
         self.writes.push_back(now);
         self.turn += 1;
-        self.turns.insert(key.group(), self.turn);
+        self.turns.insert(key.group.clone(), self.turn);
         event.written = Some(now);
         event.count_pending = false;
         Next::Write(key.clone(), Box::new(event.clone()))

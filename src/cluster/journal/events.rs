@@ -17,7 +17,7 @@ use crate::cluster::api::patch_params;
 use crate::cluster::event::{Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
-use crate::objects::{ApiError, EVENT_REPORTER, has_dns_characters};
+use crate::objects::{ApiError, EVENT_REPORTER, is_dns_subdomain};
 
 /// The reference of an Event to the object of an entry. `None` if its kind or uid is unknown,
 /// because `kubectl describe` would not find such an Event.
@@ -127,7 +127,7 @@ fn event(instance: &str, key: &Key, queued: &QueuedEvent) -> Event {
 /// Returns the object's name if an Event may have it, or the name of the component.
 fn name_prefix(name: &str) -> &str {
     // 253 bytes, less the dot and the digest.
-    if name.len() <= 236 && name.split('.').all(has_dns_characters) { name } else { EVENT_REPORTER }
+    if name.len() <= 236 && is_dns_subdomain(name) { name } else { EVENT_REPORTER }
 }
 
 #[cfg(test)]

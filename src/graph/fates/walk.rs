@@ -90,7 +90,7 @@ impl<'g> DeletionWalk<'g> {
             released: request.released.iter().copied().collect(),
             queue: Vec::new(),
             complete: true,
-            namespace_kind: graph.namespace_kind(),
+            namespace_kind: graph.kinds.namespace(),
             crd_kind: graph.kinds.crd(),
         }
     }

@@ -121,7 +121,7 @@ impl Graph {
         let mut scopes = Vec::with_capacity(edges.len());
         for edge in edges {
             let namespaced = self.kinds.info(edge.kind).namespaced;
-            let namespace_id = match (edge.namespace.as_str(), self.namespace_kind()) {
+            let namespace_id = match (edge.namespace.as_str(), self.kinds.namespace()) {
                 (namespace, Some(kind)) if namespaced && !namespace.is_empty() => {
                     self.nodes.find_or_insert(kind, NodeId::NONE, namespace)
                 }

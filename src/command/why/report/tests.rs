@@ -94,6 +94,39 @@ fn blocker(says: &str) -> ExplainedBlocker {
 }
 
 #[test]
+fn reasons_with_the_same_message_and_verdict_are_one_with_its_approval() {
+    let with = |says, by: &str, verdict| {
+        let mut explained = blocker(says);
+        (explained.blocker.by, explained.blocker.verdict) = (by.to_owned(), verdict);
+        explained.approval.command = format!("kubectl belay approve {by}");
+        explained
+    };
+    let blockers = vec![
+        with("a", "p", ReportedVerdict::Deny),
+        with("b", "q", ReportedVerdict::Deny),
+        with("a", "r", ReportedVerdict::Deny),
+        with("a", "s", ReportedVerdict::Audit),
+    ];
+    let report = WhyReport { verdict: ReportedVerdict::Deny, blockers, ..report() };
+    let lines: Vec<String> = text(&report).lines().take(8).map(str::to_owned).collect();
+    let command = |by: &str| {
+        format!(
+            "  to override: kubectl belay approve {by} (needs 1 approval, from a person with a right)"
+        )
+    };
+    let expected = [
+        "- a; p (InUse), r (InUse)".to_owned(),
+        command("p"),
+        command("r"),
+        "- b; q (InUse)".to_owned(),
+        command("q"),
+        "- a; s (InUse)".to_owned(),
+        "  belay only records this".to_owned(),
+    ];
+    assert_eq!(lines[1..], expected);
+}
+
+#[test]
 fn the_commands_to_delete_it_are_printed_once() {
     let unread = |resource: &str, why: &str| FailedRead {
         resource: resource.to_owned(),

@@ -65,16 +65,29 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     // The approval of a held object lets Kubernetes delete it at once.
     let hold = report.terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
     let heading = hold.map_or("to override", HoldState::override_heading);
+    // Several blockers can require the same approval.
     let mut shown_approvals = BTreeSet::new();
-    let mut shown_messages = BTreeSet::new();
-    for explained in &report.blockers {
-        let BlockerReport { message, reason, verdict, object, is_hold, .. } = &explained.blocker;
-        let is_new = !explained.is_listed && shown_messages.insert(message);
-        if is_new {
-            let _ = writeln!(text, "- {message}; {}", sources_text(&report.blockers, message));
+    let mut add_approvals =
+        |text: &mut String, blockers: &mut dyn Iterator<Item = &ExplainedBlocker>| {
+            for approve in blockers.map(|explained| explained.approval.text(heading)) {
+                if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
+                    text.push_str(&approve);
+                }
+            }
+        };
+    let mut shown: Vec<&BlockerReport> = Vec::new();
+    for ExplainedBlocker { blocker, more, .. } in
+        report.blockers.iter().filter(|explained| !explained.is_listed)
+    {
+        if shown.iter().any(|known| is_same_reason(known, blocker)) {
+            continue;
         }
+        shown.push(blocker);
+        let BlockerReport { message, reason, verdict, object, is_hold, .. } = blocker;
+        let same = report.blockers.iter().filter(|other| is_same_reason(&other.blocker, blocker));
+        let _ = writeln!(text, "- {message}; {}", sources_text(same.clone()));
         // A verdict contains only the first users.
-        if is_new && explained.more > 0 && *reason == Reason::InUse.as_str() {
+        if *more > 0 && *reason == Reason::InUse.as_str() {
             let _ = writeln!(
                 text,
                 "  all objects that use it: kubectl belay used-by {}",
@@ -84,31 +97,18 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         match verdict {
             ReportedVerdict::Audit | ReportedVerdict::Warn if *is_hold => {
                 text.push_str("  belay refuses nothing now, but its hold keeps the object\n");
-                continue;
             }
-            ReportedVerdict::Audit => {
-                text.push_str("  belay only records this\n");
-                continue;
-            }
-            ReportedVerdict::Warn => {
-                text.push_str("  belay only warns about this\n");
-                continue;
-            }
-            _ => {}
-        }
-        // Several blockers can require the same approval.
-        let approve = explained.approval.text(heading);
-        if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
-            text.push_str(&approve);
+            ReportedVerdict::Audit => text.push_str("  belay only records this\n"),
+            ReportedVerdict::Warn => text.push_str("  belay only warns about this\n"),
+            _ => add_approvals(&mut text, &mut same.into_iter()),
         }
     }
+    let mut listed = report.blockers.iter().filter(|explained| explained.is_listed);
+    add_approvals(&mut text, &mut listed);
     for explained in &report.orphaning {
         let BlockerReport { message, by, reason, .. } = &explained.blocker;
         let _ = writeln!(text, "- denied with --cascade=orphan: {message}; {by} ({reason})");
-        let approve = explained.approval.text(heading);
-        if !report.is_belay_silent && shown_approvals.insert(approve.clone()) {
-            text.push_str(&approve);
-        }
+        add_approvals(&mut text, &mut std::iter::once(explained));
     }
     if let Some(next_step) = &report.orphaning_next_step {
         let _ = writeln!(text, "  next step: {next_step}");
@@ -237,12 +237,16 @@ impl Approval {
     }
 }
 
-/// The policies and labels that give this message, each with its reason.
-fn sources_text(blockers: &[ExplainedBlocker], message: &str) -> String {
-    let same = blockers.iter().map(|explained| &explained.blocker);
-    let same = same.filter(|blocker| blocker.message == message);
+/// Whether two blockers are shown as one reason.
+fn is_same_reason(one: &BlockerReport, other: &BlockerReport) -> bool {
+    (&one.message, one.verdict, one.is_hold) == (&other.message, other.verdict, other.is_hold)
+}
+
+/// The policies and labels of these blockers, each with its reason.
+fn sources_text<'b>(blockers: impl Iterator<Item = &'b ExplainedBlocker>) -> String {
     let mut sources: Vec<String> = Vec::new();
-    for source in same.map(|blocker| format!("{} ({})", blocker.by, blocker.reason)) {
+    for ExplainedBlocker { blocker, .. } in blockers {
+        let source = format!("{} ({})", blocker.by, blocker.reason);
         if !sources.contains(&source) {
             sources.push(source);
         }
