@@ -386,16 +386,21 @@ fn h194_an_owner_whose_name_is_a_path_does_not_end_a_use() {
     let long = "ü".repeat(350_000);
     for (number, name) in ["keep/", "../secrets/keep", ".", &long].into_iter().enumerate() {
         team.apply(&config_map("used"));
-        // The garbage collector reads the Secret by such a name, or its request fails.
-        let [user, marker] = ["user", "marker"].map(|name| format!("{name}-{number}"));
+        let [user, kept, marker] =
+            ["user", "kept", "marker"].map(|name| format!("{name}-{number}"));
         let owner = team.owner("Secret", "keep").with(json!({"name": name}));
-        team.apply(&pod(&user).with_env_from("configMapRef", "used").with_owner(owner));
+        // The garbage collector reads the Secret by such a name, or its request fails.
+        team.apply(&pod(&kept).with_owner(owner.clone()));
         team.apply(&config_map(&marker).with_owner(gone.clone()));
         team.wait_until_deleted(&format!("configmap/{marker}"));
+        team.assert_exists(&format!("pod/{kept}"));
+
+        let owners = json!([team.owner("ConfigMap", "used"), owner]);
+        let owners = json!({"metadata": {"ownerReferences": owners}});
+        let user = format!("pod/{user}");
+        team.apply(&pod(&user["pod/".len()..]).with_env_from("configMapRef", "used").with(owners));
         team.refused(&["configmap/used"]);
         team.assert_exists("configmap/used");
-        let user = format!("pod/{user}");
-        team.assert_exists(&user);
         team.plane.delete(&[&user, "--grace-period=0", "--force"], &team.ns);
         team.wait_until_deleted(&user);
     }
