@@ -22,6 +22,8 @@ const MAX_WIDTH: usize = 56;
 pub struct TreeLine {
     /// The short name of the object.
     pub label: String,
+    /// The short name of its kind.
+    pub kind: String,
     /// The outcome of the object, or how it uses the target, in one word.
     pub state: String,
     pub tone: Tone,
@@ -123,10 +125,7 @@ fn add_children<'b>(
 fn hidden_text(hidden: &[TreeLine]) -> String {
     fn count<'b>(branches: &'b [TreeLine], kinds: &mut BTreeMap<&'b str, usize>) {
         for branch in branches {
-            // A label may be in quotation marks.
-            let label = branch.label.trim_start_matches('\'');
-            let kind = label.split('/').next().unwrap_or_default();
-            *kinds.entry(kind).or_default() += 1;
+            *kinds.entry(&branch.kind).or_default() += 1;
             count(&branch.below, kinds);
         }
     }
@@ -135,8 +134,11 @@ fn hidden_text(hidden: &[TreeLine]) -> String {
     let total: usize = hidden.iter().map(TreeLine::size).sum();
     let mut kinds: Vec<(&str, usize)> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let mut parts: Vec<String> =
-        kinds.iter().take(MAX_KINDS).map(|(kind, count)| format!("{kind} {count}")).collect();
+    let mut parts: Vec<String> = kinds
+        .iter()
+        .take(MAX_KINDS)
+        .map(|(kind, count)| format!("{} {count}", without_controls(kind)))
+        .collect();
     let others: usize = kinds.iter().skip(MAX_KINDS).map(|(_, count)| count).sum();
     if others > 0 {
         parts.push(format!("other {others}"));
@@ -183,6 +185,7 @@ mod tests {
     fn branch(label: &str, below: Vec<TreeLine>) -> TreeLine {
         TreeLine {
             label: label.into(),
+            kind: label.split('/').next().unwrap_or_default().into(),
             state: "deleted".into(),
             rank: 9,
             below,
@@ -213,6 +216,7 @@ mod tests {
         let (count, last) = lines(30, false);
         assert_eq!((count, last.as_str()), (10, "└─ 22 more: pod 22  --all"));
         assert_eq!(lines(30, true).0, 31);
-        assert_eq!(hidden_text(&[branch("'role/a b'", vec![])]), "1 more: role 1");
+        let role = TreeLine { kind: "role".into(), ..branch("'role/a b'", vec![]) };
+        assert_eq!(hidden_text(&[role]), "1 more: role 1");
     }
 }

@@ -240,6 +240,7 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, namespace: &str) -> TreeLine {
     let absent = if first.present { "" } else { "   not found" };
     TreeLine {
         label: first.root.label(namespace),
+        kind: first.root.kind_word(),
         state: first.means.to_owned(),
         tone: if first.means == "needs" { Tone::Strong } else { Tone::Quiet },
         note: format!("{through}{}{more}{absent}", first.field_path),

@@ -394,6 +394,7 @@ fn branch(
     }
     TreeLine {
         label: label(&object.object),
+        kind: object.object.kind_word(),
         state: outcome.to_owned(),
         tone,
         note: object.note.clone(),
