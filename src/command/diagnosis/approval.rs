@@ -3,10 +3,10 @@
 
 use crate::cluster::{Snapshot, World};
 use crate::command::target::situation;
-use crate::decide::{JudgedObject, RequiredApprovals, required_approvals};
+use crate::decide::{Blocker, JudgedObject, RequiredApprovals, Situation, required_approvals};
 use crate::objects::{ApiError, ObjectRef, full_name, in_namespace};
 use crate::policy::api::GROUP;
-use crate::policy::{ObjectFacts, Policy};
+use crate::policy::{ObjectFacts, Policy, PolicySet};
 
 /// The text of the right to approve the deletion of an object. `content`: the approval also
 /// covers the objects that are deleted as well.
@@ -43,8 +43,28 @@ pub fn consent_to(
     object: &ObjectRef,
     policies: &[&Policy],
 ) -> Option<RequiredApprovals> {
-    let (situation, node) = (situation(world), world.graph.object_by_ref(object)?);
-    required_approvals(&situation, &JudgedObject::of_node(&situation, node), policies)
+    consent_in(&situation(world), object, policies)
+}
+
+fn consent_in(
+    situation: &Situation<'_>,
+    object: &ObjectRef,
+    policies: &[&Policy],
+) -> Option<RequiredApprovals> {
+    let node = situation.graph.object_by_ref(object)?;
+    required_approvals(situation, &JudgedObject::of_node(situation, node), policies)
+}
+
+/// The policies that a blocker names.
+pub fn policies_of<'p>(policies: &'p PolicySet, blocker: &Blocker) -> Vec<&'p Policy> {
+    policies.iter().filter(|policy| blocker.policies.contains(&policy.source)).collect()
+}
+
+/// The people whose approvals count for the object of a blocker. For the content of the target,
+/// they have scope Content.
+pub fn given_approvals(situation: &Situation<'_>, blocker: &Blocker) -> Vec<String> {
+    consent_in(situation, &blocker.object, &policies_of(situation.policies, blocker))
+        .map_or_else(Vec::new, |consent| consent.approver_names)
 }
 
 #[cfg(test)]

@@ -34,7 +34,9 @@ mod undo_advice;
 mod unreleased;
 mod verdict;
 
-pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_approvals};
+pub use self::approval::{
+    consent_to, given_approvals, holding_policies, policies_of, right_to_approve, unread_approvals,
+};
 pub use self::causes::{explain_finalizers, find_causes};
 pub use self::collector::{COLLECTOR_WAITS, Collection};
 pub use self::finalizers::{

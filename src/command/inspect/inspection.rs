@@ -14,6 +14,7 @@ use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::{self, SILENT, not_found};
 use crate::command::webhooks::Webhooks;
+use crate::decide::{ObjectSource, Situation};
 use crate::graph::{Graph, Node, NodeId};
 use crate::objects::{ApiError, KindId, KindInfo, KindNames, ObjectRef, Uid, is_namespace};
 use crate::policy::PolicySet;
@@ -95,6 +96,11 @@ impl Inspection {
             Some((_, me)) => me.now().as_second(),
             None => jiff::Timestamp::now().as_second(),
         }
+    }
+
+    /// The objects and policies that were read, for a decision now.
+    pub fn situation(&self) -> Situation<'_> {
+        Situation::new(&self.graph, &self.policies, ObjectSource::Files, self.now())
     }
 
     /// The webhook configurations of the installation; `None` for files.

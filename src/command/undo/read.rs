@@ -18,7 +18,6 @@ use crate::command::inspect::{
     ClusterIdentity, Inspection, PolicyState, SearchArguments, TargetQuery, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
-use crate::decide::{ObjectSource, Situation};
 use crate::graph::Node;
 use crate::hold::{HoldForecast, forecast};
 use crate::objects::{CLAIMS, ObjectRef, full_name, is_hold, split_api_version};
@@ -114,9 +113,8 @@ impl<'i> UndoReader<'i> {
     /// Whether belay denies the DELETE of this object by the namespace controller until it is
     /// approved.
     fn is_denied(&self, node: Node<'_>) -> bool {
-        let Inspection { graph, policies, policy_state, .. } = self.inspection;
-        let situation = Situation::new(graph, policies, ObjectSource::Files, self.inspection.now());
-        let is_known = *policy_state == PolicyState::Known;
+        let situation = self.inspection.situation();
+        let is_known = self.inspection.policy_state == PolicyState::Known;
         !node.is_terminating() && forecast(&situation, is_known, node) == HoldForecast::Approval
     }
 

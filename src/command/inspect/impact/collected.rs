@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::inspect::verdict::delete_review;
-use crate::decide::{Decision, ObjectSource, Situation, decide_together};
+use crate::decide::{Decision, decide_together};
 use crate::graph::{DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::policy::garbage_collector_identities;
 
@@ -81,10 +81,8 @@ impl Subject {
 
     /// Whether belay denies a DELETE of this object by the subject.
     fn is_denied(&self, inspection: &Inspection, node: Node<'_>) -> bool {
-        let Inspection { graph, policies, .. } = inspection;
-        let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
         let review = delete_review(&self.name, &self.groups);
-        let verdict = decide_together(&situation, &review, &[node]);
+        let verdict = decide_together(&inspection.situation(), &review, &[node]);
         verdict.decision == Decision::Deny && !verdict.is_unknown()
     }
 }

@@ -29,7 +29,6 @@ pub use self::answer::ask_hold_reason;
 use self::answer::{MAX_ASKED, TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::{FoundOrder, RequiredOrder};
-use self::plan::given_approvals;
 pub use self::plan::{
     ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject, PlannedOrder,
 };
@@ -38,6 +37,7 @@ use super::change::Change;
 use super::inspection::{self, Inspection, PolicyState};
 use super::targets::SelectionArguments;
 use super::verdict::verdict;
+use crate::command::diagnosis::given_approvals;
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::picture::Picture;
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
@@ -221,7 +221,8 @@ pub async fn assess(
 /// Adds the users who have approved the denied deletion, and whether the caller may approve it.
 async fn add_approvers(inspection: &Inspection, impact: &mut Impact, denial: &Verdict) {
     let first = denial.blockers.first();
-    impact.approved_by = first.map_or_else(Vec::new, |first| given_approvals(inspection, first));
+    impact.approved_by =
+        first.map_or_else(Vec::new, |first| given_approvals(&inspection.situation(), first));
     impact.has_approved =
         inspection.caller.as_ref().is_some_and(|(_, me)| impact.approved_by.contains(&me.name));
     impact.you_may = match impact.has_approved {

@@ -12,7 +12,7 @@ use crate::command::diagnosis::{first_finalizers, more_finalizers};
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::command::why::NeededApproval;
-use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS, is_default_object, is_root_ca};
+use crate::decide::{WAITING_FINALIZERS, is_default_object, is_root_ca};
 use crate::graph::{
     Certainty, DeletionOutcome, EdgeQualifier, Fate, Graph, Node, NodeId, ObjectUser, Propagation,
     Strength,
@@ -551,11 +551,10 @@ fn forecast_all(
     reached: &Deletion<'_>,
     is_kept: impl Fn(&Node<'_>) -> bool,
 ) -> HashMap<NodeId, HoldForecast> {
-    let Inspection { graph, policies, .. } = inspection;
-    let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
+    let situation = inspection.situation();
     let policies_known = inspection.policy_state == PolicyState::Known;
     let lost = reached.fates.iter().map(|(id, _)| id).filter(|id| reached.fates.may_be_lost(*id));
-    let nodes = lost.filter_map(|id| graph.get(id));
+    let nodes = lost.filter_map(|id| inspection.graph.get(id));
     let held = nodes.filter(is_kept);
     held.map(|node| (node.id(), forecast(&situation, policies_known, node))).collect()
 }

@@ -8,7 +8,7 @@ use super::outcome::ImpactOutcomes;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::graph::{DeletionOutcome, Node, NodeId};
-use crate::objects::{CLAIMS, CRDS, KindId, KindInfo, Kinds, STATEFUL_SETS, counted, is_namespace};
+use crate::objects::{CLAIMS, KindId, KindInfo, Kinds, STATEFUL_SETS, counted, is_namespace};
 use crate::policy::api::GROUP;
 
 /// The maximum number of kinds that a text names.
@@ -69,7 +69,7 @@ pub fn unread_content(
             Some((kind, info, read.why.as_str()))
         })
         .collect();
-    let crds = graph.kinds.find_resource(CRDS.0, CRDS.1);
+    let crds = graph.kinds.crd();
     let mut all = Vec::new();
     for (id, fate) in outcomes.all() {
         let is_deleted = fate.outcome != DeletionOutcome::Orphaned;

@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use crate::cluster::World;
 use crate::command::delete_answer::{DeleteAnswer, DeniedBlocker};
-use crate::command::diagnosis::{cause_text, consent_to, right_to_approve};
+use crate::command::diagnosis::{cause_text, given_approvals, right_to_approve};
 use crate::command::document::{BlockerReport, Object};
+use crate::command::target::situation;
 use crate::decide::{Blocker, Cause, Verdict, approve_command, is_listed_as_protected, sentence};
-use crate::policy::Policy;
 
 /// One reason.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -106,7 +106,7 @@ impl ExplainedBlocker {
             is_listed: is_listed_as_protected(blocker, verdict),
             approval: Approval {
                 required: Some(required.fold(blocker.required_approvals, usize::max)),
-                given: given_approvals(world, blocker),
+                given: given_approvals(&situation(world), blocker),
                 right: right_to_approve(covered, content),
                 command: approve_command(covered, content),
                 known,
@@ -140,16 +140,4 @@ impl CauseReport {
         };
         Self { message: cause_text(cause), user, through, field_path }
     }
-}
-
-/// The users who have approved the deletion of the object of a blocker so far.
-fn given_approvals(world: &World, blocker: &Blocker) -> Vec<String> {
-    consent_to(world, &blocker.object, &policies_of(world, blocker))
-        .map_or_else(Vec::new, |consent| consent.approver_names)
-}
-
-/// The policies that a blocker names.
-pub fn policies_of<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
-    let policies = world.policies.iter();
-    policies.filter(|policy| blocker.policies.contains(&policy.source)).collect()
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::blockers::{Approval, ExplainedBlocker, explained_blockers, policies_of};
+use self::blockers::{Approval, ExplainedBlocker, explained_blockers};
 use super::approvers::{Approvers, NeededApproval, needed_approvals};
 use super::automatic::automatic_changes;
 use super::content::NamespaceStay;
@@ -21,8 +21,8 @@ use crate::cluster::{Snapshot, World};
 use crate::command::delete_answer::DeleteAnswer;
 use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
-    Collection, Unreleased, consent_to, holding_policies, is_orphaning, right_to_approve,
-    unread_approvals,
+    Collection, Unreleased, consent_to, holding_policies, is_orphaning, policies_of,
+    right_to_approve, unread_approvals,
 };
 use crate::command::document::{FailedRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{ObjectReport, Report, View};
@@ -389,8 +389,8 @@ fn needed_approvals_and_accounts(
         }
         false => {
             let deciding = verdict.deciding_blockers();
-            let policies = deciding.flat_map(|blocker| policies_of(world, blocker)).collect();
-            (needed_approvals(verdict), policies)
+            let policies = deciding.flat_map(|blocker| policies_of(&world.policies, blocker));
+            (needed_approvals(verdict), policies.collect())
         }
     };
     let terms = ApprovalTerms::all(policies.iter().map(|policy| &policy.approval));

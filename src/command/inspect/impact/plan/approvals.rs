@@ -3,13 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::command::diagnosis::{given_approvals, policies_of};
 use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::why::{Approvers, RbacReader, needed_approvals};
-use crate::decide::{
-    Blocker, JudgedObject, ObjectSource, Situation, Verdict, approve_command, required_approvals,
-};
-use crate::policy::{ApprovalTerms, Policy};
+use crate::decide::{Blocker, Verdict, approve_command};
+use crate::policy::ApprovalTerms;
 
 /// A missing approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +34,7 @@ pub async fn missing_approvals(
     let (Some((caller, me)), Some(verdict)) = (&inspection.caller, verdict) else {
         return Vec::new();
     };
+    let situation = inspection.situation();
     let mut rbac = RbacReader::default();
     let mut approvals = Vec::new();
     for need in needed_approvals(verdict) {
@@ -42,11 +42,11 @@ pub async fn missing_approvals(
             |blocker: &&Blocker| *blocker.object_to_approve(&verdict.target) == need.object;
         let blockers = || verdict.blockers.iter().filter(covers);
         let given: Vec<_> =
-            blockers().map(|blocker| given_approvals(inspection, blocker)).collect();
+            blockers().map(|blocker| given_approvals(&situation, blocker)).collect();
         let missing = blockers().zip(&given);
         let missing =
             missing.map(|(blocker, given)| blocker.required_approvals.saturating_sub(given.len()));
-        let terms = blockers().flat_map(|blocker| policies(inspection, blocker));
+        let terms = blockers().flat_map(|blocker| policies_of(&inspection.policies, blocker));
         let terms = ApprovalTerms::all(terms.map(|policy| &policy.approval));
         let accounts = terms.map_or_else(Vec::new, |terms| terms.accounts);
         let needs = std::slice::from_ref(&need);
@@ -62,23 +62,4 @@ pub async fn missing_approvals(
         });
     }
     approvals
-}
-
-/// The policies that a blocker names.
-fn policies<'i>(inspection: &'i Inspection, blocker: &Blocker) -> Vec<&'i Policy> {
-    let policies = inspection.policies.iter();
-    policies.filter(|policy| blocker.policies.contains(&policy.source)).collect()
-}
-
-/// The people whose approvals count for the object of a blocker. For the content of the target,
-/// they have scope Content.
-pub fn given_approvals(inspection: &Inspection, blocker: &Blocker) -> Vec<String> {
-    let Inspection { graph, policies: all, .. } = inspection;
-    let situation = Situation::new(graph, all, ObjectSource::Files, inspection.now());
-    let node = graph.object_by_ref(&blocker.object);
-    let consent = node.and_then(|node| {
-        let object = JudgedObject::of_node(&situation, node);
-        required_approvals(&situation, &object, &policies(inspection, blocker))
-    });
-    consent.map_or_else(Vec::new, |consent| consent.approver_names)
 }

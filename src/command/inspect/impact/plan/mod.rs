@@ -15,7 +15,6 @@ use std::collections::HashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::approvals::given_approvals;
 use self::approvals::{PlannedApproval, missing_approvals};
 pub use self::denial::PlannedOrder;
 pub use self::drift::PlanChange;
