@@ -152,14 +152,11 @@ fn copy(template: &Value, ns: &str, name: &str, uid: &str) -> Value {
     object
 }
 
-/// Creates the account that Pods need, unless a controller has created it.
+/// Creates the account that Pods need, where no controller runs that creates it.
 pub async fn create_account(writer: &Writer, ns: &str) -> Result<()> {
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    match writer.create(&core(ns, "serviceaccounts"), &account).await {
-        Err(error) if !error.to_string().contains("AlreadyExists") => Err(error),
-        _ => Ok(()),
-    }
+    writer.create(&core(ns, "serviceaccounts"), &account).await.map(drop)
 }
 
 /// Creates these objects in one collection, many at a time.

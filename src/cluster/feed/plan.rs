@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cluster::context::Settings;
 use crate::cluster::world::World;
 use crate::graph::Incomplete;
-use crate::objects::{CRDS, KindId, PROTECT_LABEL};
+use crate::objects::{KindId, PROTECT_LABEL};
 use crate::policy::{Policy, PolicySource};
 use crate::relations::OWNED;
 
@@ -82,8 +82,7 @@ pub fn policies(world: &World) -> impl Iterator<Item = &Policy> {
 /// that exist.
 fn kinds_of_every_verdict(world: &World) -> impl Iterator<Item = KindId> {
     let kinds = &world.graph.kinds;
-    let crds = kinds.find_resource(CRDS.0, CRDS.1);
-    [kinds.find_resource("", "namespaces"), crds].into_iter().flatten()
+    [kinds.namespace(), kinds.crd()].into_iter().flatten()
 }
 
 /// The kinds that a policy names in its targets.

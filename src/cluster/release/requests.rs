@@ -77,7 +77,7 @@ impl SendFailure {
                 .any(|reason| message.contains(reason));
             return is_too_large.then_some(JsonPatchProblem::LossyJson);
         }
-        // This tests only the beginning, because belay reads no more of a long message.
+        // Tests only the beginning, because belay reads only that part of a long message.
         let (_, reason) = message.split_once(" is invalid: ")?;
         (status.code == 422).then(|| match reason.starts_with("patch: Invalid value: ") {
             true => JsonPatchProblem::InvalidTime,

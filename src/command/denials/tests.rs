@@ -357,6 +357,19 @@ fn h122_an_event_with_another_uid_changes_no_denial_of_a_policy() {
     assert_eq!(listed[0].message, "It is used. Details: kubectl belay why cm/a");
 }
 
+/// These denials, without a failed read or a missing part of belay.
+fn complete(items: Vec<Denial>) -> Denials {
+    Denials {
+        items,
+        policies: Vec::new(),
+        age_seconds: None,
+        not_read: Vec::new(),
+        would: false,
+        has_no_leader: false,
+        is_uninstalled: false,
+    }
+}
+
 #[test]
 fn h133_denials_of_one_namespace_cannot_hide_others_on_a_terminal() {
     let event_in = |namespace: &str, name: &str, second| {
@@ -367,16 +380,7 @@ fn h133_denials_of_one_namespace_cannot_hide_others_on_a_terminal() {
     };
     let own = (0..40).map(|n| event_in("eve", &format!("own{n}"), 5000 + n));
     let events: Vec<Event> = own.chain([event_in("prod", "other", 4000)]).collect();
-    let items = denials_of(&[], &events, filter(false, 0));
-    let denials = Denials {
-        items,
-        policies: Vec::new(),
-        age_seconds: None,
-        not_read: Vec::new(),
-        would: false,
-        has_no_leader: false,
-        is_uninstalled: false,
-    };
+    let denials = complete(denials_of(&[], &events, filter(false, 0)));
     let text = denials.text(View { screen: Screen::terminal(200), ..PIPE });
     assert!(text.contains(" prod/other "), "{text}");
     assert_eq!(text.matches(" eve/own").count(), SHOWN - 1);
@@ -386,15 +390,7 @@ fn h133_denials_of_one_namespace_cannot_hide_others_on_a_terminal() {
 #[test]
 fn h181_the_name_of_a_denied_object_has_quotation_marks_if_it_is_ambiguous() {
     let role = "roles.rbac.authorization.k8s.io shop/a  bob";
-    let report = Denials {
-        items: denials_of(&[policy("one", &[(5000, role, "Deny")])], &[], filter(false, 0)),
-        policies: Vec::new(),
-        age_seconds: None,
-        not_read: Vec::new(),
-        would: false,
-        has_no_leader: false,
-        is_uninstalled: false,
-    };
-    let text = report.text(PIPE);
+    let policies = [policy("one", &[(5000, role, "Deny")])];
+    let text = complete(denials_of(&policies, &[], filter(false, 0))).text(PIPE);
     assert!(text.contains(" roles.rbac.authorization.k8s.io shop/\"a  bob\"   alice "), "{text}");
 }

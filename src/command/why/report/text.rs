@@ -84,7 +84,8 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         }
         shown.push(blocker);
         let BlockerReport { message, reason, verdict, object, is_hold, .. } = blocker;
-        let same = report.blockers.iter().filter(|other| is_same_reason(&other.blocker, blocker));
+        let mut same =
+            report.blockers.iter().filter(|other| is_same_reason(&other.blocker, blocker));
         let _ = writeln!(text, "- {message}; {}", sources_text(same.clone()));
         // A verdict contains only the first users.
         if *more > 0 && *reason == Reason::InUse.as_str() {
@@ -100,7 +101,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             }
             ReportedVerdict::Audit => text.push_str("  belay only records this\n"),
             ReportedVerdict::Warn => text.push_str("  belay only warns about this\n"),
-            _ => add_approvals(&mut text, &mut same.into_iter()),
+            _ => add_approvals(&mut text, &mut same),
         }
     }
     let mut listed = report.blockers.iter().filter(|explained| explained.is_listed);
