@@ -187,33 +187,34 @@ impl<'a> Container<'a> {
     fn require_lists(
         self,
         situation: &Situation<'_>,
-        only_first: bool,
         kinds: ContentKinds,
         blocking: &mut BlockingObjects,
     ) {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
-                    let list = situation.read_of_list(kind, name, only_first);
+                    let list = situation.read_of_list(kind, name, false);
                     let info = situation.graph.kinds.info(kind);
                     blocking.require_complete(info, situation.check_completeness(kind, list, true));
                 }
             }
             Self::ObjectsOfKind(group, resource) => {
-                require_no_objects(situation, (group, resource), only_first, blocking);
+                require_complete_kind(situation, (group, resource), blocking);
             }
         }
     }
 }
 
-/// Requires proof that no object of a kind exists, whether or not belay knows the kind.
-fn require_no_objects(
+/// Requires proof that belay knows all objects of a kind, whether or not it knows the kind.
+fn require_complete_kind(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
-    only_first: bool,
     blocking: &mut BlockingObjects,
 ) {
     let kinds = &situation.graph.kinds;
+    // If belay knows no object, the first one shows whether there are any.
+    let objects = Container::ObjectsOfKind(group, resource);
+    let only_first = objects.judged_objects(*situation).next().is_none();
     if let Some(kind) = kinds.find_resource(group, resource) {
         let list = situation.read_of_list(kind, "", only_first);
         blocking.require_complete(
@@ -259,11 +260,8 @@ pub(super) fn find_content<'a>(
         blocking.causes.add(member.facts.namespace, cause);
     }
     if blocking.causes.is_empty() {
-        // If every object counts, one object is enough.
-        let only_first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
-        let is_crd = matches!(container, Container::ObjectsOfKind(..));
         let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
-        container.require_lists(situation, only_first && is_crd, kinds, &mut blocking);
+        container.require_lists(situation, kinds, &mut blocking);
     }
     blocking
 }
@@ -280,7 +278,7 @@ pub(super) fn require_content_lists(
     {
         return blocking;
     }
-    container.require_lists(situation, false, ContentKinds::Named, &mut blocking);
+    container.require_lists(situation, ContentKinds::Named, &mut blocking);
     blocking
 }
 
@@ -306,10 +304,8 @@ pub(super) fn find_existing<'a>(
             blocking.causes.add(other.facts.namespace, || Cause::Exists(other.object_name()));
         }
         if blocking.causes.is_empty() {
-            let is_own_kind = (item.facts.group, item.facts.resource) == (group, resource);
-            let only_first = exists.namespace_labels.is_empty() && !is_own_kind;
             // The release does not check this again.
-            require_no_objects(situation, (group, resource), only_first, &mut blocking);
+            require_complete_kind(situation, (group, resource), &mut blocking);
         }
     }
     blocking

@@ -188,8 +188,7 @@ pub(super) fn check_use_with(
             UseCheck::InUse(search.blocking_users.iter().map(BlockingUser::cause).collect())
         }
         Ok(()) if !search.needed_reads.is_empty() => {
-            let batches = search.needed_reads.chunk_by(|a, b| read_order(a) == read_order(b));
-            UseCheck::NeedsReads(batches.map(<[LiveRead]>::to_vec).collect())
+            UseCheck::NeedsReads(into_batches(search.needed_reads))
         }
         Ok(()) => UseCheck::Releasable(ReleaseReason::Unused),
     }
@@ -453,6 +452,12 @@ impl<'a> UseSearch<'a> {
         unread.sort();
         Ok(unread.into_iter().map(|(_, read)| read).collect())
     }
+}
+
+/// Sorts the reads that several objects need into batches.
+fn into_batches(mut reads: Vec<LiveRead>) -> Vec<Vec<LiveRead>> {
+    reads.sort_by_key(read_order);
+    reads.chunk_by(|a, b| read_order(a) == read_order(b)).map(<[LiveRead]>::to_vec).collect()
 }
 
 /// The batch of a read, by its place in the order. Controllers come before the objects that they

@@ -61,6 +61,7 @@ pub fn merge_findings<'a>(
             }
             blocker.more = blocker.more.max(others);
             blocker.required_approvals = blocker.required_approvals.max(policy.approval.required);
+            blocker.held |= is_held_for(situation, policy, &item);
             continue;
         }
         if blockers.len() >= MAX_BLOCKERS {

@@ -190,6 +190,21 @@ fn controllers_are_listed_before_the_objects_that_they_create() {
 }
 
 #[test]
+fn the_reads_that_several_objects_need_have_one_order() {
+    let [deployments, pods, more_pods] =
+        [("apps", "deployments", "a"), ("", "pods", "a"), ("", "pods", "b")].map(
+            |(group, resource, namespace)| LiveRead::List {
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                namespace: namespace.to_owned(),
+                only_first: false,
+            },
+        );
+    let reads = vec![pods.clone(), deployments.clone(), more_pods.clone()];
+    assert_eq!(into_batches(reads), [vec![deployments], vec![pods, more_pods]]);
+}
+
+#[test]
 fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
     for (namespace, is_kept) in [("a", true), ("b", false)] {
         let mut world = World::while_used().with_listed(&[]);
