@@ -265,7 +265,7 @@ pub(super) fn require_known_content<'a>(
     applies: impl Fn(&Policy) -> bool,
 ) {
     let blocking = require_content_lists(&judgement.situation, target);
-    judgement.require_reads_for_any_action(blocking.needed_reads);
+    judgement.require_reads_to_allow(blocking.needed_reads);
     let Some(unknown) = blocking.unknown else { return };
     let (group, resource) = &blocking.kind_of_unknown;
     judgement.add_unknown_objects(target, &unknown, |policy| {

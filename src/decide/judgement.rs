@@ -32,6 +32,8 @@ pub(super) struct Judgement<'a> {
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     needed_reads: Vec<LiveRead>,
+    /// Reads that can only add findings. A request that is denied in any case does not need them.
+    reads_to_allow: Vec<LiveRead>,
     advisory_reads: Vec<LiveRead>,
     ineffective_approvals: Vec<IneffectiveApproval>,
     leads_to_deletion: bool,
@@ -48,6 +50,7 @@ impl<'a> Judgement<'a> {
             findings: Vec::new(),
             exempted: Vec::new(),
             needed_reads: Vec::new(),
+            reads_to_allow: Vec::new(),
             advisory_reads: Vec::new(),
             ineffective_approvals: Vec::new(),
             leads_to_deletion: false,
@@ -302,6 +305,11 @@ impl<'a> Judgement<'a> {
         self.needed_reads.extend(reads);
     }
 
+    /// Adds live reads that can only add findings.
+    pub(super) fn require_reads_to_allow(&mut self, reads: Vec<LiveRead>) {
+        self.reads_to_allow.extend(reads);
+    }
+
     /// Whether the findings deny this object and no approvals are sufficient.
     pub(super) fn is_denied(&self, item: &JudgedObject<'a>) -> bool {
         let denies = |finding: &&Finding<'_>| {
@@ -339,6 +347,12 @@ impl<'a> Judgement<'a> {
         let deleted_target = targets.first().filter(|target| deletes && !target.is_terminating());
         let exemption =
             deleted_target.and_then(|target| self.find_exemption(target, &overrides.exempted));
+        let is_known_denial = |finding: &Finding<'_>| {
+            finding.decision == Decision::Deny && finding.reason != Reason::Unknown
+        };
+        if !self.findings.iter().any(is_known_denial) {
+            self.needed_reads.append(&mut self.reads_to_allow);
+        }
         for reads in [&mut self.needed_reads, &mut self.advisory_reads] {
             reads.sort_unstable();
             reads.dedup();
