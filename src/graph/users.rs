@@ -107,7 +107,7 @@ impl Graph {
                 namespace: target.namespace(),
                 name: target.name(),
                 label: move |key: &str| target.labels().get(key),
-                label_steps: target.labels().size(),
+                label_steps: target.labels().search_steps(),
                 work,
             })
         });
@@ -160,7 +160,7 @@ impl Graph {
                 work.charge(1)
                     && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
-                    && work.charge(edge.selector.size().saturating_mul(label_steps))
+                    && work.charge(edge.selector.match_steps().saturating_mul(label_steps))
                     && edge.selector.matches(name, label)
             });
             edges.map(move |edge| ObjectUser { node, edge: UserEdge::Selector(edge) })

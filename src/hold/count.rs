@@ -251,7 +251,7 @@ impl<'a> UseSearch<'a> {
         while let Some(candidate) = self.cycle_candidates.get(index).copied() {
             index += 1;
             let Some(node) = self.pass_reads.graph().get(candidate) else { continue };
-            if !self.pass_reads.charge(8 * (1 + node.labels().size())) {
+            if !self.pass_reads.charge(8 * (1 + node.labels().search_steps())) {
                 return Ok(());
             }
             match protection(self.pass_reads.situation, node) {
@@ -343,7 +343,7 @@ impl<'a> UseSearch<'a> {
         owners: &AllOwners,
     ) {
         let node = user.node;
-        self.pass_reads.charge(node.finalizers().size());
+        self.pass_reads.charge(node.finalizers().search_steps());
         let is_enabled = |exception| self.exceptions.contains(&exception);
         if (is_enabled(UserException::DeletedTogether)
             && !owners.has_unknown

@@ -54,7 +54,7 @@ impl ReleaseEffects {
         let graph = pass_reads.graph();
         let nodes = candidates.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
-            pass_reads.charge(node.finalizers().size());
+            pass_reads.charge(node.finalizers().search_steps());
             Propagation::of_terminating(node.finalizers().iter())
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();

@@ -10,7 +10,7 @@ use crate::decide::{
     HoldPosition, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
 };
 use crate::objects::operations::{add, remove, replace, test};
-use crate::objects::{HOLD, HoldEntry, Object, Text, is_hold, remaining_if_several_unwanted};
+use crate::objects::{HOLD, HoldEntry, Object, Text, finalizers_after_bulk_removal, is_hold};
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 
 /// What to do with the hold of an object.
@@ -58,7 +58,7 @@ pub fn plan(
     let remove = |hold: HoldEntry, is_unwanted: fn(&str) -> bool| {
         let finalizers: Vec<&str> =
             metadata.finalizers.iter().flatten().map(Text::as_str).collect();
-        match remaining_if_several_unwanted(&finalizers, is_unwanted) {
+        match finalizers_after_bulk_removal(&finalizers, is_unwanted) {
             None => HoldPlan::Remove(hold),
             Some(rest) => HoldPlan::RemoveAll(rest.into_iter().map(str::to_owned).collect()),
         }

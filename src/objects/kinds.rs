@@ -14,8 +14,8 @@ pub struct KindId(u16);
 /// The number that all mentioned kinds beyond [`MAX_MENTIONED`] share. It is never served.
 const OVERFLOW: KindId = KindId(0);
 
-/// The limit of numbers below which a mention gets a new number. Any user can mention kinds in
-/// owner references. These mentions must not use up the numbers for served kinds.
+/// A mention gets a new number only while the table has fewer kinds than this. Any user can mention
+/// kinds in owner references. These mentions must not use up the numbers for served kinds.
 const MAX_MENTIONED: usize = 10_000;
 
 /// The longest group and the longest kind that the API server accepts, in bytes.
@@ -232,7 +232,8 @@ impl Kinds {
 
     /// The known data of a kind.
     pub fn info(&self, id: KindId) -> &KindInfo {
-        // Numbers come from this table alone, which never shrinks.
+        // The table never shrinks, so its own numbers are valid. The table of live reads may have
+        // higher numbers, which must not cause a panic here.
         &self.0.infos[usize::from(id.0).min(self.0.infos.len() - 1)]
     }
 

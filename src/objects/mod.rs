@@ -37,8 +37,8 @@ pub use digest::{digest, short_digest};
 #[cfg(test)]
 pub use hold::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
 pub use hold::{
-    HOLD, HoldEntry, former_holds, is_hold, is_kubernetes_finalizer, parse_former_hold,
-    remaining_if_several_unwanted, set_former_holds,
+    HOLD, HoldEntry, finalizers_after_bulk_removal, former_holds, is_hold, is_kubernetes_finalizer,
+    parse_former_hold, set_former_holds,
 };
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;

@@ -70,7 +70,8 @@ pub enum HoldAge {
     NotHeld,
     /// The hold was added at CREATE, so every write has seen it.
     FromCreate,
-    /// The hold was added later, at this time (seconds since 1970).
+    /// The hold was added later, at this time (seconds since 1970); `i64::MAX` if the time is
+    /// unknown.
     Since(i64),
 }
 

@@ -385,7 +385,7 @@ impl<'g> DeletionWalk<'g> {
         let container = self.remaining_content.contains_key(&id);
         let released = self.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
-            if !self.charge(node.finalizers().size()) {
+            if !self.charge(node.finalizers().search_steps()) {
                 return true;
             }
             let mut finalizers = node.finalizers().iter();

@@ -22,7 +22,8 @@ impl<'a> UseSearch<'a> {
         let deleted = effects.possibly_deleted();
         let mut next = Vec::new();
         for node in deleted.iter().filter_map(|id| graph.get(*id)) {
-            if !self.pass_reads.charge(8 + node.labels().size() + node.finalizers().size()) {
+            let steps = 8 + node.labels().search_steps() + node.finalizers().search_steps();
+            if !self.pass_reads.charge(steps) {
                 break;
             }
             if self.may_deny_delete(node, &effects)? {
