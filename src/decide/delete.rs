@@ -403,7 +403,7 @@ fn effective_propagation(
     let default = |kind| situation.graph.kinds.info(kind).default_propagation;
     let default = target.kind.map_or(DefaultPropagation::Background, default);
     let DeleteOptions { propagation_policy, orphan_dependents } = &review.options;
-    let requested = |policy: &Propagation| Some(policy.as_str()) == propagation_policy.as_deref();
-    let policy = Propagation::ALL.into_iter().find(requested);
-    Propagation::of_delete(default, target.finalizers().into_iter(), policy, *orphan_dependents)
+    let is_requested = |value: &Propagation| Some(value.as_str()) == propagation_policy.as_deref();
+    let requested = Propagation::ALL.into_iter().find(is_requested);
+    Propagation::of_delete(default, target.finalizers().into_iter(), requested, *orphan_dependents)
 }

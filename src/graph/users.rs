@@ -3,9 +3,9 @@
 use super::edges::{EdgeQualifier, SelectorEdge, Strength, UseEdge};
 use super::node::Node;
 use super::node_id::NodeId;
-use super::slot::ObjectPhase;
 use super::steps::StepCounter;
 use super::store::Graph;
+use super::stored::ObjectPhase;
 use crate::objects::{CLAIMS, KindId, Uid};
 
 /// A user of a node.
@@ -91,7 +91,7 @@ impl Graph {
         users
             .filter(|user| user.strength() == Strength::Needs)
             .map(|user| user.node)
-            .filter(|user| user.is_pod_on_node())
+            .filter(|user| user.is_scheduled_pod())
     }
 
     /// The users of a node, as far as the budget allows.

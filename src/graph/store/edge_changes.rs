@@ -4,7 +4,7 @@ use super::Graph;
 use crate::graph::dependents::ManyOwners;
 use crate::graph::edges::{OwnerEdge, SelectorEdge, UnresolvedUse, UseEdge};
 use crate::graph::node_id::NodeId;
-use crate::graph::slot::StoredObject;
+use crate::graph::stored::StoredObject;
 use crate::objects::{KeyedSet, KindId, NumberSet, OwnerReference, Uid, split_api_version};
 
 impl Graph {
@@ -73,9 +73,10 @@ impl Graph {
         let used_now: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
         let many = before.many_owners.is_some();
-        let comparable = now.filter(|now| now.many_owners.is_some() == many);
+        // Both versions store their owners in the same way: as edges, or as many owners.
+        let now_in_same_form = now.filter(|now| now.many_owners.is_some() == many);
         let owners_now: KeyedSet<Uid> =
-            comparable.into_iter().flat_map(StoredObject::owner_uids).collect();
+            now_in_same_form.into_iter().flat_map(StoredObject::owner_uids).collect();
         for edge in &before.uses {
             if !used_now.contains(&edge.to) {
                 self.nodes[edge.to].users.remove(id);
