@@ -313,15 +313,14 @@ fn judge_protection<'a>(
             judgement.require_reads(applied, item, findings.needed_reads, is_blocked);
             if !findings.blocking.is_empty() {
                 let causes = (findings.blocking, findings.more);
-                let hold = release_waits && in_use.on_delete == OnDelete::Hold;
-                match item.seconds_until_it_can_wait(&situation).filter(|_| hold) {
-                    _ if hold && item.can_wait_for_release(&situation) => {
-                        judgement.add_hold_or_finding(applied, item, causes)
-                    }
-                    Some(seconds) => {
-                        judgement.add_finding_with_retry(applied, item, causes, seconds)
-                    }
-                    None => judgement.add_finding(applied, item, Reason::InUse, causes),
+                let may_hold = release_waits && in_use.on_delete == OnDelete::Hold;
+                if may_hold && item.can_wait_for_release(&situation) {
+                    judgement.add_hold_or_finding(applied, item, causes);
+                } else if may_hold && let Some(seconds) = item.seconds_until_it_can_wait(&situation)
+                {
+                    judgement.add_finding_with_retry(applied, item, causes, seconds);
+                } else {
+                    judgement.add_finding(applied, item, Reason::InUse, causes);
                 }
             } else if let Some(unknown) = findings.unknown {
                 judgement.add_finding(applied, item, Reason::Unknown, (vec![unknown], 0));

@@ -32,6 +32,7 @@ pub(super) struct Judgement<'a> {
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     needed_reads: Vec<LiveRead>,
+    /// See [`Verdict::advisory_reads`].
     advisory_reads: Vec<LiveRead>,
     ineffective_approvals: Vec<IneffectiveApproval>,
     leads_to_deletion: bool,
@@ -85,6 +86,7 @@ impl<'a> Judgement<'a> {
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(requester)
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
+                // The garbage collector has different user names on different control planes.
                 && !(is_left_to_collector && policy.binds_collector_under_every_name())
         });
         applied

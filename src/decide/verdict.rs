@@ -31,9 +31,9 @@ pub struct Exemption {
     pub policies: Vec<PolicySource>,
     /// How long the record is in force.
     pub seconds: i64,
-    /// Why belay does not know whether the deletion of the target has begun. It then writes nothing,
-    /// and the request fails.
-    pub unread: Option<String>,
+    /// Why belay does not know whether the deletion of the target has begun. belay then writes no
+    /// record, and the request fails. `None` if belay knows it.
+    pub why_unknown: Option<String>,
 }
 
 impl Exemption {

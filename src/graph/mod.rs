@@ -48,7 +48,7 @@ pub use listing::Listing;
 pub use node::Node;
 pub use node_id::NodeId;
 pub use owners::{NamedOwner, search_owners};
-pub use steps::{StepBudget, StepCounter};
+pub use steps::{SEARCH_STEPS, StepBudget, StepCounter};
 pub use store::{ApplyResult, Graph};
 pub use stored::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, ObjectPhase, OwnerRef};
 pub use users::{ObjectUser, SelectorTarget, UserEdge};

@@ -67,8 +67,7 @@ impl Graph {
         edges: Edges,
     ) -> ApplyResult {
         let metadata = &object.metadata;
-        let namespaced = self.kinds.info(kind).namespaced;
-        let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
+        let namespace = self.kinds.info(kind).namespace_or_empty(&metadata.namespace);
         let id = self.find_or_insert_node(kind, namespace, &metadata.name);
         let proves_absence = self.proves_absence(kind, namespace, &metadata.name);
         if edges.too_many {
@@ -131,7 +130,7 @@ impl Graph {
             }
             _ => object.hold_age(),
         };
-        let version = metadata.resource_version.parse().unwrap_or(u64::MAX);
+        let version = metadata.version();
         let owners_version = match &before {
             _ if !self.tracks_owner_versions => 0,
             Some(before) if applied == ApplyResult::Updated => {

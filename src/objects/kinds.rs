@@ -301,6 +301,11 @@ pub fn full_name(group: &str, resource: &str) -> String {
     format!("{resource}{dot}{group}")
 }
 
+/// Splits the output of [`full_name`] into resource and group. The name of a CRD is such a text.
+pub fn split_full_name(name: &str) -> (&str, &str) {
+    name.split_once('.').unwrap_or((name, ""))
+}
+
 /// A kind in the chart value `rbac.watchAlso`.
 pub fn watch_also_value(group: &str, resource: &str) -> String {
     let slash = if group.is_empty() { "" } else { "/" };
@@ -342,6 +347,11 @@ impl KindInfo {
             }
             _ => false,
         }
+    }
+
+    /// The namespace of an object of this kind: `namespace`, or empty for a cluster-scoped kind.
+    pub fn namespace_or_empty<'n>(&self, namespace: &'n str) -> &'n str {
+        if self.namespaced { namespace } else { "" }
     }
 
     /// The group and the plural name.

@@ -154,6 +154,11 @@ impl OwnerReference<'_> {
 }
 
 impl Metadata<'_> {
+    /// `resourceVersion` as a number; `u64::MAX` if it is unknown.
+    pub fn version(&self) -> u64 {
+        self.resource_version.parse().unwrap_or(u64::MAX)
+    }
+
     /// The bytes in memory of its lists and maps, besides the JSON.
     pub fn list_bytes(&self) -> usize {
         let pairs = || self.labels.iter().chain(&self.annotations);
