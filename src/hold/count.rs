@@ -349,7 +349,7 @@ impl<'a> UseSearch<'a> {
             && !owners.has_unknown
             && effects.certainly_gets_delete(node))
             || (is_enabled(UserException::TerminatingOwner)
-                && held.has_terminating_owner(self.pass_reads, node))
+                && held.is_owned_by_terminating(self.pass_reads, node))
             || (is_enabled(UserException::CreatedAfterDeletion) && held.is_newcomer(owners))
         {
             return;

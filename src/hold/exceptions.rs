@@ -109,7 +109,11 @@ pub(super) struct HeldTarget<'a> {
 
 impl<'a> HeldTarget<'a> {
     /// Whether a user owns the object, is Terminating, and no longer needs the object.
-    pub(super) fn has_terminating_owner(&self, pass_reads: PassReads<'a>, user: Node<'_>) -> bool {
+    pub(super) fn is_owned_by_terminating(
+        &self,
+        pass_reads: PassReads<'a>,
+        user: Node<'_>,
+    ) -> bool {
         user.is_terminating()
             && self.owners.existing.contains(&user.id())
             && (has_only_waiting_finalizers(user) || pass_reads.is_original_owner(self.node, user))

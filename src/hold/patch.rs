@@ -8,7 +8,7 @@ use std::sync::Arc;
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
-use crate::objects::operations::{add, remove, replace, test};
+use crate::objects::operations::{add, remove, remove_finalizer, replace, test};
 use crate::objects::{HoldEntry, finalizers_after_bulk_removal, is_hold};
 
 /// The annotation with the token of the last pass.
@@ -138,11 +138,7 @@ impl HoldRemoval {
             test(&["metadata", "annotations", TOKEN], &*self.token),
         ];
         match &self.remaining {
-            None => {
-                let index = self.hold.index.to_string();
-                operations.push(test(&["metadata", "finalizers", &index], self.hold.name));
-                operations.push(remove(&["metadata", "finalizers", &index]));
-            }
+            None => operations.extend(remove_finalizer(self.hold.index, self.hold.name)),
             Some(RemainingFinalizers { version, finalizers }) => {
                 let finalizers: Vec<&str> = finalizers.iter().map(|text| &**text).collect();
                 operations.push(test(&["metadata", "resourceVersion"], &**version));

@@ -40,7 +40,7 @@ pub use hold::{
     HOLD, HoldEntry, finalizers_after_bulk_removal, former_holds, is_hold, is_kubernetes_finalizer,
     parse_former_hold, set_former_holds,
 };
-pub use hold_writes::HoldWrites;
+pub use hold_writes::{HoldWrites, hold_fields};
 pub use interner::Interner;
 pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
