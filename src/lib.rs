@@ -19,7 +19,8 @@
 //! - `kubectl belay impact`: `command::inspect::impact`
 
 // Tests may unwrap, because a panic there is a failed test. A test called `h12_…` stops attack
-// H12 of `docs/THREATS.md`, and `s12_…` is scenario 12 of the tests.
+// H12 of `docs/THREATS.md`, and `s12_…` is scenario 12 of the tests. R1 to R14 are the rules of
+// `docs/THEORY.md`.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Plain values, without IO, clock or async.

@@ -17,7 +17,8 @@ use super::CertError;
 /// The longest lifetime of a new certificate: ten years.
 pub const MAX_DAYS: u32 = 3650;
 
-/// The time before its creation from which a certificate is valid, because clocks differ.
+/// The time before its creation from which a certificate is valid, because clocks differ. The
+/// certificate may be valid up to a day earlier, because `set_validity` drops the time of day.
 const BACKDATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
 /// The files of a certificate, its key and its CA.
@@ -95,7 +96,7 @@ pub fn make(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
 }
 
 /// Creates a certificate like [`make`], in `folder`.
-pub fn make_pair(
+pub fn make_files(
     folder: &Path,
     names: &[String],
     days: u32,

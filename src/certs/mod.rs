@@ -12,7 +12,7 @@ pub use certificate_and_key::{
     CertificateAndKey, CertificateAndKeyError, certificates, expiry, pem, provider,
 };
 pub use files::{CertificateFiles, Contents, PairFiles, UnreadFile, watch};
-pub use make::{CertificatePaths, MAX_DAYS, NewCertificate, make, make_pair};
+pub use make::{CertificatePaths, MAX_DAYS, NewCertificate, make, make_files};
 pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;

@@ -239,7 +239,7 @@ impl PendingReview<'_> {
     }
 
     async fn record(&self, verdict: &Verdict, exemption: &Exemption) -> Result<(), ApiError> {
-        if let Some(why) = &exemption.unread {
+        if let Some(why) = &exemption.why_unknown {
             return Err(ApiError::Other(why.clone()));
         }
         let ClusterDecider { world, cluster, .. } = self.decider;

@@ -217,7 +217,7 @@ mod tests {
                 PolicySource::Policy("web".to_owned()),
             ],
             seconds: 600,
-            unread: None,
+            why_unknown: None,
         }
     }
 

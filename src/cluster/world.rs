@@ -219,8 +219,7 @@ pub fn store_parsed(
     if let Some(listing) = listing {
         graph.add_to_listing(listing, object, parsed.has_too_many_references());
     }
-    let namespaced = graph.kinds.info(kind).namespaced;
-    let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+    let namespace = graph.kinds.info(kind).namespace_or_empty(&object.metadata.namespace);
     graph.find(kind, namespace, &object.metadata.name)
 }
 
@@ -237,7 +236,6 @@ pub fn remove(graph: &mut Graph, kind: KindId, object: &Object<'_>) {
 
 /// Whether the graph marks an object as unreadable, so that it may use any object.
 pub fn is_unreadable(graph: &Graph, kind: KindId, object: &Object<'_>) -> bool {
-    let namespaced = graph.kinds.info(kind).namespaced;
-    let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+    let namespace = graph.kinds.info(kind).namespace_or_empty(&object.metadata.namespace);
     graph.is_unreadable(kind, namespace, &object.metadata.name)
 }

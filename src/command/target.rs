@@ -79,7 +79,7 @@ impl TargetArguments {
             let name = name.unwrap_or_default();
             let read = match names.find(&kind) {
                 Some(info) => {
-                    let namespace = if info.namespaced { namespace.as_str() } else { "" };
+                    let namespace = info.namespace_or_empty(&namespace);
                     let object_ref = ObjectRef::of_kind(info, namespace, &name);
                     // The user may have named the object twice, with different names of its kind.
                     if !seen.insert(object_ref.arguments()) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::item::JudgedObject;
-use super::owners::{MAX_OWNERS, MAX_OWNERS_READ, OwnerState, owner_state};
+use super::owners::{MAX_OWNERS, OwnerState, owner_state, require_read};
 use super::{LiveRead, Situation};
 use crate::graph::{DeletedObject, MAX_OWNER_LEVELS, Node, OwnerRef, RememberedOwner};
 use crate::objects::{KeyedSet, Uid};
@@ -76,7 +76,7 @@ pub(super) fn is_approval_counted(
     if !approval.is_in_force(state.deletion_time(), created, situation.now) {
         return false;
     }
-    if !situation.policies.identities.is_own(&approval.approver) {
+    if !situation.policies.identities.is_belay(&approval.approver) {
         return true;
     }
     match state {
@@ -139,30 +139,31 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
 
     /// Whether each path through these owners has sufficient approvals. The owners are those of an
     /// object in this namespace, and `on_path` has the approvals found on the path to this object.
-    /// Approvals that are older than `version` don't count.
+    /// Approvals that are older than `oldest_valid_version` don't count.
     pub(super) fn check_owners(
         &mut self,
         namespace: &str,
         owners: &Owners<'_>,
         on_path: &ApprovalsByName<'a>,
-        (mut version, depth): (u64, usize),
+        (mut oldest_valid_version, depth): (u64, usize),
     ) -> bool {
-        version = version.max(owners.version);
+        oldest_valid_version = oldest_valid_version.max(owners.version);
         for (past, removed_at) in &owners.past {
-            if *removed_at > version {
+            if *removed_at > oldest_valid_version {
                 let sufficient = self.sufficient.clone();
-                if !self.check_owner(namespace, past, on_path, (version, depth)) {
+                if !self.check_owner(namespace, past, on_path, (oldest_valid_version, depth)) {
                     // Until its removal, this owner kept the object. So approvals older than the
                     // removal don't count.
-                    (self.sufficient, version) = (sufficient, *removed_at);
+                    (self.sufficient, oldest_valid_version) = (sufficient, *removed_at);
                 }
             }
         }
         let mut owners = owners.now.iter().peekable();
         let has_owners = owners.peek().is_some();
         has_owners
-            && owners
-                .all(|owner_ref| self.check_owner(namespace, owner_ref, on_path, (version, depth)))
+            && owners.all(|owner_ref| {
+                self.check_owner(namespace, owner_ref, on_path, (oldest_valid_version, depth))
+            })
     }
 
     fn check_owner(
@@ -170,7 +171,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         namespace: &str,
         owner_ref: &OwnerRef<'_>,
         on_path: &ApprovalsByName<'a>,
-        (version, depth): (u64, usize),
+        (oldest_valid_version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
         let (state, owners) = match owner_state(situation, namespace, owner_ref) {
@@ -184,8 +185,9 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
             }
         };
         let mut approvals = Cow::Borrowed(on_path);
-        self.find_approvals((owner_ref, version), state, &mut approvals);
-        if matches!(approvals, Cow::Owned(_)) && (self.are_sufficient)(&approvals) {
+        self.find_approvals((owner_ref, oldest_valid_version), state, &mut approvals);
+        let found_here = matches!(approvals, Cow::Owned(_));
+        if found_here && (self.are_sufficient)(&approvals) {
             self.sufficient.extend(approvals.iter());
             return true;
         }
@@ -197,14 +199,19 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
             && self.checked <= MAX_OWNERS
             && !owners.has_more
             && situation.work.charge(steps)
-            && self.check_owners(owner_ref.namespace, &owners, &approvals, (version, depth + 1))
+            && self.check_owners(
+                owner_ref.namespace,
+                &owners,
+                &approvals,
+                (oldest_valid_version, depth + 1),
+            )
     }
 
     /// Adds the approvals of this owner with scope Content. An object that is attached to
     /// the owner after the approval is not part of its content.
     fn find_approvals(
         &mut self,
-        (owner_ref, version): (&OwnerRef<'_>, u64),
+        (owner_ref, oldest_valid_version): (&OwnerRef<'_>, u64),
         state: DeletionState,
         approvals: &mut Cow<'_, ApprovalsByName<'a>>,
     ) {
@@ -215,7 +222,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
                 && is_approval_counted(situation, records, approval, state, covered)
         });
         for approval in counting {
-            let covers = version <= approval.version;
+            let covers = oldest_valid_version <= approval.version;
             let matching = if covers { approvals.to_mut() } else { &mut self.outdated };
             matching.insert(&approval.name, approval);
         }
@@ -371,7 +378,7 @@ impl AncestorApprovalSummary {
             summary.incomplete |=
                 situation.policies.approvals.of_uid(owner_ref.uid).len() > MAX_OWNERS;
             for approval in content_approvals(situation, &owner_ref) {
-                let is_record = situation.policies.identities.is_own(&approval.approver);
+                let is_record = situation.policies.identities.is_belay(&approval.approver);
                 let deleted = owner_node(situation, &owner_ref).and_then(Node::deletion_time);
                 summary.recorded |= is_record;
                 summary.approved |=
@@ -379,7 +386,7 @@ impl AncestorApprovalSummary {
             }
             match owner_node(situation, &owner_ref) {
                 Some(node) => {
-                    summary.require_read(situation, &owner_ref);
+                    require_read(situation, &owner_ref, &mut summary.unread);
                     summary.incomplete |= node.has_too_many_owners();
                     next.extend(node.owner_refs());
                 }
@@ -391,16 +398,5 @@ impl AncestorApprovalSummary {
             }
         }
         summary
-    }
-
-    fn require_read(&mut self, situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) {
-        let Some(kind) = owner_ref.kind else { return };
-        let read = situation.read_of_object(kind, owner_ref.namespace, owner_ref.name);
-        if self.unread.len() < MAX_OWNERS_READ
-            && situation.is_unread(&read)
-            && !self.unread.contains(&read)
-        {
-            self.unread.push(read);
-        }
     }
 }

@@ -9,6 +9,7 @@ use super::ancestors::{
 use super::item::JudgedObject;
 use super::owners::follows_owner_or_namespace;
 use super::{IneffectiveApproval, Situation};
+use crate::objects::full_name;
 use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 
 /// The approvals in force for an object.
@@ -174,7 +175,7 @@ fn approval_status<'a>(
         ApprovalTerms::all(remaining.map(|policy| &policy.approval))
     };
     let split = |approvals: &ApprovalsByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
-        approvals.values().copied().partition(|approval| identities.is_own(&approval.approver))
+        approvals.values().copied().partition(|approval| identities.is_belay(&approval.approver))
     };
     let are_sufficient = |approvals: &ApprovalsByName<'a>| {
         let (own_records, approvals_of_people) = split(approvals);
@@ -182,8 +183,10 @@ fn approval_status<'a>(
     };
     let CollectedApprovals { in_force, outdated } =
         collect_approvals(situation, item, records, &are_sufficient);
-    let outdated =
-        outdated.into_values().filter(|approval| !identities.is_own(&approval.approver)).collect();
+    let outdated = outdated
+        .into_values()
+        .filter(|approval| !identities.is_belay(&approval.approver))
+        .collect();
     let (own_records, approvals_of_people) = split(&in_force);
     let terms = terms(&own_records);
     ApprovalStatus { own_records, approvals_of_people, outdated, terms }
@@ -193,15 +196,10 @@ fn approval_status<'a>(
 fn containers<'a>(situation: &Situation<'a>, item: &JudgedObject<'a>) -> Vec<JudgedObject<'a>> {
     let graph = situation.graph;
     let facts = item.facts;
-    let crd = format!("{}.{}", facts.resource, facts.group);
-    let containers = [
-        (("", "Namespace"), facts.namespace),
-        (("apiextensions.k8s.io", "CustomResourceDefinition"), crd.as_str()),
-    ];
-    let nodes =
-        containers.iter().filter(|(_, name)| !name.is_empty()).filter_map(|((g, k), name)| {
-            let kind = graph.kinds.find(g, k)?;
-            graph.object(kind, "", name)
-        });
+    let crd = full_name(facts.group, facts.resource);
+    let containers =
+        [(graph.kinds.namespace(), facts.namespace), (graph.kinds.crd(), crd.as_str())];
+    let named = containers.into_iter().filter(|(_, name)| !name.is_empty());
+    let nodes = named.filter_map(|(kind, name)| graph.object(kind?, "", name));
     nodes.map(|node| JudgedObject::of_node(situation, node)).collect()
 }

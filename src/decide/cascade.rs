@@ -141,6 +141,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     // After a Pause, the policies deny again.
     let mut applied = situation.policies_ignoring_pause(item.facts);
     applied.retain(|applied| {
+        // The garbage collector has different user names on different control planes.
         applied.action == Action::Deny && applied.policy.binds_collector_under_any_name()
     });
     let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();

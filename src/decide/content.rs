@@ -7,8 +7,8 @@ use super::owners::{OwnerState, owner_state};
 use super::situation::{Completeness, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
-use crate::graph::{Fates, Graph, Node, NodeId};
-use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name};
+use crate::graph::{Fates, Graph, Node, NodeId, SEARCH_STEPS};
+use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name};
 use crate::policy::api::Action;
 use crate::policy::{
     AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
@@ -39,7 +39,8 @@ fn find_counted<'a, R>(
         if is_full && name(&object) >= name(&counted[MAX_LISTED_CAUSES - 1].0) {
             continue;
         }
-        if !situation.work.charge(7) {
+        // One step is charged already.
+        if !situation.work.charge(SEARCH_STEPS - 1) {
             break;
         }
         let Some(reason) = reason(&object) else { continue };
@@ -137,7 +138,7 @@ impl<'a> Container<'a> {
         if facts.is_namespace() {
             return Some(Self::Namespace(facts.name));
         }
-        let (resource, group) = facts.name.split_once('.').unwrap_or((facts.name, ""));
+        let (resource, group) = split_full_name(facts.name);
         ((facts.group, facts.resource) == CRDS).then_some(Self::ObjectsOfKind(group, resource))
     }
 

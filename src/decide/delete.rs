@@ -313,15 +313,14 @@ fn judge_protection<'a>(
             judgement.require_reads(applied, item, findings.needed_reads, is_blocked);
             if !findings.blocking.is_empty() {
                 let causes = (findings.blocking, findings.more);
-                let hold = release_waits && in_use.on_delete == OnDelete::Hold;
-                match item.seconds_until_it_can_wait(&situation).filter(|_| hold) {
-                    _ if hold && item.can_wait_for_release(&situation) => {
-                        judgement.add_hold_or_finding(applied, item, causes)
-                    }
-                    Some(seconds) => {
-                        judgement.add_finding_with_retry(applied, item, causes, seconds)
-                    }
-                    None => judgement.add_finding(applied, item, Reason::InUse, causes),
+                let may_hold = release_waits && in_use.on_delete == OnDelete::Hold;
+                if may_hold && item.can_wait_for_release(&situation) {
+                    judgement.add_hold_or_finding(applied, item, causes);
+                } else if may_hold && let Some(seconds) = item.seconds_until_it_can_wait(&situation)
+                {
+                    judgement.add_finding_with_retry(applied, item, causes, seconds);
+                } else {
+                    judgement.add_finding(applied, item, Reason::InUse, causes);
                 }
             } else if let Some(unknown) = findings.unknown {
                 judgement.add_finding(applied, item, Reason::Unknown, (vec![unknown], 0));
@@ -403,7 +402,7 @@ fn effective_propagation(
     let default = |kind| situation.graph.kinds.info(kind).default_propagation;
     let default = target.kind.map_or(DefaultPropagation::Background, default);
     let DeleteOptions { propagation_policy, orphan_dependents } = &review.options;
-    let requested = |policy: &Propagation| Some(policy.as_str()) == propagation_policy.as_deref();
-    let policy = Propagation::ALL.into_iter().find(requested);
-    Propagation::of_delete(default, target.finalizers().into_iter(), policy, *orphan_dependents)
+    let is_requested = |value: &Propagation| Some(value.as_str()) == propagation_policy.as_deref();
+    let requested = Propagation::ALL.into_iter().find(is_requested);
+    Propagation::of_delete(default, target.finalizers().into_iter(), requested, *orphan_dependents)
 }

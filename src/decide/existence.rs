@@ -27,7 +27,7 @@ pub enum Existence {
 }
 
 impl Existence {
-    /// The result of a live read of an object.
+    /// Whether an object exists, by live reads alone.
     pub(super) fn of_item(situation: &Situation<'_>, item: &JudgedObject<'_>) -> Self {
         Self::find(situation, item, true)
     }
@@ -86,6 +86,7 @@ pub(super) fn decide_unknown_container(
     review: &Review<'_>,
 ) -> Option<Verdict> {
     let object = review.old_object.as_ref()?;
+    // Objects from files need no proof.
     situation.reads()?;
     let item = JudgedObject::of_review(situation, review, object);
     let is_watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));

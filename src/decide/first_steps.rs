@@ -36,12 +36,12 @@ impl Verdict {
     ///   belay would deny or hold, the Terminating objects, and the objects whose DELETE would also
     ///   delete a volume or claim
     ///
-    /// `blockers`: the number of described blockers.
+    /// `advised`: the number of blockers for which the message advises a step.
     pub(super) fn with_advice(
         mut self,
         situation: &Situation<'_>,
         review: &Review<'_>,
-        blockers: usize,
+        advised: usize,
     ) -> Self {
         if self.blockers.is_empty() {
             return self;
@@ -64,7 +64,7 @@ impl Verdict {
         let namespace = self.target.own_namespace();
         let (mut refused_deletes, mut lost_volumes) = (Vec::new(), Vec::new());
         let mut terminating_objects = Vec::new();
-        let blockers = self.blockers.iter().take(blockers);
+        let blockers = self.blockers.iter().take(advised);
         let objects = blockers.flat_map(|blocker| keeping_objects(&self.target, Some(blocker)));
         for object in objects {
             let is_terminating = item(object).is_some_and(|item| item.is_terminating());

@@ -1,7 +1,7 @@
 //! An object of a review, of the graph or of live reads.
 
 use super::{ObjectName, Review, Situation};
-use crate::graph::{Node, OwnerRef};
+use crate::graph::{Node, OwnerRef, SEARCH_STEPS};
 use crate::objects::{
     FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
     is_namespace, split_api_version,
@@ -89,7 +89,7 @@ impl<'a> JudgedObject<'a> {
 
     /// The work of the search for the policies of the object.
     pub(super) fn policy_search_steps(&self) -> usize {
-        8 + self.facts.labels.lookup_steps()
+        SEARCH_STEPS + self.facts.labels.lookup_steps()
     }
 
     pub(super) fn uid(&self) -> Uid {
@@ -118,9 +118,7 @@ impl<'a> JudgedObject<'a> {
     /// The resourceVersion; `u64::MAX` if it is unknown.
     pub(super) fn version(&self) -> u64 {
         match self.body {
-            ObjectData::Review(object) => {
-                object.metadata.resource_version.parse().unwrap_or(u64::MAX)
-            }
+            ObjectData::Review(object) => object.metadata.version(),
             ObjectData::Node(_) => u64::MAX,
         }
     }
@@ -179,8 +177,9 @@ impl<'a> JudgedObject<'a> {
             let kind = (reference.name.len() <= LONGEST_NAME)
                 .then(|| kinds.find(group, &reference.kind))
                 .flatten();
-            let namespaced = kind.is_none_or(|kind| kinds.info(kind).namespaced);
-            let namespace = if namespaced { self.facts.namespace } else { "" };
+            let namespace = kind.map_or(self.facts.namespace, |kind| {
+                kinds.info(kind).namespace_or_empty(self.facts.namespace)
+            });
             let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));
             OwnerRef { kind, version: Some(version), namespace, name, uid }
         });

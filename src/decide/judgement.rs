@@ -34,6 +34,7 @@ pub(super) struct Judgement<'a> {
     needed_reads: Vec<LiveRead>,
     /// Reads that can only add findings. A request that is denied in any case does not need them.
     reads_to_allow: Vec<LiveRead>,
+    /// See [`Verdict::advisory_reads`].
     advisory_reads: Vec<LiveRead>,
     ineffective_approvals: Vec<IneffectiveApproval>,
     leads_to_deletion: bool,
@@ -88,6 +89,7 @@ impl<'a> Judgement<'a> {
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(requester)
                 && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
+                // The garbage collector has different user names on different control planes.
                 && !(is_left_to_collector && policy.binds_collector_under_every_name())
         });
         applied

@@ -102,7 +102,9 @@ pub fn decide_within(
 ) -> Verdict {
     let situation = &Situation { work: StepCounter::new(budget), ..*situation };
     existence::decide_unknown_container(situation, review).unwrap_or_else(|| {
-        let verdict = decide_operation(situation, review).with_advice(situation, review, 1);
+        let verdict = decide_operation(situation, review);
+        // The message of a denial advises a step only for the first blocker.
+        let verdict = verdict.with_advice(situation, review, 1);
         existence::decide_existing(situation, review, verdict)
     })
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::item::JudgedObject;
 use super::{LiveRead, Situation};
-use crate::graph::{MAX_OWNER_LEVELS, Node, OwnerRef, search_owners};
+use crate::graph::{MAX_OWNER_LEVELS, Node, OwnerRef, SEARCH_STEPS, search_owners};
 use crate::objects::{KeyedMap, KindId, Uid};
 use crate::policy::ObjectFacts;
 
@@ -137,7 +137,9 @@ impl<'a> UserOwners<'a> {
     }
 
     fn is_doomed_by_owners(&mut self, node: Node<'_>, depth: usize) -> bool {
-        if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owner_edges().len()) {
+        if node.has_too_many_owners()
+            || !self.situation.work.charge(SEARCH_STEPS + node.owner_edges().len())
+        {
             return false;
         }
         let facts = ObjectFacts::of_node(node);
@@ -256,7 +258,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
             levels > 0 && self.results.len() <= MAX_OWNERS && !node.has_too_many_owners();
         // The owners beyond the limit are unknown. belay denies more if the object is being
         // deleted, so assume that.
-        if !within_limits || !self.situation.work.charge(8 + owners) {
+        if !within_limits || !self.situation.work.charge(SEARCH_STEPS + owners) {
             return true;
         }
         self.results.insert(node.uid(), false);
@@ -278,15 +280,26 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
     }
 }
 
-/// Adds the live read of an owner to the missing ones.
-fn require_read(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>, unread: &mut Vec<LiveRead>) {
-    let Some(kind) = owner_ref.kind.filter(|_| unread.len() < MAX_OWNERS_READ) else {
+/// The live read of an owner, if the verdict still needs it.
+pub(super) fn unread_owner(
+    situation: &Situation<'_>,
+    owner_ref: &OwnerRef<'_>,
+) -> Option<LiveRead> {
+    let read = situation.read_of_object(owner_ref.kind?, owner_ref.namespace, owner_ref.name);
+    situation.is_unread(&read).then_some(read)
+}
+
+/// Adds the live read of an owner to the missing ones, up to the limit.
+pub(super) fn require_read(
+    situation: &Situation<'_>,
+    owner_ref: &OwnerRef<'_>,
+    unread: &mut Vec<LiveRead>,
+) {
+    if unread.len() >= MAX_OWNERS_READ {
         return;
-    };
-    let read = situation.read_of_object(kind, owner_ref.namespace, owner_ref.name);
-    if situation.is_unread(&read) {
-        unread.push(read);
     }
+    let read = unread_owner(situation, owner_ref).filter(|read| !unread.contains(read));
+    unread.extend(read);
 }
 
 /// The live read that shows whether the topmost owner exists; `None` for a user without

@@ -82,7 +82,7 @@ fn judge_lost_policies<'a>(
     after: &[AppliedPolicy<'a>],
 ) {
     for applied in before {
-        // Always denies every DELETE that WhileUsed denies.
+        // The label value `Always` denies each DELETE that `WhileUsed` denies.
         let [always, while_used] = LABEL_VALUES.map(PolicySource::Label);
         let replaces = |policy: &Policy| {
             std::ptr::eq(policy, applied.policy)

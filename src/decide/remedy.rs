@@ -84,7 +84,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         {
             not_while(users)
         }
-        // The other cascade deletes the user first.
+        // In the background, the target, which is the user, is deleted first.
         (Reason::InUse, _)
             if blocker.is_own_use(target)
                 && verdict.passing_propagation == Some(Propagation::Background) =>
@@ -344,7 +344,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         (Cause::User { owner: one, .. }, Cause::User { owner: other, .. }) => one == other,
         _ => false,
     };
-    let only_kind = match change[..] {
+    let kind_of_single_owner = match change[..] {
         [first @ Cause::User { owner, .. }, ref others @ ..]
             if blocker.more == 0 && others.iter().all(|other| is_same(first, other)) =>
         {
@@ -352,7 +352,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         }
         _ => None,
     };
-    let is_one = only_kind.is_some() && change.len() == 1;
+    let is_one = kind_of_single_owner.is_some() && change.len() == 1;
     let references = if is_one { "the reference" } else { "the references" };
     let from = join(names(verdict, blocker, &change, 0))?;
     let remove = format!("remove {references} from {from}");
@@ -366,7 +366,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let may_delete = !change.iter().any(is_hidden)
         && objects_to_delete(verdict, blocker, &change, 0).is_some()
         && retain_step(verdict, &change).is_empty();
-    let alternative = match only_kind {
+    let alternative = match kind_of_single_owner {
         _ if !may_delete => String::new(),
         Some(kind) => format!(", or delete the {kind}"),
         None => ", or delete these objects".to_owned(),

@@ -10,7 +10,7 @@ use super::remedy::{MAX_DESCRIBED, Remedy, remedy};
 use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
-use crate::objects::operations::{add, test};
+use crate::objects::operations::test;
 use crate::objects::{
     FOREGROUND, HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name,
 };
@@ -478,12 +478,11 @@ fn hold_warning(blocker: &Blocker) -> String {
 /// The JSON patch (RFC 6902) that adds or restores the hold; `None` if the verdict does not
 /// change the object. If the object has finalizers, a `test` ensures that they have not changed.
 pub fn patch(verdict: &Verdict) -> Option<Patch> {
-    let list = ["metadata", "finalizers"];
-    Some(Patch(match &verdict.hold.as_ref()?.position {
-        HoldPosition::NewList => vec![add(&list, vec![HOLD])],
-        HoldPosition::At { index, finalizers } => {
-            let index = index.to_string();
-            vec![test(&list, finalizers.as_slice()), add(&[list[0], list[1], &index], HOLD)]
-        }
-    }))
+    let position = &verdict.hold.as_ref()?.position;
+    let mut operations = Vec::new();
+    if let HoldPosition::At { finalizers, .. } = position {
+        operations.push(test(&["metadata", "finalizers"], finalizers.as_slice()));
+    }
+    operations.push(position.add_hold());
+    Some(Patch(operations))
 }

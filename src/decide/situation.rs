@@ -277,7 +277,7 @@ impl<'a> Situation<'a> {
         LiveRead::List {
             group: info.group.clone(),
             resource: info.resource.clone(),
-            namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
+            namespace: info.namespace_or_empty(namespace).to_owned(),
             only_first,
         }
     }

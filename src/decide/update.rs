@@ -9,12 +9,12 @@ use super::delete::{judge_affected, judge_deletion};
 use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
 use super::long_lists::judge_long_lists;
-use super::owners::{DeletionSearch, MAX_OWNERS_READ, OwnerState, owner_state};
+use super::owners::{DeletionSearch, MAX_OWNERS_READ, OwnerState, owner_state, unread_owner};
 use super::protection_changes::judge_weaker_protection;
 use super::stripping::judge_finalizer_removal;
 use super::{
-    Cause, HoldChange, HoldPosition, LiveRead, NextStep, ObjectName, Reason, Review, Situation,
-    Verdict, is_hold_unsafe_on_kind,
+    Cause, HoldChange, HoldPosition, NextStep, ObjectName, Reason, Review, Situation, Verdict,
+    is_hold_unsafe_on_kind,
 };
 use crate::graph::{MAX_LIST_ENTRIES, Node, OwnerRef, Propagation};
 use crate::objects::{CLAIMS, KeyedSet, KindId, ORPHAN, ObjectRef, Uid, quote_if_ambiguous};
@@ -26,7 +26,7 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
     let target = JudgedObject::of_review(situation, review, old);
     // belay releases holds with updates.
-    if situation.policies.identities.is_own(&review.requester.name) {
+    if situation.policies.identities.is_belay(&review.requester.name) {
         return Verdict::allow(target.object_ref());
     }
     let mut judgement = Judgement::new(situation, review);
@@ -49,7 +49,7 @@ pub(super) fn judge_changes<'a>(
         judge_hold_removal(judgement, target);
     }
     judge_finalizer_removal(judgement, review, target, &applied);
-    judge_orphan_removal(judgement, review, target);
+    judge_removal_of_orphan_finalizer(judgement, review, target);
     judge_owner_changes(judgement, review, target, &applied);
     judge_weaker_protection(judgement, review, target);
 }
@@ -61,7 +61,7 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
         return Verdict::allow(review.target());
     };
     let target = JudgedObject::of_review(situation, review, old);
-    let by_belay = situation.policies.identities.is_own(&review.requester.name);
+    let by_belay = situation.policies.identities.is_belay(&review.requester.name);
     if by_belay || !review.removes_hold() || old.is_terminating() {
         return Verdict::allow(target.object_ref());
     }
@@ -101,7 +101,7 @@ fn judge_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'
 
 /// After the removal of the finalizer `orphan` the garbage collector deletes the
 /// dependents of a Terminating owner, as after a DELETE with Background.
-fn judge_orphan_removal<'a>(
+fn judge_removal_of_orphan_finalizer<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
@@ -149,7 +149,7 @@ fn judge_owner_changes<'a>(
     // The StatefulSet controller replaces a StatefulSet by a Pod as the owner of a
     // PersistentVolumeClaim. For other objects, a user may have added the remaining owner so
     // that a controller removes the protected one.
-    let may_replace = identities.may_be_other_controller(&review.requester.name)
+    let may_replace = identities.may_be_controller_except_collector(&review.requester.name)
         && is_persistent_volume_claim(target);
     if !changes.has_solid_owner || !may_replace {
         judge_lost_owners(judgement, target, applied, &changes);
@@ -384,12 +384,6 @@ fn owner_identity<'c>(owner_ref: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c
     (owner_ref.kind, owner_ref.namespace, owner_ref.name, owner_ref.uid)
 }
 
-/// The live read of an owner, if the verdict still needs it.
-fn unread_owner(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> Option<LiveRead> {
-    let read = situation.read_of_object(owner_ref.kind?, owner_ref.namespace, owner_ref.name);
-    situation.is_unread(&read).then_some(read)
-}
-
 fn is_persistent_volume_claim(item: &JudgedObject<'_>) -> bool {
     (item.facts.group, item.facts.resource) == CLAIMS
 }
@@ -498,8 +492,8 @@ fn judge_owner_removal<'a>(
         let is_approved = |records| {
             sufficient_approvals(&situation, &owner_item, &[applied.policy], records).is_some()
         };
-        // Only records are checked here. `Judgement::verdict` checks the approvals of people, and
-        // lists them.
+        // Leaves out a policy only if a record approves it. `Judgement::verdict` handles the
+        // approvals of people.
         denies_orphaning(&applied)
             && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::OfObject))
     });

@@ -73,7 +73,7 @@ pub(super) fn find_users<'a>(
     let by_owner = || UsersByOwner::new(situation, in_use, namespace);
     let (mut blocking, mut doomed) = (by_owner(), by_owner());
     for user in relevant_users(situation, item, in_use, situation.graph) {
-        if !situation.work.charge(user.node.finalizers().size()) {
+        if !situation.work.charge(user.node.finalizers().search_steps()) {
             break;
         }
         if does_not_count(user.node) {

@@ -1,9 +1,12 @@
 //! The result of a decision, as plain data.
 
+use json_patch::PatchOperation;
+
 use super::LiveRead;
 use super::blocker::{Blocker, Decision, ObjectName, Reason};
 use crate::graph::Propagation;
-use crate::objects::{Object, ObjectRef};
+use crate::objects::operations::add;
+use crate::objects::{HOLD, Object, ObjectRef};
 use crate::policy::{Approval, IneffectiveReason, PolicySource};
 
 /// Why a request passes although a policy denies it.
@@ -31,9 +34,9 @@ pub struct Exemption {
     pub policies: Vec<PolicySource>,
     /// How long the record is in force.
     pub seconds: i64,
-    /// Why belay does not know whether the deletion of the target has begun. It then writes nothing,
-    /// and the request fails.
-    pub unread: Option<String>,
+    /// Why belay does not know whether the deletion of the target has begun. belay then writes no
+    /// record, and the request fails. `None` if belay knows it.
+    pub why_unknown: Option<String>,
 }
 
 impl Exemption {
@@ -100,6 +103,14 @@ impl HoldPosition {
                 index: index.min(finalizers.len()),
                 finalizers: finalizers.iter().map(|f| f.to_string()).collect(),
             },
+        }
+    }
+
+    /// The operation that adds the hold at this position.
+    pub(crate) fn add_hold(&self) -> PatchOperation {
+        match self {
+            Self::NewList => add(&["metadata", "finalizers"], vec![HOLD]),
+            Self::At { index, .. } => add(&["metadata", "finalizers", &index.to_string()], HOLD),
         }
     }
 }

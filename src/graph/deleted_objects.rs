@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::node_id::NodeId;
-use super::slot::OwnerRef;
+use super::stored::OwnerRef;
 use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 
 /// A deleted object with remaining dependents.
@@ -16,9 +16,9 @@ use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 pub struct DeletedObject {
     /// Its owners, up to a limit.
     pub owners: Box<[RememberedOwner]>,
-    /// The latest resourceVersion at which one of these owners may have been added.
+    /// See [`Node::owners_version`](super::Node::owners_version).
     pub owners_version: u64,
-    /// The owners that it lost since that version.
+    /// The owners that it lost after that version.
     pub past_owners: Vec<PastOwner>,
     /// Whether it had more owners than are stored.
     pub had_more_owners: bool,
@@ -121,7 +121,8 @@ impl DeletedObjects {
         self.by_uid.get(&uid)
     }
 
-    /// Whether a remembered object names this uid as an owner.
+    /// Whether this is the uid of an owner of a remembered object, or of a past owner of an
+    /// existing object.
     pub(super) fn is_named_as_owner(&self, uid: Uid) -> bool {
         self.reference_counts.contains_key(&uid)
     }
@@ -148,8 +149,8 @@ impl DeletedObjects {
         }
     }
 
-    /// Forgets an object unless an existing or a remembered object names it as an owner.
-    /// Then does the same for its own owners.
+    /// Forgets an object unless it is an owner of an existing or a remembered object, or a past
+    /// owner of an existing object. Then does the same for its own owners.
     pub(super) fn forget(&mut self, uid: Uid, is_named_by_existing: impl Fn(Uid) -> bool) {
         let mut next = vec![uid];
         while let Some(uid) = next.pop() {
@@ -218,8 +219,8 @@ impl DeletedObjects {
         true
     }
 
-    /// Removes and returns the past owners of an object. Deleted objects that only these
-    /// owners named stay remembered until [`Self::forget`].
+    /// Removes and returns the past owners of an object. A deleted object that is remembered only
+    /// as one of these past owners stays until [`Self::forget`].
     pub(super) fn take_past_owners(&mut self, id: NodeId, namespace: NodeId) -> Vec<PastOwner> {
         let past = self.past_owners.remove(&id).unwrap_or_default();
         self.past_count -= past.len();

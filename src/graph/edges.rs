@@ -114,7 +114,8 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    fn size(&self) -> usize {
+    /// The number of steps to test one object.
+    fn match_steps(&self) -> usize {
         match self {
             Self::In(_, values) | Self::NotIn(_, values) => 1 + values.len(),
             Self::Exists(_) | Self::Absent(_) => 1,
@@ -141,9 +142,9 @@ impl Requirement {
 
 impl Selector {
     /// The number of steps to match one object.
-    pub fn size(&self) -> usize {
+    pub fn match_steps(&self) -> usize {
         match self {
-            Self::Labels(requirements) => requirements.iter().map(Requirement::size).sum(),
+            Self::Labels(requirements) => requirements.iter().map(Requirement::match_steps).sum(),
             Self::Ordinals { .. } => 1,
         }
     }

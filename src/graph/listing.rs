@@ -25,8 +25,8 @@ impl Listing {
 impl Graph {
     /// Adds an applied object to the list. `too_many` is its [`super::Edges::too_many`].
     pub fn add_to_listing(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
-        let namespaced = self.kinds.info(listing.kind).namespaced;
-        let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+        let info = self.kinds.info(listing.kind);
+        let namespace = info.namespace_or_empty(&object.metadata.namespace);
         if too_many {
             listing.unreadable.add(&too_many_references(namespace, &object.metadata.name));
         }

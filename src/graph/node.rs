@@ -3,16 +3,16 @@
 use super::deleted_objects::PastOwner;
 use super::edges::{OwnerEdge, SelectorEdge, UseEdge};
 use super::node_id::NodeId;
-use super::slot::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObject};
 use super::steps::StepCounter;
 use super::store::Graph;
+use super::stored::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObject};
 use crate::objects::{HoldAge, KindId, KindInfo, Kinds, ObjectRef, PackedList, PackedMap, Uid};
 
 /// An existing object in the graph.
 #[derive(Clone, Copy)]
 pub struct Node<'g> {
     pub(super) id: NodeId,
-    pub(super) slot: &'g StoredNode,
+    pub(super) stored_node: &'g StoredNode,
     pub(super) object: &'g StoredObject,
     pub(super) graph: &'g Graph,
 }
@@ -20,11 +20,11 @@ pub struct Node<'g> {
 #[allow(missing_docs)] // The names are Kubernetes' own.
 impl<'g> Node<'g> {
     pub fn kind(self) -> KindId {
-        self.slot.kind
+        self.stored_node.kind
     }
 
     pub fn name(self) -> &'g str {
-        &self.slot.name
+        &self.stored_node.name
     }
 
     pub fn uid(self) -> Uid {
@@ -44,7 +44,7 @@ impl<'g> Node<'g> {
 
     /// The properties of its kind.
     pub fn info(self) -> &'g KindInfo {
-        self.graph.kinds.info(self.slot.kind)
+        self.graph.kinds.info(self.stored_node.kind)
     }
 
     /// The topmost owner, such as the Deployment of a Pod. An object without a managing
@@ -82,12 +82,15 @@ impl<'g> Node<'g> {
         self.existing_owner(self.owner_edges().iter().find(|owner| owner.controller)?)
     }
 
-    /// The existing owner that manages it, `None` if there is none or the budget is used up. An
-    /// editor can write any owner of the same namespace and any cluster-scoped owner (H142). So
-    /// this is the owner with `controller: true`, if it is a custom resource in the same namespace,
-    /// or else an owner of a kind for which Kubernetes creates objects of this kind. The controller
-    /// of such a kind removes references that don't fit its selector, so a wrong reference does not
-    /// stay.
+    /// The existing owner that manages it. `None` if there is none or the budget is used up. It is
+    /// the first of these owners:
+    /// - the owner with `controller: true`, if Kubernetes creates objects of this kind for it, or
+    ///   if it is a custom resource of the same namespace
+    /// - another owner for which Kubernetes creates objects of this kind
+    ///
+    /// Other owners don't count, because an editor can write any owner of the same namespace and
+    /// any cluster-scoped owner (H142). The controllers of Kubernetes remove references that don't
+    /// fit their selectors, so a wrong reference to an owner of their kind does not stay.
     pub fn managing_owner(self, work: StepCounter<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owner_edges().len()) {
             return None;
@@ -115,7 +118,8 @@ impl<'g> Node<'g> {
 
     /// The node of its Namespace.
     pub fn namespace_node(self) -> Option<NodeId> {
-        (self.slot.namespace != NodeId::NONE).then_some(self.slot.namespace)
+        let namespace = self.stored_node.namespace;
+        (namespace != NodeId::NONE).then_some(namespace)
     }
 
     /// Its annotations that the graph keeps ([`Graph::keep_annotations`]).
@@ -213,8 +217,8 @@ impl<'g> Node<'g> {
         self.owner_edges().iter().map(move |owner| graph.owner_ref(owner))
     }
 
-    /// Whether the object is a Pod on a node.
-    pub fn is_pod_on_node(self) -> bool {
+    /// Whether the object is a Pod that is assigned to a Kubernetes Node.
+    pub fn is_scheduled_pod(self) -> bool {
         let is_node = |kind| self.graph.kinds.info(kind).group_resource() == ("", "nodes");
         self.info().group_resource() == ("", "pods") && self.used_kinds().any(is_node)
     }
@@ -239,8 +243,9 @@ impl<'g> Node<'g> {
 impl Graph {
     /// The object of a node; `None` if it does not exist.
     pub fn get(&self, id: NodeId) -> Option<Node<'_>> {
-        let slot = self.nodes.get(id)?;
-        Some(Node { id, slot, object: slot.object.as_deref()?, graph: self })
+        let stored_node = self.nodes.get(id)?;
+        let object = stored_node.object.as_deref()?;
+        Some(Node { id, stored_node, object, graph: self })
     }
 
     /// The existing object with this kind, namespace and name.
@@ -271,8 +276,8 @@ impl Graph {
 
     /// The objects with a use edge to a node.
     pub(super) fn users_by_name(&self, id: NodeId) -> impl Iterator<Item = Node<'_>> {
-        let slot = self.nodes.get(id);
-        slot.into_iter().flat_map(|slot| slot.users.iter()).filter_map(|id| self.get(id))
+        let node = self.nodes.get(id);
+        node.into_iter().flat_map(|node| node.users.iter()).filter_map(|id| self.get(id))
     }
 
     /// The objects with an owner reference to the uid of this object. As in the garbage

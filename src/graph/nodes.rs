@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 
 use super::id_set::IdSet;
 use super::node_id::NodeId;
-use super::slot::StoredNode;
+use super::stored::StoredNode;
 use crate::objects::{KeyedHasher, KindId};
 
 /// The nodes of all objects, and of all objects that references name.

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use super::edges::OwnerEdge;
 use super::node::Node;
-use super::slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS};
 use super::steps::StepCounter;
 use super::store::Graph;
+use super::stored::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS};
 use crate::objects::{DefaultPropagation, KeyedSet, KindId, is_path_segment};
 
 /// The owner that a reference names, as far as the graph knows.

@@ -6,6 +6,10 @@
 
 use std::cell::Cell;
 
+/// The approximate number of steps of a search that hashes or compares several texts, such as the
+/// search for the policies of an object or for the result of a live read.
+pub const SEARCH_STEPS: usize = 8;
+
 /// Counts the steps of one review, one pass of a release, or one event of the feed.
 #[derive(Debug)]
 pub struct StepBudget {

@@ -10,7 +10,7 @@ use super::edges::{Edges, OwnerEdge};
 use super::id_set::IdSet;
 use super::node_id::NodeId;
 use super::nodes::NodeStore;
-use super::slot::{MAX_LIST_ENTRIES, ObjectPhase, StoredObject};
+use super::stored::{MAX_LIST_ENTRIES, ObjectPhase, StoredObject};
 use crate::objects::{
     FOREGROUND, Interner, KeyedSet, KindId, KindInfo, Kinds, NumberMap, ORPHAN, Object, PackedList,
     PackedMap, Uid,
@@ -67,8 +67,7 @@ impl Graph {
         edges: Edges,
     ) -> ApplyResult {
         let metadata = &object.metadata;
-        let namespaced = self.kinds.info(kind).namespaced;
-        let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
+        let namespace = self.kinds.info(kind).namespace_or_empty(&metadata.namespace);
         let id = self.find_or_insert_node(kind, namespace, &metadata.name);
         let proves_absence = self.proves_absence(kind, namespace, &metadata.name);
         if edges.too_many {
@@ -131,7 +130,7 @@ impl Graph {
             }
             _ => object.hold_age(),
         };
-        let version = metadata.resource_version.parse().unwrap_or(u64::MAX);
+        let version = metadata.version();
         let owners_version = match &before {
             _ if !self.tracks_owner_versions => 0,
             Some(before) if applied == ApplyResult::Updated => {
@@ -223,12 +222,12 @@ impl Graph {
 
     /// Kind, namespace and name of a node, whether its object exists or not.
     pub fn coordinates(&self, id: NodeId) -> (KindId, &str, &str) {
-        let slot = &self.nodes[id];
-        let namespace = match slot.namespace {
+        let node = &self.nodes[id];
+        let namespace = match node.namespace {
             NodeId::NONE => "",
             namespace => &self.nodes[namespace].name,
         };
-        (slot.kind, namespace, &slot.name)
+        (node.kind, namespace, &node.name)
     }
 
     /// A sort key by kind, namespace and name. Unlike IDs, it does not depend on the order of the
@@ -304,9 +303,9 @@ impl Graph {
 
     /// Removes the data of an object from its node and the counts, but not its edges.
     pub(super) fn take_object(&mut self, id: NodeId) -> Option<Box<StoredObject>> {
-        let slot = &mut self.nodes[id];
-        let object = slot.object.take()?;
-        let (kind, namespace) = (slot.kind, slot.namespace);
+        let node = &mut self.nodes[id];
+        let object = node.object.take()?;
+        let (kind, namespace) = (node.kind, node.namespace);
         self.objects -= 1;
         self.edges -= object.owners.len() + object.uses.len();
         for owner in self.kinds_of_owners(&object.owners, object.many_owners.as_deref()) {

@@ -3,9 +3,9 @@
 use super::edges::{EdgeQualifier, SelectorEdge, Strength, UseEdge};
 use super::node::Node;
 use super::node_id::NodeId;
-use super::slot::ObjectPhase;
 use super::steps::StepCounter;
 use super::store::Graph;
+use super::stored::ObjectPhase;
 use crate::objects::{CLAIMS, KindId, Uid};
 
 /// A user of a node.
@@ -91,7 +91,7 @@ impl Graph {
         users
             .filter(|user| user.strength() == Strength::Needs)
             .map(|user| user.node)
-            .filter(|user| user.is_pod_on_node())
+            .filter(|user| user.is_scheduled_pod())
     }
 
     /// The users of a node, as far as the budget allows.
@@ -107,7 +107,7 @@ impl Graph {
                 namespace: target.namespace(),
                 name: target.name(),
                 label: move |key: &str| target.labels().get(key),
-                label_steps: target.labels().size(),
+                label_steps: target.labels().search_steps(),
                 work,
             })
         });
@@ -160,7 +160,7 @@ impl Graph {
                 work.charge(1)
                     && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
-                    && work.charge(edge.selector.size().saturating_mul(label_steps))
+                    && work.charge(edge.selector.match_steps().saturating_mul(label_steps))
                     && edge.selector.matches(name, label)
             });
             edges.map(move |edge| ObjectUser { node, edge: UserEdge::Selector(edge) })

@@ -20,7 +20,7 @@ use crate::decide::{
     Cause, JudgedObject, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
     relevant_users,
 };
-use crate::graph::{Node, NodeId, ObjectUser};
+use crate::graph::{Node, NodeId, ObjectUser, SEARCH_STEPS};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::InUse;
 use crate::policy::api::OnDelete;
@@ -251,7 +251,7 @@ impl<'a> UseSearch<'a> {
         while let Some(candidate) = self.cycle_candidates.get(index).copied() {
             index += 1;
             let Some(node) = self.pass_reads.graph().get(candidate) else { continue };
-            if !self.pass_reads.charge(8 * (1 + node.labels().size())) {
+            if !self.pass_reads.charge(SEARCH_STEPS * (1 + node.labels().search_steps())) {
                 return Ok(());
             }
             match protection(self.pass_reads.situation, node) {
@@ -343,13 +343,13 @@ impl<'a> UseSearch<'a> {
         owners: &AllOwners,
     ) {
         let node = user.node;
-        self.pass_reads.charge(node.finalizers().size());
+        self.pass_reads.charge(node.finalizers().search_steps());
         let is_enabled = |exception| self.exceptions.contains(&exception);
         if (is_enabled(UserException::DeletedTogether)
             && !owners.has_unknown
             && effects.certainly_gets_delete(node))
             || (is_enabled(UserException::TerminatingOwner)
-                && held.has_terminating_owner(self.pass_reads, node))
+                && held.is_owned_by_terminating(self.pass_reads, node))
             || (is_enabled(UserException::CreatedAfterDeletion) && held.is_newcomer(owners))
         {
             return;
@@ -407,7 +407,7 @@ impl<'a> UseSearch<'a> {
 
     fn request_reads(&mut self, reads: &[LiveRead]) {
         // Each read is compared with all others.
-        self.pass_reads.charge(8 * reads.len());
+        self.pass_reads.charge(SEARCH_STEPS * reads.len());
         for read in reads {
             if self.needed_reads.len() < MAX_READS_PER_ROUND && !self.needed_reads.contains(read) {
                 self.needed_reads.push(read.clone());
@@ -424,7 +424,7 @@ impl<'a> UseSearch<'a> {
         for (user_kind, in_any_namespace) in
             situation.policies.user_kinds(&situation.graph.kinds, node.kind())
         {
-            self.pass_reads.charge(8);
+            self.pass_reads.charge(SEARCH_STEPS);
             let namespace = if in_any_namespace { "" } else { node.namespace() };
             let read = situation.read_of_list(user_kind, namespace, false);
             let kinds = &situation.graph.kinds;

@@ -54,7 +54,7 @@ impl ReleaseEffects {
         let graph = pass_reads.graph();
         let nodes = candidates.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
-            pass_reads.charge(node.finalizers().size());
+            pass_reads.charge(node.finalizers().search_steps());
             Propagation::of_terminating(node.finalizers().iter())
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
@@ -109,7 +109,11 @@ pub(super) struct HeldTarget<'a> {
 
 impl<'a> HeldTarget<'a> {
     /// Whether a user owns the object, is Terminating, and no longer needs the object.
-    pub(super) fn has_terminating_owner(&self, pass_reads: PassReads<'a>, user: Node<'_>) -> bool {
+    pub(super) fn is_owned_by_terminating(
+        &self,
+        pass_reads: PassReads<'a>,
+        user: Node<'_>,
+    ) -> bool {
         user.is_terminating()
             && self.owners.existing.contains(&user.id())
             && (has_only_waiting_finalizers(user) || pass_reads.is_original_owner(self.node, user))

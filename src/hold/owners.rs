@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::decide::{LiveRead, LiveReads, Situation};
-use crate::graph::{Graph, NamedOwner, Node, NodeId, OwnerEdge, search_owners};
+use crate::graph::{Graph, NamedOwner, Node, NodeId, OwnerEdge, SEARCH_STEPS, search_owners};
 use crate::objects::{ApiError, KeyedSet, NumberSet};
 
 /// The limit of reads in one round.
@@ -65,7 +65,7 @@ impl<'a> PassReads<'a> {
         let (kind, namespace, name) = graph.coordinates(reference.to);
         // The owner may have been created after its kind was listed and before the object
         // was listed, so its absence from the list is no proof.
-        self.charge(8);
+        self.charge(SEARCH_STEPS);
         let read = self.situation.read_of_object(kind, namespace, name);
         match self.result_of(&read) {
             None => OwnerLookup::Unread(read),
@@ -111,7 +111,7 @@ impl<'a> PassReads<'a> {
     /// object: each owner reference on a path to `owner` is as old as the object that has it.
     pub(super) fn is_original_owner(&self, node: Node<'a>, owner: Node<'_>) -> bool {
         let search = search_owners(node, self.situation.work, |object| {
-            let affordable = self.charge(8 * (1 + object.owner_edges().len()));
+            let affordable = self.charge(SEARCH_STEPS * (1 + object.owner_edges().len()));
             if !affordable || !self.has_original_owners(object) {
                 return ControlFlow::Continue(Vec::new());
             }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
-use crate::objects::operations::{add, remove, replace, test};
-use crate::objects::{HoldEntry, is_hold, remaining_if_several_unwanted};
+use crate::objects::operations::{add, remove, remove_finalizer, replace, test};
+use crate::objects::{HoldEntry, finalizers_after_bulk_removal, is_hold};
 
 /// The annotation with the token of the last pass.
 pub const TOKEN: &str = "belay.dev/release-token";
@@ -45,7 +45,7 @@ impl TargetState {
             resource_version: text("resourceVersion")?,
             deletion_timestamp: text("deletionTimestamp"),
             hold: HoldEntry::find(finalizers.iter().copied()),
-            other_finalizers: remaining_if_several_unwanted(&finalizers, is_hold)
+            other_finalizers: finalizers_after_bulk_removal(&finalizers, is_hold)
                 .map(|others| others.into_iter().map(Arc::from).collect()),
             token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
@@ -138,11 +138,7 @@ impl HoldRemoval {
             test(&["metadata", "annotations", TOKEN], &*self.token),
         ];
         match &self.remaining {
-            None => {
-                let index = self.hold.index.to_string();
-                operations.push(test(&["metadata", "finalizers", &index], self.hold.name));
-                operations.push(remove(&["metadata", "finalizers", &index]));
-            }
+            None => operations.extend(remove_finalizer(self.hold.index, self.hold.name)),
             Some(RemainingFinalizers { version, finalizers }) => {
                 let finalizers: Vec<&str> = finalizers.iter().map(|text| &**text).collect();
                 operations.push(test(&["metadata", "resourceVersion"], &**version));

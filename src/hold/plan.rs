@@ -9,8 +9,8 @@ use json_patch::Patch;
 use crate::decide::{
     HoldPosition, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
 };
-use crate::objects::operations::{add, remove, replace, test};
-use crate::objects::{HOLD, HoldEntry, Object, Text, is_hold, remaining_if_several_unwanted};
+use crate::objects::operations::{remove_finalizer, replace, test};
+use crate::objects::{HOLD, HoldEntry, Object, Text, finalizers_after_bulk_removal, is_hold};
 use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 
 /// What to do with the hold of an object.
@@ -24,8 +24,11 @@ pub enum HoldPlan {
     Add(HoldPosition),
     /// Remove a hold that no policy wants, or a second hold.
     Remove(HoldEntry),
-    /// Remove several such holds, so that these finalizers remain.
-    RemoveAll(Vec<String>),
+    /// Remove several such holds with one write.
+    RemoveSeveral {
+        /// The finalizers that remain.
+        remaining: Vec<String>,
+    },
     /// Rename a hold that has a former name.
     Rename(HoldEntry),
 }
@@ -36,7 +39,7 @@ impl HoldPlan {
         match self {
             Self::Nothing => None,
             Self::Add(_) => Some("added"),
-            Self::Remove(_) | Self::RemoveAll(_) => Some("removed"),
+            Self::Remove(_) | Self::RemoveSeveral { .. } => Some("removed"),
             Self::Rename(_) => Some("renamed"),
         }
     }
@@ -58,9 +61,11 @@ pub fn plan(
     let remove = |hold: HoldEntry, is_unwanted: fn(&str) -> bool| {
         let finalizers: Vec<&str> =
             metadata.finalizers.iter().flatten().map(Text::as_str).collect();
-        match remaining_if_several_unwanted(&finalizers, is_unwanted) {
+        match finalizers_after_bulk_removal(&finalizers, is_unwanted) {
             None => HoldPlan::Remove(hold),
-            Some(rest) => HoldPlan::RemoveAll(rest.into_iter().map(str::to_owned).collect()),
+            Some(remaining) => HoldPlan::RemoveSeveral {
+                remaining: remaining.into_iter().map(str::to_owned).collect(),
+            },
         }
     };
     let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
@@ -122,19 +127,10 @@ pub fn plan_patch(plan: &HoldPlan, uid: &str, version: &str) -> Option<Patch> {
         vec![test(&["metadata", "uid"], uid), test(&["metadata", "resourceVersion"], version)];
     match plan {
         HoldPlan::Nothing => return None,
-        HoldPlan::Add(HoldPosition::NewList) => {
-            operations.push(add(&["metadata", "finalizers"], vec![HOLD]))
-        }
-        HoldPlan::Add(HoldPosition::At { index, .. }) => {
-            operations.push(add(&["metadata", "finalizers", &index.to_string()], HOLD));
-        }
-        HoldPlan::Remove(hold) => {
-            let index = hold.index.to_string();
-            operations.push(test(&["metadata", "finalizers", &index], hold.name));
-            operations.push(remove(&["metadata", "finalizers", &index]));
-        }
-        HoldPlan::RemoveAll(rest) => {
-            operations.push(replace(&["metadata", "finalizers"], rest.clone()));
+        HoldPlan::Add(position) => operations.push(position.add_hold()),
+        HoldPlan::Remove(hold) => operations.extend(remove_finalizer(hold.index, hold.name)),
+        HoldPlan::RemoveSeveral { remaining } => {
+            operations.push(replace(&["metadata", "finalizers"], remaining.clone()));
         }
         HoldPlan::Rename(hold) => {
             let index = hold.index.to_string();

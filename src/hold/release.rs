@@ -15,8 +15,8 @@ struct Pass {
     /// The target in the answer to the write of the token.
     observed: TargetState,
     started_at: Duration,
-    /// When the last read was sent; before the first read, when the token was written. Even if
-    /// the answer arrives late, its data is not older than this.
+    /// When the last read was sent. Even if its answer arrives late, its data is not older than
+    /// this. Before the first read: when the answer to the write of the token arrived.
     read_at: Duration,
     rounds: u8,
 }

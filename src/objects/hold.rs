@@ -61,8 +61,9 @@ impl HoldEntry {
     }
 }
 
-/// The finalizers without the unwanted ones; `None` unless several are unwanted.
-pub fn remaining_if_several_unwanted<'f>(
+/// The finalizers without the unwanted ones. `None` if at most one is unwanted: a single removal
+/// tests and removes its index.
+pub fn finalizers_after_bulk_removal<'f>(
     finalizers: &[&'f str],
     is_unwanted: fn(&str) -> bool,
 ) -> Option<Vec<&'f str>> {

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::{HOLD, is_hold};
 
@@ -38,12 +39,16 @@ impl Serialize for HoldWrites {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Some(latest) = self.0 else { return serializer.serialize_seq(Some(0))?.end() };
         let time = jiff::Timestamp::from_second(latest).ok().map(|time| time.to_string());
-        let key = format!("v:\"{HOLD}\"");
-        let fields = serde_json::json!({"f:metadata": {"f:finalizers": {key: {}}}});
         let mut managers = serializer.serialize_seq(Some(1))?;
-        managers.serialize_element(&serde_json::json!({"time": time, "fieldsV1": fields}))?;
+        managers.serialize_element(&json!({"time": time, "fieldsV1": hold_fields()}))?;
         managers.end()
     }
+}
+
+/// `fieldsV1` of a manager that added the hold.
+pub fn hold_fields() -> Value {
+    let key = format!("v:\"{HOLD}\"");
+    json!({"f:metadata": {"f:finalizers": {key: {}}}})
 }
 
 /// The results of the walk.

@@ -14,8 +14,8 @@ pub struct KindId(u16);
 /// The number that all mentioned kinds beyond [`MAX_MENTIONED`] share. It is never served.
 const OVERFLOW: KindId = KindId(0);
 
-/// The limit of numbers below which a mention gets a new number. Any user can mention kinds in
-/// owner references. These mentions must not use up the numbers for served kinds.
+/// A mention gets a new number only while the table has fewer kinds than this. Any user can mention
+/// kinds in owner references. These mentions must not use up the numbers for served kinds.
 const MAX_MENTIONED: usize = 10_000;
 
 /// The longest group and the longest kind that the API server accepts, in bytes.
@@ -232,7 +232,8 @@ impl Kinds {
 
     /// The known data of a kind.
     pub fn info(&self, id: KindId) -> &KindInfo {
-        // Numbers come from this table alone, which never shrinks.
+        // The table never shrinks, so its own numbers are valid. The table of live reads may have
+        // higher numbers, which must not cause a panic here.
         &self.0.infos[usize::from(id.0).min(self.0.infos.len() - 1)]
     }
 
@@ -300,6 +301,11 @@ pub fn full_name(group: &str, resource: &str) -> String {
     format!("{resource}{dot}{group}")
 }
 
+/// Splits the output of [`full_name`] into resource and group. The name of a CRD is such a text.
+pub fn split_full_name(name: &str) -> (&str, &str) {
+    name.split_once('.').unwrap_or((name, ""))
+}
+
 /// A kind in the chart value `rbac.watchAlso`.
 pub fn watch_also_value(group: &str, resource: &str) -> String {
     let slash = if group.is_empty() { "" } else { "/" };
@@ -341,6 +347,11 @@ impl KindInfo {
             }
             _ => false,
         }
+    }
+
+    /// The namespace of an object of this kind: `namespace`, or empty for a cluster-scoped kind.
+    pub fn namespace_or_empty<'n>(&self, namespace: &'n str) -> &'n str {
+        if self.namespaced { namespace } else { "" }
     }
 
     /// The group and the plural name.

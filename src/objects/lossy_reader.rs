@@ -20,7 +20,7 @@ fn replace_unreadable(json: &str) -> String {
     while let Some(next) = rest.find(|c| is_special(c, in_text)) {
         let (before, from) = rest.split_at(next);
         replaced.push_str(before);
-        let (read, written) = match (from.as_bytes().first(), in_text) {
+        let (length, replacement) = match (from.as_bytes().first(), in_text) {
             (Some(b'"'), _) => {
                 in_text = !in_text;
                 (1, None)
@@ -28,8 +28,8 @@ fn replace_unreadable(json: &str) -> String {
             (Some(b'\\'), _) => read_escape(from),
             _ => read_number(from),
         };
-        let (read, after) = from.split_at_checked(read).unwrap_or((from, ""));
-        replaced.push_str(written.unwrap_or(read));
+        let (original, after) = from.split_at_checked(length).unwrap_or((from, ""));
+        replaced.push_str(replacement.unwrap_or(original));
         rest = after;
     }
     replaced.push_str(rest);

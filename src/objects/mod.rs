@@ -37,15 +37,16 @@ pub use digest::{digest, short_digest};
 #[cfg(test)]
 pub use hold::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
 pub use hold::{
-    HOLD, HoldEntry, former_holds, is_hold, is_kubernetes_finalizer, parse_former_hold,
-    remaining_if_several_unwanted, set_former_holds,
+    HOLD, HoldEntry, finalizers_after_bulk_removal, former_holds, is_hold, is_kubernetes_finalizer,
+    parse_former_hold, set_former_holds,
 };
-pub use hold_writes::HoldWrites;
+pub use hold_writes::{HoldWrites, hold_fields};
 pub use interner::Interner;
 pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
     CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, NAMESPACES, SCALABLE, STATEFUL_SETS,
-    STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version, watch_also_value,
+    STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version, split_full_name,
+    watch_also_value,
 };
 pub use lossy_reader::read_lossy;
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};

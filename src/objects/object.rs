@@ -70,7 +70,8 @@ pub enum HoldAge {
     NotHeld,
     /// The hold was added at CREATE, so every write has seen it.
     FromCreate,
-    /// The hold was added later, at this time (seconds since 1970).
+    /// The hold was added later, at this time (seconds since 1970); `i64::MAX` if the time is
+    /// unknown.
     Since(i64),
 }
 
@@ -153,6 +154,11 @@ impl OwnerReference<'_> {
 }
 
 impl Metadata<'_> {
+    /// `resourceVersion` as a number; `u64::MAX` if it is unknown.
+    pub fn version(&self) -> u64 {
+        self.resource_version.parse().unwrap_or(u64::MAX)
+    }
+
     /// The bytes in memory of its lists and maps, besides the JSON.
     pub fn list_bytes(&self) -> usize {
         let pairs = || self.labels.iter().chain(&self.annotations);

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use super::kinds::{KindInfo, full_name, is_namespace};
+use super::kinds::{KindInfo, full_name, is_namespace, split_full_name};
 use super::one_line::{
     NEXT_STEP_SEPARATOR, namespace_option, one_line_name, quote_if_ambiguous, shell_word,
 };
@@ -52,7 +52,7 @@ impl ObjectRef {
     /// Parses the output of `Display`.
     pub fn parse_display(text: &str) -> Self {
         let (resource, object) = text.split_once(' ').unwrap_or(("", text));
-        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let (resource, group) = split_full_name(resource);
         let (namespace, name) = object.split_once('/').unwrap_or(("", object));
         Self::new((group, resource), namespace, name)
     }

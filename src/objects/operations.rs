@@ -24,6 +24,13 @@ pub fn remove(path: &[&str]) -> PatchOperation {
     PatchOperation::Remove(RemoveOperation { path: pointer(path) })
 }
 
+/// Removes a finalizer by its index, and fails if the list has another finalizer there.
+pub fn remove_finalizer(index: usize, finalizer: &str) -> [PatchOperation; 2] {
+    let index = index.to_string();
+    let path = ["metadata", "finalizers", index.as_str()];
+    [test(&path, finalizer), remove(&path)]
+}
+
 fn pointer(path: &[&str]) -> PointerBuf {
     PointerBuf::from_tokens(path.iter().copied())
 }

@@ -60,7 +60,7 @@ impl PackedList {
     }
 
     /// The approximate number of steps to search the list.
-    pub fn size(&self) -> usize {
+    pub fn search_steps(&self) -> usize {
         1 + self.0.len() / 64
     }
 
@@ -93,8 +93,8 @@ impl PackedMap {
     }
 
     /// The approximate number of steps to search the map.
-    pub fn size(&self) -> usize {
-        self.0.size()
+    pub fn search_steps(&self) -> usize {
+        self.0.search_steps()
     }
 
     /// Whether the map is empty.

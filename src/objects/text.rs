@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 /// A string from JSON. It borrows from the JSON, and is only a copy if the JSON has an escape
 /// sequence in it.
 ///
-/// A `Cow<str>` only borrows as a direct field: inside a `Vec`, an `Option` or a map, serde
-/// always copies it.
+/// A `Cow<str>` only borrows as a direct field with `#[serde(borrow)]`. Inside a `Vec`, an
+/// `Option` or a map, serde always copies it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Text<'a>(Cow<'a, str>);
 

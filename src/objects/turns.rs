@@ -20,8 +20,8 @@ pub fn in_turns<N: Eq + Hash>(namespaces: impl Iterator<Item = N>) -> Vec<usize>
     turns.into_iter().map(|(_, position)| position).collect()
 }
 
-/// Returns all items: first the `limit` items with the first turns, then the others. Both parts
-/// keep the order of `items`.
+/// Returns all items: first the `limit` items whose turn comes earliest, then the others. Both
+/// parts keep the order of `items`.
 pub fn order_by_turns<'i, T, N: Eq + Hash>(
     items: &'i [T],
     limit: usize,

@@ -27,7 +27,7 @@ impl<'a> KeyValues<'a> {
     pub fn lookup_steps(self) -> usize {
         match self {
             Self::Texts(_) => 1,
-            Self::Packed(map) => map.size(),
+            Self::Packed(map) => map.search_steps(),
         }
     }
 }

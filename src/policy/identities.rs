@@ -112,7 +112,7 @@ impl Identities {
     }
 
     /// Whether this is belay itself.
-    pub fn is_own(&self, user: &str) -> bool {
+    pub fn is_belay(&self, user: &str) -> bool {
         self.own.as_deref() == Some(user)
     }
 
@@ -137,7 +137,7 @@ impl Identities {
     }
 
     /// Whether this may be a controller of the control plane other than the garbage collector.
-    pub fn may_be_other_controller(&self, user: &str) -> bool {
+    pub fn may_be_controller_except_collector(&self, user: &str) -> bool {
         self.is_control_plane(user)
             && account(user).is_none_or(|(_, name)| name != GARBAGE_COLLECTOR)
     }

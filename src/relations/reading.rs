@@ -174,8 +174,7 @@ impl<'o> EdgeReader<'o> {
         selector: Selector,
         place: &str,
     ) {
-        let namespaced = self.kinds.info(kind).namespaced;
-        let namespace = if namespaced { self.namespace } else { "" };
+        let namespace = self.kinds.info(kind).namespace_or_empty(self.namespace);
         self.edges.selector_edges.push(SelectorEdge {
             kind,
             namespace: namespace.to_owned(),

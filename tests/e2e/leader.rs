@@ -384,7 +384,7 @@ fn with_certificate_files_only_their_cas_are_published() {
     let (runtime, plane) = (runtime(), &world().plane);
     let ns = plane.namespace("files").unwrap();
     let folder = plane.folder().join("files-certs");
-    let made = belay::certs::make_pair(&folder, &[host(&ns)], 1).unwrap();
+    let made = belay::certs::make_files(&folder, &[host(&ns)], 1).unwrap();
     let mut context = replica(&runtime, plane, &ns, "a");
     let mut settings = (*context.settings).clone();
     settings.certificates = Certificates::Files { authorities: Some(made.ca_cert.clone()) };

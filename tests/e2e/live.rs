@@ -221,7 +221,7 @@ fn an_exemption_is_recorded_once_and_again_when_it_is_old() {
         user: format!("carol-{ns}"),
         policies: vec![PolicySource::Policy("vault".to_owned())],
         seconds: 600,
-        unread: None,
+        why_unknown: None,
     };
     let target = ObjectRef::new(("", "configmaps"), &ns, "data");
     let record = |own: &str, at: Timestamp| {

@@ -95,7 +95,7 @@ fn find_used_waiting_objects_limited(
         });
         let selected = keys.filter_map(|(kind, namespace, name)| {
             let target = graph.object(*kind, namespace, name)?;
-            let steps = edge.selector.size().saturating_mul(target.labels().size());
+            let steps = edge.selector.match_steps().saturating_mul(target.labels().search_steps());
             let matches = || edge.selector.matches(name, |key| target.labels().get(key));
             (limit.charge(steps) && matches()).then_some(target.id())
         });

@@ -27,7 +27,7 @@ pub(super) fn involved(world: &World, entry: &Entry) -> Option<InvolvedObject> {
     let kind = kinds.find_resource(&target.group, &target.resource)?;
     let info = kinds.info(kind);
     let version = info.versions.first()?;
-    let namespace = if info.namespaced { target.namespace.as_str() } else { "" };
+    let namespace = info.namespace_or_empty(&target.namespace);
     let uid = match entry.uid.as_str() {
         "" => world.graph.object(kind, namespace, &target.name)?.uid().to_string(),
         uid => uid.to_owned(),

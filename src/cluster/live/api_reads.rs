@@ -115,11 +115,6 @@ impl KindToRead {
         })
     }
 
-    /// The namespace for requests: none for a cluster-scoped kind.
-    fn own_namespace<'a>(&self, namespace: &'a str) -> &'a str {
-        if self.info.namespaced { namespace } else { "" }
-    }
-
     /// The result of a read, with its reserved memory.
     fn result(&self, read: PrunedObjects, account: ReadAccount, sent: Instant) -> LiveObjects {
         let pruner = Some(Arc::clone(&self.pruner));
@@ -186,7 +181,7 @@ impl ApiReads<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<LiveObjects, ReadFailure> {
-        let namespace = kind.own_namespace(namespace);
+        let namespace = kind.info.namespace_or_empty(namespace);
         // No object has such a name, and it would change the path of the request.
         if !is_path_segment(name) || !(namespace.is_empty() || is_path_segment(namespace)) {
             return Ok(LiveObjects::default());
@@ -218,7 +213,7 @@ impl ApiReads<'_> {
         only_first: bool,
     ) -> Result<LiveObjects, ReadFailure> {
         let KindToRead { info, detail, .. } = kind;
-        let namespace = kind.own_namespace(namespace);
+        let namespace = info.namespace_or_empty(namespace);
         let query = ListQuery { info, namespace, detail: *detail, labels: "" };
         let mut list = ListReader::new(self.client, query, self.memory.buffers.clone());
         if only_first {

@@ -307,8 +307,8 @@ fn record_report(
     }
 }
 
-/// How long an object must have been Terminating before its release: the largest `settleSeconds`
-/// of the policies that delay the release.
+/// How long this process must see an object Terminating before the first pass of its release: the
+/// largest `settleSeconds` of the policies that delay the release.
 pub fn settle(world: &World, (kind, namespace, name): &ObjectKey) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
     let World { graph, policies, .. } = world;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::api::MANAGER;
 use crate::cluster::list::is_too_deep;
-use crate::objects::HOLD;
+use crate::objects::hold_fields;
 
 const PREFIX: &[u8] = b"k8s\0";
 
@@ -59,7 +59,7 @@ pub fn reset_deep_fields(object: &[u8], api_version: &str) -> Option<Vec<u8>> {
                 is_deep |= is_too_deep(&json, 4);
             }
         }
-        is_deep.then(|| reset_managed_fields(metadata, api_version))?
+        if is_deep { reset_managed_fields(metadata, api_version) } else { None }
     })
 }
 
@@ -144,8 +144,7 @@ fn text(bytes: &[u8]) -> String {
 /// The metadata with one entry of managedFields, which names the hold. Without this entry, the
 /// hold would look as old as the object (H18).
 fn reset_managed_fields(metadata: &[u8], api_version: &str) -> Option<Vec<u8>> {
-    let key = format!("v:\"{HOLD}\"");
-    let fields = json!({"f:metadata": {"f:finalizers": {key: {}}}}).to_string();
+    let fields = hold_fields().to_string();
     let mut time = vec![1 << 3];
     push_varint(&mut time, jiff::Timestamp::now().as_second().cast_unsigned());
     let entry = message(&[
@@ -300,6 +299,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::objects::HOLD;
     use crate::objects::operations::{add, remove, test};
 
     fn metadata() -> Vec<u8> {

@@ -17,7 +17,7 @@ pub struct DriverUpdate {
     pub deleted: bool,
     /// When to start the next pass. The driver starts it earlier if its own pass is due earlier.
     pub pass_by: Option<Instant>,
-    /// How long the target must have been Terminating.
+    /// How long this process must see the target Terminating before the first pass.
     pub settle: Option<Duration>,
 }
 

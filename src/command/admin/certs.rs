@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::certs::{CertificatePaths, MAX_DAYS, make_pair};
+use crate::certs::{CertificatePaths, MAX_DAYS, make_files};
 use crate::command::{CommandError, print};
 
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
             path.display()
         )));
     }
-    let paths = make_pair(&folder, &names, days.or(configured).unwrap_or(365))?;
+    let paths = make_files(&folder, &names, days.or(configured).unwrap_or(365))?;
     print(&format!(
         "{}  the CA certificate (caBundle)\n{}\n{}  keep it secret\n",
         paths.ca_cert.display(),

@@ -89,7 +89,7 @@ impl ClusterNames for Cluster {
             let names = read_names(&caller.client).await.ok()?;
             let info = names.find(&kind)?;
             let namespace = namespace.unwrap_or_else(|| caller.namespace.clone());
-            let namespace = if info.namespaced { &namespace } else { "" };
+            let namespace = info.namespace_or_empty(&namespace);
             list_names(&caller, info, namespace, began).await
         });
         listed.unwrap_or_default()

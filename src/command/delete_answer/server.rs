@@ -13,7 +13,7 @@ use crate::cluster::{Caller, DeleteResponse, is_denied_by_belay, shortened};
 use crate::command::diagnosis::{explain_unencodable, is_refusal, is_unanswered, webhook_name};
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command, join_steps, remedies};
 use crate::objects::{
-    KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, without_controls,
+    KindInfo, LABEL_VALUES, ObjectRef, full_name, in_namespace, split_full_name, without_controls,
 };
 use crate::policy::PolicySource;
 
@@ -271,7 +271,7 @@ fn parse_object(arguments: &str, target: &ObjectRef) -> ObjectRef {
     }
     let (object, namespace) = arguments.split_once(" -n ").unwrap_or((arguments, ""));
     let (kind, name) = object.split_once('/').unwrap_or((object, ""));
-    let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
+    let (resource, group) = split_full_name(kind);
     ObjectRef::new((group, resource), namespace, name)
 }
 

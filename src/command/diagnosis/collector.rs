@@ -76,7 +76,7 @@ async fn owner_state(
         let kinds = &snapshot.context.world.read().graph.kinds;
         kinds.info(kinds.find(group, &reference.kind)?).clone()
     };
-    let namespace = if info.namespaced { target.object_ref.namespace.as_str() } else { "" };
+    let namespace = info.namespace_or_empty(&target.object_ref.namespace);
     // The garbage collector can't resolve a namespaced owner of a cluster-scoped object.
     if info.namespaced && namespace.is_empty() {
         return None;

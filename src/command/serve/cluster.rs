@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use super::seconds::seconds;
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
 use crate::cluster::{Certificates, Cluster, Options, Settings, StartError, instance, replica};
+use crate::objects::split_full_name;
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
 use crate::timing::Timing;
@@ -147,6 +148,6 @@ impl ClusterArguments {
 
 /// Kinds as groups and plural names.
 pub fn parse_kinds<'k>(kinds: impl IntoIterator<Item = &'k str>) -> Vec<(String, String)> {
-    let kinds = kinds.into_iter().map(|kind| kind.split_once('.').unwrap_or((kind, "")));
+    let kinds = kinds.into_iter().map(split_full_name);
     kinds.map(|(resource, group)| (group.to_owned(), resource.to_owned())).collect()
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::seconds::seconds;
-use crate::certs::{CertificatePaths, make_pair};
+use crate::certs::{CertificatePaths, make_files};
 use crate::command::CommandError;
 use crate::command::files::{self, FileStatus, Folders, World};
 use crate::decide::{Review, Verdict};
@@ -66,7 +66,7 @@ pub fn make_certificates_once(paths: &CertificatePaths) -> Result<(), CommandErr
     match existing.len() {
         0 => {
             let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-            make_pair(folder, &names, CERTIFICATE_DAYS)?;
+            make_files(folder, &names, CERTIFICATE_DAYS)?;
             tracing::info!(folder = %folder.display(), "created a certificate authority and a \
                                                         server certificate");
             Ok(())

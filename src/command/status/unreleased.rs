@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cluster::{Detail, ListQuery, read_list, read_names};
 use crate::command::diagnosis::{Unreleased, finalizers_of};
 use crate::command::session::UserSession;
-use crate::objects::{ApiError, KindInfo, counted, is_hold, read_tolerant};
+use crate::objects::{ApiError, KindInfo, counted, is_hold, read_tolerant, split_full_name};
 
 /// A kind with holds that belay may not release.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -29,7 +29,7 @@ impl UnreleasedHolds {
     pub async fn read_all(session: &UserSession) -> Vec<Self> {
         let recorded = session.kinds_with_holds().await.unwrap_or_default();
         let asked = recorded.iter().map(|kind| async move {
-            let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
+            let (resource, group) = split_full_name(kind);
             (kind, session.belay_may_release(group, resource).await)
         });
         let answers = join_all(asked).await.into_iter();

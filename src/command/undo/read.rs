@@ -411,7 +411,7 @@ impl<'i> UndoReader<'i> {
             owners(&saved.manifest).iter().filter_map(|owner| {
                 let group = split_api_version(owner["apiVersion"].as_str()?).0;
                 let info = kinds.info(kinds.find(group, owner["kind"].as_str()?)?);
-                let namespace = if info.namespaced { &saved.object.namespace } else { "" };
+                let namespace = info.namespace_or_empty(&saved.object.namespace);
                 Some(Object::of_kind(info, namespace, owner["name"].as_str()?))
             })
         });

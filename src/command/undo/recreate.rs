@@ -389,7 +389,7 @@ impl Undo<'_> {
             let text = |field: &str| owner[field].as_str().unwrap_or_default();
             let group = split_api_version(text("apiVersion")).0;
             let Some(info) = self.names.of_object(group, text("kind")) else { continue };
-            let namespace = if info.namespaced { &object.namespace } else { "" };
+            let namespace = info.namespace_or_empty(&object.namespace);
             let named = Object::of_kind(info, namespace, text("name"));
             match self.session.caller.object(info, namespace, text("name")).await {
                 Ok(Some(read)) => {

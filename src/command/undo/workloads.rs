@@ -51,7 +51,7 @@ impl UndoReader<'_> {
                     if workloads.iter().all(|known| known.id() != workload.id()) {
                         workloads.push(workload);
                     }
-                } else if user.is_pod_on_node() && !user.is_terminating() {
+                } else if user.is_scheduled_pod() && !user.is_terminating() {
                     pods.push(user);
                 }
             }

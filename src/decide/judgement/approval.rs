@@ -32,7 +32,7 @@ impl<'a> Judgement<'a> {
         if target.kind.is_some_and(is_terminating) {
             return None;
         }
-        let unread = match Existence::of_item(&self.situation, target) {
+        let why_unknown = match Existence::of_item(&self.situation, target) {
             Existence::Exists => None,
             Existence::Absent => return None,
             Existence::Unread(read) => {
@@ -50,7 +50,7 @@ impl<'a> Judgement<'a> {
             user: self.review.requester.name.to_string(),
             policies: if is_exempt { exempted.to_vec() } else { Vec::new() },
             seconds: terms.map_or(BAR_SECONDS, |terms| terms.longest_seconds),
-            unread,
+            why_unknown,
         })
     }
 
@@ -59,7 +59,7 @@ impl<'a> Judgement<'a> {
         let policies = self.situation.policies;
         let identity = target.identity();
         policies.approvals.of_uid(identity.uid).iter().any(|approval| {
-            approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
+            approval.names_object(&identity) && policies.identities.is_belay(&approval.approver)
         })
     }
 
@@ -124,7 +124,7 @@ impl<'a> Judgement<'a> {
                     let identities = &self.situation.policies.identities;
                     for approval in approvals {
                         overrides.approvals.push(approval.name.clone());
-                        if identities.is_own(&approval.approver) {
+                        if identities.is_belay(&approval.approver) {
                             overrides.records.push(approval.clone());
                         }
                     }

@@ -27,8 +27,9 @@ pub struct Finding<'a> {
 /// The limit of blockers in a verdict. For more blockers, the verdict has only their number.
 const MAX_BLOCKERS: usize = 20;
 
-/// Merges findings with the same cause for the same object into one blocker with all
-/// their policies. Returns the strictest blockers and the number of the others.
+/// Merges findings with the same cause for the same object into one blocker with all their
+/// policies. Returns the strictest blockers. Also returns the number of findings beyond the limit
+/// that are as strict as the first blocker; these findings are not merged.
 pub fn merge_findings<'a>(
     situation: &Situation<'a>,
     mut findings: Vec<Finding<'a>>,

@@ -44,11 +44,11 @@ impl Propagation {
     /// All values.
     pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
 
-    /// The propagation of a DELETE of this object: `policy`, else the propagation of an existing
+    /// The propagation of a DELETE of this object: `requested`, else the propagation of an existing
     /// finalizer, else the default of the kind (R8).
-    pub fn of_node_delete(node: Node<'_>, policy: Option<Self>) -> Self {
+    pub fn of_node_delete(node: Node<'_>, requested: Option<Self>) -> Self {
         let default = node.info().default_propagation;
-        Self::of_delete(default, node.finalizers().iter(), policy, None)
+        Self::of_delete(default, node.finalizers().iter(), requested, None)
     }
 
     /// The propagation of a deletion in progress, by the finalizers of the object.
@@ -70,16 +70,16 @@ impl Propagation {
     pub fn of_delete<'f>(
         default: DefaultPropagation,
         finalizers: impl Iterator<Item = &'f str>,
-        policy: Option<Self>,
+        requested: Option<Self>,
         orphan_dependents: Option<bool>,
     ) -> Self {
         if default == DefaultPropagation::None {
             return Self::Background;
         }
-        match (orphan_dependents, policy) {
+        match (orphan_dependents, requested) {
             (Some(true), _) => return Self::Orphan,
             (Some(false), _) => return Self::Background,
-            (None, Some(policy)) => return policy,
+            (None, Some(requested)) => return requested,
             (None, None) => {}
         }
         Self::by_finalizer(finalizers).unwrap_or(match default {

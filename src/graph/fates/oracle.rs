@@ -71,8 +71,8 @@ pub struct State {
     pub pending: BTreeSet<usize>,
     /// The owners whose dependents the garbage collector will orphan.
     pub orphaning: BTreeSet<usize>,
-    /// The objects that were Terminating before. The model does not remove their finalizers.
-    pub before: BTreeSet<usize>,
+    /// The objects that were Terminating at the start. The model does not remove their finalizers.
+    pub terminating_at_start: BTreeSet<usize>,
     /// The DELETEs of users that the API server has not handled yet.
     pub requests: Vec<(usize, Propagation)>,
 }
@@ -149,7 +149,8 @@ impl State {
         }
         if rules.strip && self.requests.is_empty() {
             for (number, object) in &self.objects {
-                if object.terminating && object.other && !self.before.contains(number) {
+                if object.terminating && object.other && !self.terminating_at_start.contains(number)
+                {
                     let mut state = self.clone();
                     state.change(*number, |object| object.other = false);
                     next.push(state);

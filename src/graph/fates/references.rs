@@ -78,6 +78,7 @@ impl DeletionWalk<'_> {
                 OwnerReferenceState::Solid
             }
             Some(DeletionMode::ForegroundOrBackground) => OwnerReferenceState::Waiting,
+            // `Orphan` returned above.
             Some(DeletionMode::Orphan | DeletionMode::OrphanOrNot) => OwnerReferenceState::Waiting,
             // R3: the owner may be Terminating because of an earlier deletion.
             None if !owner.is_terminating() => OwnerReferenceState::Solid,

@@ -4,7 +4,7 @@ use super::mode::{DeletionMode, OwnerReferenceState};
 use super::{DeletionRequest, Propagation};
 use crate::graph::{Graph, Node, NodeId, ObjectPhase};
 use crate::objects::{
-    DefaultPropagation, FOREGROUND, KindId, NumberMap, NumberSet, ORPHAN, is_hold,
+    DefaultPropagation, FOREGROUND, KindId, NumberMap, NumberSet, ORPHAN, is_hold, split_full_name,
 };
 
 type Map<V> = NumberMap<NodeId, V>;
@@ -143,8 +143,7 @@ impl<'g> DeletionWalk<'g> {
 
     /// The instances that are deleted with a CRD; none if it is not served.
     fn instances(&self, crd: Node<'_>) -> Vec<NodeId> {
-        // The name of a CRD is the resource and the group of its kind.
-        let (resource, group) = crd.name().split_once('.').unwrap_or((crd.name(), ""));
+        let (resource, group) = split_full_name(crd.name());
         match self.graph.kinds.find_resource(group, resource) {
             Some(kind) if crd.phase() != ObjectPhase::CrdNotServed => {
                 self.graph.objects_of_kind(kind).collect()
@@ -385,7 +384,7 @@ impl<'g> DeletionWalk<'g> {
         let container = self.remaining_content.contains_key(&id);
         let released = self.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
-            if !self.charge(node.finalizers().size()) {
+            if !self.charge(node.finalizers().search_steps()) {
                 return true;
             }
             let mut finalizers = node.finalizers().iter();

@@ -4,7 +4,7 @@ use super::Graph;
 use crate::graph::dependents::ManyOwners;
 use crate::graph::edges::{OwnerEdge, SelectorEdge, UnresolvedUse, UseEdge};
 use crate::graph::node_id::NodeId;
-use crate::graph::slot::StoredObject;
+use crate::graph::stored::StoredObject;
 use crate::objects::{KeyedSet, KindId, NumberSet, OwnerReference, Uid, split_api_version};
 
 impl Graph {
@@ -18,9 +18,9 @@ impl Graph {
             let (group, version) = split_api_version(&reference.api_version);
             let kind = self.kinds.mention(group, &reference.kind);
             // R1: the owner is in the item's namespace if its kind is namespaced.
-            let in_namespace = if self.kinds.info(kind).namespaced { namespace } else { "" };
+            let owner_namespace = self.kinds.info(kind).namespace_or_empty(namespace);
             OwnerEdge {
-                to: self.find_or_insert_node(kind, in_namespace, &reference.name),
+                to: self.find_or_insert_node(kind, owner_namespace, &reference.name),
                 uid: Uid::new(&reference.uid),
                 blocking: reference.block_owner_deletion.unwrap_or(false),
                 controller: reference.controller.unwrap_or(false),
@@ -47,8 +47,7 @@ impl Graph {
         let mut seen = KeyedSet::default();
         let mut resolved = Vec::with_capacity(edges.len());
         for edge in edges {
-            let namespaced = self.kinds.info(edge.kind).namespaced;
-            let namespace = if namespaced { edge.namespace.as_str() } else { "" };
+            let namespace = self.kinds.info(edge.kind).namespace_or_empty(&edge.namespace);
             let to = self.find_or_insert_node(edge.kind, namespace, &edge.name);
             if seen.insert((to, edge.strength, edge.qualifier, edge.uid)) {
                 resolved.push(UseEdge {
@@ -73,9 +72,10 @@ impl Graph {
         let used_now: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
         let many = before.many_owners.is_some();
-        let comparable = now.filter(|now| now.many_owners.is_some() == many);
+        // Both versions store their owners in the same way: as edges, or as many owners.
+        let now_in_same_form = now.filter(|now| now.many_owners.is_some() == many);
         let owners_now: KeyedSet<Uid> =
-            comparable.into_iter().flat_map(StoredObject::owner_uids).collect();
+            now_in_same_form.into_iter().flat_map(StoredObject::owner_uids).collect();
         for edge in &before.uses {
             if !used_now.contains(&edge.to) {
                 self.nodes[edge.to].users.remove(id);

@@ -4,7 +4,7 @@ use super::Graph;
 use crate::graph::deleted_objects::{DeletedObject, PastOwner, RememberedOwner};
 use crate::graph::edges::OwnerEdge;
 use crate::graph::node_id::NodeId;
-use crate::graph::slot::{OwnerRef, StoredObject};
+use crate::graph::stored::{OwnerRef, StoredObject};
 use crate::objects::{KeyedSet, Uid};
 
 impl Graph {

@@ -11,9 +11,9 @@
 //! predecessor. All objects that follow one DELETE form a unit. The code identifies a unit by the
 //! object of this DELETE. A unit is in a later wave than the units that use one of its objects, and
 //! than the content of its Namespace or CRD. Units that use each other form a cycle, and share a
-//! wave. A client sends their DELETEs one by one. There is an exception if their Namespace is
-//! deleted as well, and some order deletes each of their objects before the objects that it uses.
-//! Then the namespace controller deletes these objects.
+//! wave. A client sends their DELETEs one by one. Exception: the namespace controller deletes the
+//! objects of a cycle, if their Namespace is deleted too and an order exists in which users come
+//! first.
 
 mod cycles;
 mod predecessors;
@@ -184,9 +184,10 @@ fn later_units(objects: &Objects<'_>, predecessors: &Predecessors) -> Vec<BTreeS
     let mut add = |first: usize, second: usize| {
         for earlier in predecessors.units(first) {
             for unit in predecessors.units(second) {
-                let each_belongs_to_both = predecessors.units(second).contains(earlier)
+                // Then each object is deleted only after both DELETEs, in any order.
+                let units_share_both_objects = predecessors.units(second).contains(earlier)
                     && predecessors.units(first).contains(unit);
-                if earlier != unit && !each_belongs_to_both {
+                if earlier != unit && !units_share_both_objects {
                     later[*earlier].insert(*unit);
                 }
             }
@@ -270,19 +271,20 @@ impl<'o> Order<'o> {
                 }
             }
         }
-        let mut first = self.ranks.clone();
+        let mut first_ranks = self.ranks.clone();
         for component in sorted.into_iter().rev() {
-            let later = self.later[component].iter().map(|other| first[*other]);
-            first[component] = later.min().unwrap_or(Rank::Other).min(first[component]);
+            let later = self.later[component].iter().map(|other| first_ranks[*other]);
+            let first_later = later.min().unwrap_or(Rank::Other);
+            first_ranks[component] = first_later.min(first_ranks[component]);
         }
-        first
+        first_ranks
     }
 
     /// The wave of each unit. A component is ready if it waits for no other component. A wave has
     /// the ready components of the first rank. If a component of an earlier rank is not ready, the
     /// wave has only the ready components that block such a component.
     fn waves(&self, has_own_delete: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
-        let (mut waits, first) = (self.waits(), self.first_ranks());
+        let (mut waits, first_ranks) = (self.waits(), self.first_ranks());
         let has_delete = |component: &usize| {
             self.components[*component].iter().any(|unit| has_own_delete(*unit))
         };
@@ -291,11 +293,14 @@ impl<'o> Order<'o> {
         while !remaining.is_empty() {
             let ready: Vec<usize> =
                 remaining.iter().copied().filter(|component| waits[*component] == 0).collect();
-            let rank = ready.iter().map(|component| self.ranks[*component]).min();
-            let earlier = remaining.iter().map(|component| self.ranks[*component]).min();
-            let next = ready.into_iter().filter(|component| match earlier < rank {
-                true => Some(first[*component]) < rank,
-                false => Some(self.ranks[*component]) == rank,
+            let first_ready_rank = ready.iter().map(|component| self.ranks[*component]).min();
+            let first_remaining_rank =
+                remaining.iter().map(|component| self.ranks[*component]).min();
+            let next = ready.into_iter().filter(|component| {
+                match first_remaining_rank < first_ready_rank {
+                    true => Some(first_ranks[*component]) < first_ready_rank,
+                    false => Some(self.ranks[*component]) == first_ready_rank,
+                }
             });
             for component in next {
                 remaining.remove(&component);

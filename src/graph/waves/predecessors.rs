@@ -29,7 +29,7 @@ impl Predecessors {
             found.find_controller(objects, deletion, number);
         }
         found.find_units();
-        for (number, namespace) in found.rest_of_namespaces(objects) {
+        for (number, namespace) in found.content_left_to_namespaces(objects) {
             found.set_deleter(number, Deleter::NamespaceController, vec![namespace]);
         }
         found.find_units();
@@ -86,30 +86,33 @@ impl Predecessors {
     /// The content that can be left to the namespace controller, each with its Namespace. Other
     /// controllers create such content again if a client deletes it before the Namespace. Content
     /// that uses anything other than such content of the same Namespace needs its own DELETE.
-    fn rest_of_namespaces(&self, objects: &Objects<'_>) -> Vec<(usize, usize)> {
-        let namespace_of_rest = |number: usize| {
-            let is_rest = self.has_own_delete(number) && objects.rank(number) == Rank::Other;
-            objects.namespace(number).filter(|namespace| is_rest && *namespace != number)
+    fn content_left_to_namespaces(&self, objects: &Objects<'_>) -> Vec<(usize, usize)> {
+        let namespace_of_left = |number: usize| {
+            let is_left = self.has_own_delete(number) && objects.rank(number) == Rank::Other;
+            objects.namespace(number).filter(|namespace| is_left && *namespace != number)
         };
-        let mut rest: Vec<Option<usize>> = (0..objects.ids.len()).map(namespace_of_rest).collect();
-        let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); rest.len()];
+        // For each object, the Namespace that it is left to.
+        let mut left_to: Vec<Option<usize>> =
+            (0..objects.ids.len()).map(namespace_of_left).collect();
+        let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); left_to.len()];
         let mut need_delete = Vec::new();
         for (user, used) in &objects.uses {
             for user in &self.units[*user] {
                 for used in self.units[*used].iter().filter(|used| *used != user) {
                     users[*used].insert(*user);
-                    if rest[*user].is_some() && rest[*user] != rest[*used] {
+                    if left_to[*user].is_some() && left_to[*user] != left_to[*used] {
                         need_delete.push(*user);
                     }
                 }
             }
         }
         while let Some(number) = need_delete.pop() {
-            if rest[number].take().is_some() {
-                need_delete.extend(users[number].iter().filter(|user| rest[**user].is_some()));
+            if left_to[number].take().is_some() {
+                need_delete.extend(users[number].iter().filter(|user| left_to[**user].is_some()));
             }
         }
-        rest.into_iter()
+        left_to
+            .into_iter()
             .enumerate()
             .filter_map(|(number, namespace)| Some((number, namespace?)))
             .collect()

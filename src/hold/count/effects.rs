@@ -5,7 +5,7 @@ use super::{ReleaseEffects, UnknownUse, UseSearch};
 use crate::decide::{
     CollectorRefusal, JudgedObject, Situation, refusal_in_cascade, relevant_users,
 };
-use crate::graph::{Node, NodeId, ObjectUser};
+use crate::graph::{Node, NodeId, ObjectUser, SEARCH_STEPS};
 use crate::objects::NumberSet;
 
 impl<'a> UseSearch<'a> {
@@ -22,7 +22,8 @@ impl<'a> UseSearch<'a> {
         let deleted = effects.possibly_deleted();
         let mut next = Vec::new();
         for node in deleted.iter().filter_map(|id| graph.get(*id)) {
-            if !self.pass_reads.charge(8 + node.labels().size() + node.finalizers().size()) {
+            let list_steps = node.labels().search_steps() + node.finalizers().search_steps();
+            if !self.pass_reads.charge(SEARCH_STEPS + list_steps) {
                 break;
             }
             if self.may_deny_delete(node, &effects)? {

@@ -67,8 +67,8 @@ pub(super) struct RaceModel {
 }
 
 impl RaceModel {
-    /// All guards and two leaders; no time passes.
-    pub(super) const PROMISE_ONE: Self = Self {
+    /// The base of all variants: all guards and two leaders; no time passes.
+    pub(super) const BASE: Self = Self {
         guards: Guards {
             settle: true,
             live: true,

@@ -6,7 +6,7 @@ use crate::hold::{ReleaseEnd, ReleaseReason};
 
 fn promise_one() -> RaceModel {
     let size = size();
-    RaceModel { passes: 2, user_changes: 1 + size, lost_answers: size, ..RaceModel::PROMISE_ONE }
+    RaceModel { passes: 2, user_changes: 1 + size, lost_answers: size, ..RaceModel::BASE }
 }
 
 /// Time passes, writes are slow, and leaders use answers late.
@@ -19,7 +19,7 @@ fn fresh_reads() -> RaceModel {
         ticks: 6 + size(),
         write_delay: 1,
         delayed_answers: true,
-        ..RaceModel::PROMISE_ONE
+        ..RaceModel::BASE
     }
 }
 
@@ -33,7 +33,7 @@ fn promise_two() -> RaceModel {
         ticks: 8 + size(),
         write_delay: 3,
         starts_before_delete: true,
-        ..RaceModel::PROMISE_ONE
+        ..RaceModel::BASE
     }
 }
 
@@ -44,7 +44,7 @@ fn recreation() -> RaceModel {
         passes: 1 + size(),
         user_changes: 0,
         recreates: true,
-        ..RaceModel::PROMISE_ONE
+        ..RaceModel::BASE
     }
 }
 

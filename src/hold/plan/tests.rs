@@ -75,12 +75,15 @@ fn one_write_renames_a_former_hold_in_place() {
     );
     assert_eq!(
         apply_plan(&[FORMER_HOLD_FOR_TESTS, HOLD, FORMER_HOLD_FOR_TESTS, "x/y"]),
-        (HoldPlan::RemoveAll(vec![HOLD.to_owned(), "x/y".to_owned()]), json!([HOLD, "x/y"]))
+        (
+            HoldPlan::RemoveSeveral { remaining: vec![HOLD.to_owned(), "x/y".to_owned()] },
+            json!([HOLD, "x/y"])
+        )
     );
     // No policy wants a hold.
     let several = with(&[HOLD, "x/y", FORMER_HOLD_FOR_TESTS, HOLD]);
     let plan = planned(&policies(&[]), true, SECRET, &several);
-    assert_eq!(plan, HoldPlan::RemoveAll(vec!["x/y".to_owned()]));
+    assert_eq!(plan, HoldPlan::RemoveSeveral { remaining: vec!["x/y".to_owned()] });
     let plan = planned(&policies(&[]), true, SECRET, &with(&["x/y", FORMER_HOLD_FOR_TESTS]));
     assert_eq!(plan, HoldPlan::Remove(former));
     // The API server adds no finalizer to a Terminating object.

@@ -61,7 +61,7 @@ pub fn takes(history: &History, target: &Life, user: &Life, moment: i64) -> Opti
         }
     };
     let mut state = State::new(places.iter().enumerate().map(object).collect());
-    state.before =
+    state.terminating_at_start =
         state.objects.iter().filter(|(_, o)| o.terminating).map(|(place, _)| *place).collect();
     let propagation = match target.at(moment) {
         Some(version) if version.has("orphan") => Propagation::Orphan,

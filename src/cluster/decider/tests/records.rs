@@ -50,7 +50,7 @@ fn record_of(name: &str, uid: &str, approver: &str, exempts: &[&str]) -> Approva
         user: "carol".to_owned(),
         policies: exempts.iter().map(|name| PolicySource::Policy((*name).to_owned())).collect(),
         seconds: 3600,
-        unread: None,
+        why_unknown: None,
     };
     let mut approval = approval_of(&target, &exemption, approver, Timestamp::now());
     approval.metadata.creation_timestamp = Some(Time(Timestamp::now()));

@@ -57,7 +57,7 @@ impl PlanCounts {
         let held = match planned {
             HoldPlan::Add(_) | HoldPlan::Rename(_) => true,
             // The plan may remove only former names of the hold.
-            HoldPlan::Remove(_) | HoldPlan::RemoveAll(_) => {
+            HoldPlan::Remove(_) | HoldPlan::RemoveSeveral { .. } => {
                 desired_hold(situation, facts) != DesiredHold::Absent
             }
             HoldPlan::Nothing => object.is_held(),

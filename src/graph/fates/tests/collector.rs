@@ -72,8 +72,9 @@ fn check(
 
     let mut start = State { requests: targets.to_vec(), ..state.clone() };
     let terminating = state.objects.iter().filter(|(_, object)| object.terminating);
-    let before = terminating.map(|(number, _)| *number);
-    start.before = before.filter(|p| !targets.iter().any(|(target, _)| target == p)).collect();
+    let numbers = terminating.map(|(number, _)| *number);
+    let is_target = |number: &usize| targets.iter().any(|(target, _)| target == number);
+    start.terminating_at_start = numbers.filter(|number| !is_target(number)).collect();
     let mut ends = Vec::new();
     let mut stripped = Vec::new();
     for errors_dangle in [false, true] {

@@ -59,7 +59,8 @@ impl RaceModel {
                         leader.last_list = state.now;
                         if !kinds.is_empty() {
                             leader.request = Some(Request::Lists(kinds));
-                        // If no users are listed yet, a delay here can't make a list stale.
+                        // If Pods, the last kind, are not listed yet, a delay here can't make a
+                        // list stale.
                         } else if self.delayed_answers && leader.listed[2].is_some() {
                             leader.has_unused_answer = true;
                         } else {
