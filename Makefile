@@ -38,9 +38,11 @@ lint: ## check formatting, clippy, and cargo-deny if it is installed
 bench: ## run the benchmarks of docs/PERFORMANCE.md
 	$(CARGO) bench --locked
 
-bench-peers: ## compare belay with other webhooks, and draw docs/peers.svg
+bench-peers: controlplane ## compare belay with other webhooks, and draw docs/peers.svg
 	@tools=$$(examples/peers/build) && \
 		$(CARGO) run --locked --release --example peers -- $$tools docs/peers.svg
+	@peers=$$(examples/peers/build plane) && \
+		$(CARGO) run --locked --release --example peers -- plane $$peers
 
 image: ## build the container image and its SBOM with docker, podman or buildah
 	@image/build

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! peers OHA WEBHOOK PLOT           the webhooks alone, and a plot
-//! peers plane                      DELETEs on a control plane
+//! peers plane [GATEKEEPER CRDS KYVERNO CRDS]    DELETEs on a control plane
 //! peers constant|typed PORT DIR    one of the servers in servers.rs, with the certificate in DIR
 //! ```
 //!
@@ -12,6 +12,8 @@
 #[path = "../../tests/harness/mod.rs"]
 mod harness;
 
+mod gatekeeper;
+mod kyverno;
 mod load;
 mod plane;
 mod plot;
@@ -49,7 +51,11 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["constant", port, folder] => servers::serve(servers::Answer::Constant, port, folder),
         ["typed", port, folder] => servers::serve(servers::Answer::Typed, port, folder),
-        ["plane"] => with_load(plane::run),
+        ["plane"] => with_load(|| plane::run(None)),
+        ["plane", gatekeeper, gatekeeper_crds, kyverno, kyverno_crds] => {
+            let peers = [[gatekeeper, gatekeeper_crds], [kyverno, kyverno_crds]];
+            with_load(|| plane::run(Some(peers.map(|peer| peer.map(Path::new)))))
+        }
         [oha, webhook, plot] if Path::new(oha).is_file() => {
             with_load(|| measure(Path::new(oha), Path::new(webhook), Path::new(plot)))
         }

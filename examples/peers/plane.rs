@@ -1,7 +1,8 @@
 //! The time of DELETEs on a control plane: without a check, with a ValidatingAdmissionPolicy,
-//! and with belay. Each check has its own namespace, so no configuration changes between the
-//! requests.
+//! with belay, and with Gatekeeper and Kyverno if they are given. Each check has its own namespace, so no
+//! configuration changes between the requests.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use crate::policies::{enforce, only, protecting};
 use crate::reviews::KEEP_LABEL;
 use crate::samples::{Samples, milliseconds};
 use crate::writer::{Writer, config_map, core};
+use crate::{gatekeeper, kyverno};
 
 /// The number of DELETEs of each sort in each namespace.
 const EACH: usize = 400;
@@ -19,8 +21,13 @@ const EACH: usize = 400;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The namespaces, and the titles of their columns.
-const NAMESPACES: [(&str, &str); 3] =
-    [("no-check", "no check"), ("by-cel", "ValidatingAdmissionPolicy"), ("by-belay", "belay")];
+const NAMESPACES: [(&str, &str); 5] = [
+    ("no-check", "no check"),
+    ("by-cel", "ValidatingAdmissionPolicy"),
+    ("by-belay", "belay"),
+    ("by-gatekeeper", "Gatekeeper"),
+    ("by-kyverno", "Kyverno"),
+];
 
 /// belay denies the DELETE of an object with this label in any namespace. The
 /// ValidatingAdmissionPolicy uses another label.
@@ -29,32 +36,49 @@ const BELAY_LABEL: &str = "belay.dev/protect";
 struct Run {
     runtime: Runtime,
     writer: Writer,
+    namespaces: &'static [(&'static str, &'static str)],
 }
 
-pub fn run() -> Result<()> {
+/// Another webhook: its program and the folder of its CRDs.
+type Peer<'a> = [&'a Path; 2];
+
+/// Measures, also with Gatekeeper and Kyverno if they are given.
+pub fn run(peers: Option<[Peer<'_>; 2]>) -> Result<()> {
+    let namespaces = match peers {
+        Some(_) => &NAMESPACES[..],
+        None => &NAMESPACES[..3],
+    };
     let plane = ControlPlane::start_with(&Options::default())?;
     let own = std::env::current_exe()?;
     let _installed =
-        Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &own)?;
-    for (namespace, _) in NAMESPACES {
+        Install { production_timing: true, may_be_forbidden: true, ..Install::of_everything(2) }
+            .on(&plane, &own)?;
+    for (namespace, _) in namespaces {
         plane.create_namespace(namespace)?;
     }
+    let _peers = match peers {
+        Some([[gatekeeper, gatekeeper_crds], [kyverno, kyverno_crds]]) => Some([
+            gatekeeper::start(&plane, gatekeeper, gatekeeper_crds, NAMESPACES[3].0)?,
+            kyverno::start(&plane, kyverno, kyverno_crds, NAMESPACES[4].0)?,
+        ]),
+        None => None,
+    };
     plane.apply(&cel_policy())?;
     let policy = protecting("held", &only("by-belay"), "configmaps", "whileUsed: {onDelete: Hold}");
     enforce(&plane, "held", &policy)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let writer = runtime.block_on(Writer::of(&plane))?;
-    let run = Run { runtime, writer };
+    let run = Run { runtime, writer, namespaces };
     run.wait_until_enforced()?;
-    let mut denied: [Samples; 3] = Default::default();
-    let mut allowed: [Samples; 3] = Default::default();
+    let mut denied = vec![Samples::default(); namespaces.len()];
+    let mut allowed = denied.clone();
     for number in 0..EACH {
         for (sort, samples) in [("denied", &mut denied), ("allowed", &mut allowed)] {
             let name = format!("{sort}-{number}");
-            for (namespace, _) in NAMESPACES {
+            for (namespace, _) in namespaces {
                 run.create(namespace, &name, sort == "denied")?;
             }
-            for ((namespace, _), samples) in NAMESPACES.iter().zip(samples) {
+            for ((namespace, _), samples) in namespaces.iter().zip(samples) {
                 let started = Instant::now();
                 let is_allowed = run.delete(namespace, &name, "")?;
                 samples.push(started.elapsed());
@@ -64,12 +88,14 @@ pub fn run() -> Result<()> {
             }
         }
     }
-    let titles = NAMESPACES.map(|(_, title)| title).join(" | ");
-    println!("\n| DELETE, p50 / p99 in ms | {titles} |\n|---|---|---|---|");
+    let titles: Vec<_> = namespaces.iter().map(|(_, title)| *title).collect();
+    println!("\n| DELETE, p50 / p99 in ms | {} |", titles.join(" | "));
+    println!("|---{}|", "|---".repeat(titles.len()));
     for (sort, samples) in [("of a labelled object: denied", denied), ("allowed", allowed)] {
-        let cells = samples.map(|samples| {
+        let cell = |samples: &Samples| {
             [0.5, 0.99].map(|part| milliseconds(samples.quantile(part))).join(" / ")
-        });
+        };
+        let cells: Vec<_> = samples.iter().map(cell).collect();
         println!("| {sort} | {} |", cells.join(" | "));
     }
     Ok(())
@@ -91,14 +117,14 @@ impl Run {
         let request = http::Request::delete(path).body(Vec::new())?;
         match self.runtime.block_on(self.writer.0.request_text(request)) {
             Ok(_) => Ok(true),
-            // A ValidatingAdmissionPolicy answers 422, if it states no other reason.
-            Err(kube::Error::Api(status)) if [403, 422].contains(&status.code) => Ok(false),
+            // A ValidatingAdmissionPolicy answers 422, if it states no other reason, and Kyverno 400.
+            Err(kube::Error::Api(status)) if [400, 403, 422].contains(&status.code) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
     fn wait_until_enforced(&self) -> Result<()> {
-        for (namespace, title) in &NAMESPACES[1..] {
+        for (namespace, title) in &self.namespaces[1..] {
             self.create(namespace, "probe", true)?;
             eventually(title, LIMIT, || match self.delete(namespace, "probe", "?dryRun=All")? {
                 true => Err("it allows a DELETE".into()),
@@ -109,15 +135,19 @@ impl Run {
     }
 }
 
+/// The rule of the policies in CEL.
+pub fn has_no_label() -> String {
+    format!("!('{KEEP_LABEL}' in oldObject.metadata.?labels.orValue({{}}))")
+}
+
 /// The ValidatingAdmissionPolicy, and its binding to a namespace.
 fn cel_policy() -> String {
     let version = "admissionregistration.k8s.io/v1";
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
         "resources": ["configmaps"]});
-    let expression = format!("!('{KEEP_LABEL}' in oldObject.metadata.?labels.orValue({{}}))");
     let object = |kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "keep"}, "spec": spec});
     let policy = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": expression}]});
+        "validations": [{"expression": has_no_label()}]});
     let binding = json!({"policyName": "keep", "validationActions": ["Deny"], "matchResources":
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "by-cel"}}}});
     format!(
