@@ -28,6 +28,9 @@ const MAX_CONCURRENT: usize = 16;
 const MAX_APPROVALS: usize = 50;
 
 #[derive(Debug, Args)]
+#[command(mut_arg("all", |all| {
+    all.help("Also list expired approvals, and print long lists completely")
+}))]
 pub struct ApprovalsArguments {
     #[command(flatten)]
     scope: ListScopeArguments,

@@ -8,8 +8,12 @@ use crate::objects::{KeyedSet, ORPHAN, Object, OwnerReference, and_more, quote_i
 /// The change by which an UPDATE leads to a deletion.
 pub(super) fn describe_change(review: &Review<'_>) -> ChangeDescription {
     let (subject, step) = subject_and_step(review);
-    ChangeDescription { subject, step }
+    let lets_delete_target = step.is_some_and(|step| step != KEEP_FINALIZER);
+    ChangeDescription { subject, step, lets_delete_target }
 }
+
+/// The step for a change of finalizers. The other steps are for changes of owners.
+const KEEP_FINALIZER: &str = "keep the finalizer";
 
 fn subject_and_step(review: &Review<'_>) -> (String, Option<&'static str>) {
     let this_change = || ("this change lets".to_owned(), None);
@@ -26,7 +30,7 @@ fn subject_and_step(review: &Review<'_>) -> (String, Option<&'static str>) {
     };
     match (owners_only_in(after, before), owners_only_in(before, after)) {
         ((0, _), (0, _)) if orphans(old) && !orphans(new) => {
-            (format!("the removal of the finalizer {ORPHAN} lets"), Some("keep the finalizer"))
+            (format!("the removal of the finalizer {ORPHAN} lets"), Some(KEEP_FINALIZER))
         }
         ((0, _), (0, _)) => this_change(),
         ((1, added), (0, _)) => (

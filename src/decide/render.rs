@@ -215,7 +215,11 @@ fn sentence_about(verdict: &Verdict, blocker: &Blocker) -> String {
         Some(change) => {
             let suffix = namespace_suffix(target, &blocker.object);
             let object = blocker.object.quoted();
-            let subject = format!("{} Kubernetes delete {object}{suffix}, which", change.subject);
+            let deleted = match blocker.object != *target && change.lets_delete_target {
+                true => format!("{}, and with it {object}{suffix}", target.quoted()),
+                false => format!("{object}{suffix}"),
+            };
+            let subject = format!("{} Kubernetes delete {deleted}, which", change.subject);
             sentence_with(target, blocker, &subject)
         }
         None => sentence(target, blocker),
@@ -359,7 +363,10 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             object.to_string()
         }
         Cause::RepeatedUid(owner) => {
-            format!("{owner} (the request adds a second owner reference with the same uid)")
+            format!(
+                "{owner} (the request adds a second owner reference with the same uid, so the \
+                 garbage collector may remove both)"
+            )
         }
         Cause::Finalizer(name) | Cause::LostFinalizer(name) => one_line_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),

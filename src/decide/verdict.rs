@@ -184,6 +184,8 @@ pub struct ChangeDescription {
     pub subject: String,
     /// The step that avoids the change: `don't add this owner reference`. `None` if it is unknown.
     pub step: Option<&'static str>,
+    /// Whether the change lets Kubernetes delete the changed object: a change of its owners does.
+    pub lets_delete_target: bool,
 }
 
 /// An object that keeps another one, and whose own DELETE belay would deny or hold.

@@ -133,8 +133,7 @@ fn of_targets_that_use_each_other_kubectl_deletes_none_without_an_approval() {
     let text = belay(plane, &["impact", "-f", &file, "-n", ns]).stdout;
     assert!(text.contains("DENIED in part") && !text.contains("ALLOWED"), "{text}");
     assert!(text.contains(&format!("{command}\n")), "{text}");
-    let accepted = "accepted    even without an approval, kubectl would delete 1 of these 4 \
-                    objects: secret/free\n";
+    let accepted = "not denied  kubectl would still delete 1 of these 4 objects: secret/free\n";
     assert!(text.contains(accepted), "{text}");
 
     for objects in [&[0, 1][..], &[1, 0], &[0, 1, 2], &[2, 1, 0]] {

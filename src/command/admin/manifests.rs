@@ -36,14 +36,14 @@ pub struct ManifestsArguments {
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", required_unless_present = "url")]
     service: Option<String>,
 
-    /// The CA certificate of belay serve --standalone, PEM [default with --url: certs/ca.crt].
-    /// Without it, --service prints the manifests for belay in a cluster: the running belay adds its
-    /// CA certificate, the rules and the paths to the webhook configurations
+    /// The CA certificate of a belay serve --standalone, PEM [default with --url: certs/ca.crt]. If
+    /// you run belay in the cluster, use --service without --ca-file: belay then adds its CA
+    /// certificate, the rules and the paths itself
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// Give belay read access to a kind that policies or labels name, for example
-    /// secrets. May be repeated
+    /// Let belay read and hold objects of a kind that policies or labels name, for example secrets.
+    /// May be repeated
     #[arg(
         long,
         value_name = "[GROUP/]RESOURCE",

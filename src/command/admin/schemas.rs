@@ -12,8 +12,8 @@ use crate::command::{
 
 #[derive(Debug, Args)]
 pub struct SchemasArguments {
-    /// The kind of documents, such as Why or StuckList [default: all, by their
-    /// names]
+    /// The kind of documents, such as Why or StuckList [default: all kinds, as one JSON object with
+    /// the kind as key]
     #[arg(value_name = "KIND")]
     kind: Option<String>,
 }

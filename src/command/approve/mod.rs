@@ -98,7 +98,8 @@ enum ScopeArgument {
     /// DELETE
     Object,
     /// The object and everything that is deleted with it, even if a policy protects one of these.
-    /// Needed also for --cascade=orphan if a policy protects a dependent from losing its owner
+    /// Also covers dependents that --cascade=orphan leaves without an owner; needed if a policy
+    /// forbids that (fromOrphaning)
     Content,
 }
 

@@ -14,9 +14,9 @@ use super::{CommandError, print};
 
 #[derive(Debug, Args)]
 pub struct CompletionArguments {
-    /// For the plugin, kubectl belay: kubectl, whose script extends kubectl's own completion. For the
-    /// program installed under the name belay: its shell. All scripts complete names of objects.
-    /// There is no script for PowerShell
+    /// Use "kubectl" for the plugin kubectl belay: its script extends kubectl's own completion. Use
+    /// "bash", "zsh" or "fish" for the program under the name belay. All scripts complete names of
+    /// objects. There is no script for PowerShell
     #[arg(value_name = "bash|zsh|fish|kubectl")]
     shell: Shell,
 

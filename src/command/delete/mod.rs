@@ -41,8 +41,10 @@ use crate::objects::counted;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each DELETE is sent with your permissions. On a terminal the command asks first; \
-                        if the data on a volume is destroyed for good, it asks you to type the name of an object.\n\nExit codes: 0: all objects \
+    mut_arg("all", |all| all.help("After a TYPE without a name: select every object of this type")),
+    after_help = "Each DELETE is sent with your permissions. The command asks first; if the data on a volume \
+                        is destroyed for good, it asks you to type the name of an object. Without a terminal, \
+                        add --yes.\n\nExit codes: 0: all objects \
                         are deleted; 1: refused, changed or not all deleted; 2: wrong arguments; 3: \
                         unknown, because a read failed"
 )]

@@ -134,7 +134,8 @@ pub fn refused_dependent(dependent: &Dependent, evidence: &Evidence) -> Option<F
         (false, true) => next_step(&events, evidence, describe(object)),
         (false, false) => next_step(&events, evidence, see_who_refuses(object)),
     };
-    let message = format!("the deletion of {} was refused", object.sentence_name());
+    let object = object.sentence_name();
+    let message = format!("it waits for its dependent {object}, whose deletion was refused");
     let finding = Finding::new(Cause::Refused, message, next);
     Some(finding.with(events.into_iter().map(event_text)))
 }

@@ -146,7 +146,8 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     }
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::ControllerDown);
-    let only = "this is a guess: any user who can create workloads can choose this name or image";
+    let only = "this is a guess from a workload's name or image, which any user who can \
+                create workloads can imitate";
     assert!(down.message.ends_with("Deployment operators/db-operator, 0 ready Pods"), "{down:?}");
     assert_eq!(down.evidence, [only]);
     // A user who may not read the workloads sees no conclusion from them.
@@ -296,7 +297,8 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     evidence.events.insert("u-web-0".to_owned(), vec![event("kubelet", "Killing")]);
     let all = all_causes(&stuck, &survey, &evidence);
     assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
-    assert_eq!(all[0].message, "the deletion of Pod shop/web-1 was refused");
+    let refused = "it waits for its dependent Pod shop/web-1, whose deletion was refused";
+    assert_eq!(all[0].message, refused);
     assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
     assert_eq!(all[0].next, "kubectl belay why pods/web-1 -n shop");
     // The other finding has the same step, which a report shows once.

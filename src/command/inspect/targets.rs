@@ -19,7 +19,8 @@ use crate::objects::{KindInfo, KindNames, ObjectRef, is_namespace, namespace_opt
 /// Where to search for objects.
 #[derive(Debug, Clone, Args)]
 pub struct SearchArguments {
-    /// The namespace of the objects [default: that of the context; with --from: default]
+    /// The namespace of the objects [default: the namespace of the context; with --from, the
+    /// namespace "default"]
     #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
     pub namespace: Option<String>,
 
@@ -33,9 +34,9 @@ pub struct SearchArguments {
 /// The objects to select.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ObjectSelection {
-    /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a
-    /// plural, singular or short name of a kind, with its group if the name is ambiguous. If you
-    /// give no name, TYPE can be a category such as all
+    /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a plural,
+    /// singular or short name of a kind, with its group if the name is ambiguous. Without a name,
+    /// TYPE can also be a category, such as the kubectl category "all"
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 
@@ -47,8 +48,8 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// With a TYPE and no name: select ALL objects of the type. In other cases: print long
-    /// lists completely
+    /// After a TYPE without a name: select every object of this type. Also print long lists
+    /// completely
     #[arg(long)]
     pub all: bool,
 
@@ -64,8 +65,8 @@ pub struct SelectionArguments {
     pub objects: ObjectSelection,
 
     /// Show the effects of pruning. OLD and NEW are files or folders with the manifests before and
-    /// after a change; the targets are the objects that only OLD contains. If OLD or NEW also
-    /// contains an object of --from, belay uses the --from version
+    /// after a change; the targets are the objects that only OLD contains. If an object is in
+    /// --from and in OLD or NEW, belay uses the version in --from
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

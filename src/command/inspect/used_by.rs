@@ -22,6 +22,9 @@ use crate::objects::and_more;
 
 #[derive(Debug, Args)]
 #[command(
+    mut_arg("all", |all| {
+        all.help("Also list references that block no deletion, and print long lists completely")
+    }),
     after_help = "With --all, the command also lists objects with these values in the second column. They \
                   block no deletion and do not change the exit code:\n\
                   \x20 mentions     it only mentions the object\n\

@@ -71,8 +71,8 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760), help_heading = "In a cluster")]
     path_hours: Option<u64>,
 
-    /// Kinds whose objects with the label belay.dev/protect belay watches and holds
-    /// although no policy names them, as RESOURCE or RESOURCE.GROUP
+    /// For these kinds, belay watches objects with the label belay.dev/protect and adds the hold,
+    /// even if no policy names the kind. Write RESOURCE or RESOURCE.GROUP
     #[arg(long, value_name = "KIND", num_args = 1.., default_values = LABELLED_KINDS, help_heading = "In a cluster")]
     labelled_kinds: Vec<String>,
 
@@ -87,9 +87,9 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(i32).range(1..=30), help_heading = "In a cluster")]
     webhook_timeout: i32,
 
-    /// The accounts that remove Kubernetes' own finalizers: user names, or prefixes that end
-    /// with a colon [default: the control plane, with and without
-    /// --use-service-account-credentials of kube-controller-manager]
+    /// The accounts that remove Kubernetes' own finalizers: user names, or prefixes that end with a
+    /// colon [default: system:kube-controller-manager, system:kube-scheduler, system:apiserver and
+    /// system:serviceaccount:kube-system:]
     #[arg(long, value_name = "USER", num_args = 1.., help_heading = "In a cluster")]
     control_plane: Vec<String>,
 

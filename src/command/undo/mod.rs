@@ -52,7 +52,8 @@ use crate::webhook::random_hex;
 #[command(
     after_help = "Kubernetes can't undo a deletion. The command saves the object in a file, keeps its volumes \
                   (reclaimPolicy Retain), waits until the object is deleted, and creates it again.\n\n\
-                  Every change is sent with your permissions. On a terminal the command asks first.\n\n\
+                  Every change is sent with your permissions. The command asks first. Without a \
+                  terminal, add --yes.\n\n\
                   Exit codes: 0: undone (with --dry-run: can be undone); 1: refused or not complete; 2: \
                   wrong arguments; 3: a request failed"
 )]
@@ -82,8 +83,8 @@ pub struct UndoArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// For a cluster-scoped object: continue, although Kubernetes may delete the object's
-    /// dependents in this namespace
+    /// Ignore the object's dependents in the namespace NAME, for example if undo refuses because it
+    /// can't keep them. Kubernetes may then delete them. Only for a cluster-scoped object
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

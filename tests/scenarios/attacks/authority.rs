@@ -109,7 +109,8 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     })
     .unwrap();
     let said = team.kubectl(&patch).failure().unwrap();
-    assert!(said.contains("lets Kubernetes delete configmap \"precious\""), "{said}");
+    let deletes = "lets Kubernetes delete secret \"between\", and with it configmap \"precious\"";
+    assert!(said.contains(deletes), "{said}");
     team.refused(&["configmap/precious"]);
     team.assert_exists("configmap/precious");
 }

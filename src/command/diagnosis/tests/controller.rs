@@ -18,7 +18,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let next = "find out which workload is the controller; for that one: kubectl describe \
                 deploy/db-operator -n prod, or kubectl logs deploy/db-operator -n eve";
     assert_eq!(mixed.next, next);
-    assert!(mixed.evidence[0].starts_with("this is a guess: "), "{mixed:?}");
+    assert!(mixed.evidence[0].starts_with("this is a guess from "), "{mixed:?}");
 
     // Many workloads of one namespace displace none of the others, running or not.
     let decoy = |at: usize| placed("eve", &format!("db-operator-{at}"), 1);

@@ -68,16 +68,16 @@ impl AcceptedPart {
     /// `count`: the number of all targets; `namespace`: left out of names.
     pub fn text(&self, count: usize, namespace: &str) -> String {
         let least = if count > MAX_ASKED { "at least " } else { "" };
-        let client = if self.is_prune { "a prune can" } else { "kubectl would" };
+        let client = if self.is_prune { "a prune can still" } else { "kubectl would still" };
         let mut text = format!(
-            "even without an approval, {client} delete {least}{} of these {count} objects: {}{}",
+            "{client} delete {least}{} of these {count} objects: {}{}",
             self.targets.len(),
             names(&self.targets, namespace),
             destruction(&self.destroyed)
         );
         if !self.in_another_order.is_empty() {
             text.push_str(&format!(
-                ". In another order, such as that of helm uninstall, a client would also delete {}{}",
+                ". A client with another order, such as helm uninstall, would also delete {}{}",
                 names(&self.in_another_order, namespace),
                 destruction(&self.destroyed_in_another_order)
             ));

@@ -68,7 +68,7 @@ pub struct ImpactArguments {
         value_parser = Format::common_and_wide(&[
             Format::Wide, Format::Name, Format::Markdown, Format::Dot, Format::Mermaid,
             Format::Html
-        ], "The table with each object as arguments for kubectl")
+        ], "The table, with each object written as kubectl accepts it, such as pods/web-0 -n shop")
     )]
     output: Format,
 
