@@ -227,9 +227,25 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     }
     let lost = release(admin, &[]);
     assert_eq!(lost.code, 3, "{lost:?}");
-    let next = "belay is not installed: the API server does not serve its kinds\nhint: kubectl \
-                belay admin crds | kubectl apply -f -, and try again";
-    assert!(lost.stderr.contains(next), "{lost:?}");
+    let uninstalled =
+        "belay is not installed in this cluster: the API server does not serve its kinds\n";
+    let next = "hint: kubectl belay admin crds | kubectl apply -f -, and try again";
+    assert!(lost.stderr.contains(&format!("{uninstalled}{next}")), "{lost:?}");
+    let belay = |args: &[&str]| {
+        run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), admin, args, None).unwrap()
+    };
+    let status = belay(&["status"]);
+    assert_eq!(status.code, 3, "{status:?}");
+    let next = "hint: helm install belay charts/belay --namespace belay";
+    assert!(status.stderr.contains(&format!("{uninstalled}{next}")), "{status:?}");
+    // Other commands print `kubectl belay why …` as the next step, so it works without belay.
+    let why = belay(&["why", "cm/settings", "-n", &ns]);
+    assert_eq!(why.code, 1, "{why:?}");
+    let says = "belay is not installed, so nothing removes its hold\n";
+    assert!(why.stdout.contains(says) && why.stdout.ends_with(uninstalled), "{why:?}");
+    let why = belay(&["why", "sa/default", "-n", &ns]);
+    assert!(why.code == 0 && why.stdout.contains("can delete serviceaccount"), "{why:?}");
+    assert!(why.stdout.ends_with(uninstalled), "{why:?}");
     let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();
     plane.apply(&String::from_utf8(crds.unwrap().stdout).unwrap()).unwrap();
     // A new kind is served a moment after its CRD was created.

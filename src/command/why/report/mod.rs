@@ -29,7 +29,7 @@ use crate::command::report::{ObjectReport, Report, View};
 use crate::command::session::UserSession;
 use crate::command::status::{Leader, LeaderState, effects};
 use crate::command::target::{TargetObject, situation};
-use crate::command::webhooks::Webhooks;
+use crate::command::webhooks::{NOT_INSTALLED, Webhooks};
 use crate::decide::{
     Blocker, Decision, JudgedObject, Verdict, approve_command, ineffective_approvals, remedies,
 };
@@ -362,7 +362,10 @@ impl WhyReport {
             named: target.object_ref.quoted(),
             of_files: session.asks_files(),
             knows_policies: world.loaded,
-            why_webhooks_missing: webhooks.why_missing(),
+            why_webhooks_missing: match session.asks_files() || snapshot.is_installed() {
+                true => webhooks.why_missing(),
+                false => Some(NOT_INSTALLED),
+            },
             no_leader_text: webhooks.no_leader_text(),
         }
     }
