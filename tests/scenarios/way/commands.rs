@@ -256,10 +256,11 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     wait_until_deleted(&plane, &ns, "configmap/settings");
 }
 
-#[test]
-fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
+/// A ServiceAccount that owns the ConfigMap, whose policy requires this approval: the namespace, and
+/// alice, who may approve everything there.
+fn owner_of_settings(prefix: &str, approval: Value) -> (String, Person<'static>) {
     let plane = &world().plane;
-    let ns = settings("way-along", json!({}));
+    let ns = settings(prefix, approval);
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     alice.kubectl(&["create", "serviceaccount", "owner", "-n", &ns]).success().unwrap();
     let uid = plane.api().field("sa/owner", &ns, ".metadata.uid").unwrap();
@@ -267,6 +268,22 @@ fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
         {"apiVersion": "v1", "kind": "ServiceAccount", "name": "owner", "uid": uid}]}});
     let owned = ["patch", "cm", "settings", "-n", &ns, "-p", &owned.to_string()];
     alice.kubectl(&owned).success().unwrap();
+    (ns, alice)
+}
+
+#[test]
+fn an_approval_of_only_the_owner_reports_how_many_people_must_approve_the_content() {
+    let (ns, alice) = owner_of_settings("way-along-two", json!({"required": 2}));
+    let said = alice.belay(&["approve", "sa/owner", "-n", &ns, "--reason", "x"]).success().unwrap();
+    let next =
+        "which is protected; 2 people must approve with --scope content; next: kubectl belay";
+    assert!(said.contains(next), "{said}");
+}
+
+#[test]
+fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
+    let plane = &world().plane;
+    let (ns, alice) = owner_of_settings("way-along", json!({}));
     let approve = |more: &[&str]| {
         let args = [&["approve", "sa/owner", "-n", &ns, "--reason", "x"][..], more].concat();
         alice.belay(&args).success().unwrap()
