@@ -18,7 +18,7 @@ use super::api::Detail;
 use super::api_error::chain;
 use super::dry_run::DryRunSupport;
 use super::kubeconfig::find_cluster;
-use super::start::{StartError, without_retries};
+use super::start::{StartError, with_defaults};
 use crate::objects::{
     ApiError, KindInfo, read_tolerant_with_managed_fields, read_without_managed_fields,
 };
@@ -52,7 +52,8 @@ impl Caller {
         let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
         let config = find_cluster(access.kubeconfig.as_ref(), &options).await;
         let config = config.map_err(StartError::Kubeconfig)?;
-        let mut config = without_retries(config);
+        let user_agent = concat!("kubectl-belay/", env!("CARGO_PKG_VERSION"));
+        let mut config = with_defaults(config, user_agent);
         if let Some(user) = &access.impersonate {
             config.auth_info.impersonate = Some(user.clone());
         }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::KubeConfigOptions;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
@@ -259,11 +261,14 @@ fn service_names(name: &str, namespace: &str) -> Vec<String> {
 
 async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<kube::Config, StartError> {
     let config = find_cluster(kubeconfig, &KubeConfigOptions::default()).await;
-    config.map(without_retries).map_err(StartError::Configuration)
+    let config = config.map_err(StartError::Configuration)?;
+    Ok(with_defaults(config, concat!("belay/", env!("CARGO_PKG_VERSION"))))
 }
 
-/// Sets time-outs and disables kube's own retries.
-pub(super) fn without_retries(mut config: kube::Config) -> kube::Config {
+/// Sets the user agent and time-outs, and disables kube's own retries. The name in the user agent
+/// is the field manager of writes without one.
+pub(super) fn with_defaults(mut config: kube::Config, user_agent: &'static str) -> kube::Config {
+    config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
     // Each task retries on its own.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));

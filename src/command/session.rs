@@ -13,7 +13,7 @@ use super::files::Archive;
 use super::place::{ClusterArguments, Installation};
 use super::screen::Screen;
 use super::serve::{LABELLED_KINDS, parse_kinds};
-use super::webhooks::Webhooks;
+use super::webhooks::{INSTALL_COMMAND, NOT_INSTALLED, Webhooks};
 use crate::cluster::Clock;
 use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
@@ -212,10 +212,9 @@ impl UserSession {
     ) -> CommandError {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
         match error {
-            ApiError::NotFound => CommandError::Remote(format!(
-                "belay is not installed: the API server does not serve {kind}; next: kubectl belay \
-                 admin crds | kubectl apply -f -, and try again"
-            )),
+            ApiError::NotFound => {
+                CommandError::Remote(format!("{NOT_INSTALLED}; next: {INSTALL_COMMAND}"))
+            }
             ApiError::Forbidden(detail) => CommandError::Remote(format!(
                 "you may not ({detail}); next: have an administrator bind that RBAC verb on {kind} \
                  to {}",

@@ -12,6 +12,7 @@ use super::document::Object;
 use super::object_words::{ObjectArgument, ObjectWordsError, parse_object, parse_objects};
 use super::place::{self, ClusterArguments, SourceArguments};
 use super::session::UserSession;
+use super::webhooks::NOT_INSTALLED;
 use crate::cluster::{ObjectKey, Snapshot, UnreadKind, World};
 use crate::decide::{ObjectSource, Situation};
 use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, full_name, in_namespace};
@@ -164,16 +165,14 @@ pub fn unknown_policies_text(session: &UserSession, snapshot: &Snapshot) -> Stri
         // Objects may still have the hold after an uninstall, so the text names the step to install
         // the CRDs again.
         let next = match session.asks_files() {
-            true => {
-                "the files have no object of belay.dev; next: name a file with the policies, too: \
-                 --from FILE,POLICIES"
-            }
-            false => {
-                "belay is not installed: the API server does not serve its kinds; next: kubectl \
-                 belay admin crds | kubectl apply -f -, and try again"
-            }
+            true => "the files have no object of belay.dev; next: name a file with the policies, \
+                     too: --from FILE,POLICIES"
+                .to_owned(),
+            false => format!(
+                "{NOT_INSTALLED}; next: kubectl belay admin crds | kubectl apply -f -, and try again"
+            ),
         };
-        return next.to_owned();
+        return next;
     }
     let unread = snapshot.unread();
     let unread = unread.iter().map(|UnreadKind { resource, why }| format!("{resource}: {why}"));

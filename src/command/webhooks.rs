@@ -27,6 +27,14 @@ const MISSING: &str = "the webhook configurations of belay are missing, so belay
 const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all holds, and belay \
                                 refuses nothing; next: kubectl belay status";
 
+/// The sentence if the CRDs of belay don't exist.
+pub const NOT_INSTALLED: &str =
+    "belay is not installed in this cluster: the API server does not serve its kinds";
+
+/// The command that installs belay.
+pub const INSTALL_COMMAND: &str = "helm install belay charts/belay --namespace belay \
+                                   --create-namespace (docs/guides/install.md)";
+
 /// The sentence if neither the configurations nor the Lease of belay exist.
 pub const UNINSTALLED: &str = "belay is not installed (its CRDs remain), so it denies nothing";
 

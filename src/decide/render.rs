@@ -465,19 +465,27 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
 
 /// The warning that the hold keeps an object after the accepted DELETE.
 fn hold_warning(blocker: &Blocker) -> String {
-    let user = blocker.causes.first().and_then(|cause| match cause {
+    let users = blocker.causes.iter().map_while(|cause| match cause {
         Cause::User { owner, .. } => Some(owner.to_string()),
         Cause::Elsewhere { .. } => Some(ELSEWHERE.to_owned()),
         _ => None,
     });
-    let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
-    let until = match user {
-        Some(user) if others == 0 => format!("{user}{NO_LONGER_USES}s it"),
-        Some(user) => format!("{user}{}{NO_LONGER_USES} it", and_more(others, "object")),
-        None if blocker.reason == Reason::Protected || blocker.causes == [Cause::Always] => {
+    let mut length = 0;
+    let is_named = |(index, user): &(usize, String)| {
+        length += user.len();
+        *index == 0 || length <= MAX_WARNING / 2
+    };
+    let users: Vec<String> = users.enumerate().take_while(is_named).map(|(_, user)| user).collect();
+    let others = (blocker.causes.len() + blocker.more).saturating_sub(users.len());
+    let until = match users.as_slice() {
+        [user] if others == 0 => format!("{user}{NO_LONGER_USES}s it"),
+        [_, ..] => {
+            format!("{}{}{NO_LONGER_USES} it", users.join(", "), and_more(others, "object"))
+        }
+        [] if blocker.reason == Reason::Protected || blocker.causes == [Cause::Always] => {
             UNTIL_APPROVED.to_owned()
         }
-        None => "belay confirms that nothing uses it".to_owned(),
+        [] => "belay confirms that nothing uses it".to_owned(),
     };
     format!("{}{HOLD_WARNING}{until}", blocker.object.quoted())
 }

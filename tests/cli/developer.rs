@@ -226,6 +226,16 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
         assert!(said.stdout.contains(before), "{said:?}");
         assert!(said.stdout.contains("  already Terminating; "), "{said:?}");
     }
+    // The warning names the first users, and `used-by` lists all.
+    for name in ["api", "db"] {
+        let pod = pod(name).with_env_from("configMapRef", "settings");
+        plane.apply(&pod.with_namespace(&ns)).unwrap();
+    }
+    why(&dev, &ns, "settings", &format!("in use by: Pod {ns}/api, Pod {ns}/db, Pod {ns}/web\n"));
+    let last = pod("z").with_env_from("configMapRef", "settings");
+    plane.apply(&last.with_namespace(&ns)).unwrap();
+    let more = format!(" and 1 more object (kubectl belay used-by configmaps/settings -n {ns})\n");
+    why(&dev, &ns, "settings", &format!("Pod {ns}/db, Pod {ns}/web{more}"));
 }
 
 #[test]

@@ -345,6 +345,40 @@ fn why_reports_that_a_developer_can_not_approve_the_deletion_of_the_namespace() 
     assert!(text.contains(&expected) && text.contains(" (not you)\n"), "{said:?}");
 }
 
+/// Only policies name the service accounts whose approvals count.
+#[test]
+fn why_knows_whether_an_account_can_approve_only_if_it_can_read_the_policies() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why-account").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    kubectl(plane, &["create", "serviceaccount", "ci", "-n", &ns]);
+    let subjects = [user(&format!("system:serviceaccount:{ns}:ci"))];
+    let rules =
+        [rule("", "configmaps", "get, delete"), rule("belay.dev", "deletionapprovals", "create")];
+    plane.grant(&format!("{ns}-ci"), None, &rules, &subjects).unwrap();
+    let ci = plane.account(&ns, "ci").unwrap();
+    let ends_with = |end: &str| {
+        let end = format!("{end}\n");
+        eventually(&end, LIMIT, || {
+            let said = belay_as(&ci, &["why", "cm/settings", "-n", &ns]).stdout;
+            match said.lines().any(|line| format!("{line}\n").ends_with(&end)) {
+                true if said.contains("who can approve: ") => Ok(()),
+                _ => Err(said.into()),
+            }
+        })
+        .unwrap();
+    };
+    // Without the right, no policy is necessary.
+    ends_with(" (not you)");
+    let approve = [rule("", "configmaps", "approve-deletion")];
+    plane.grant(&format!("{ns}-approve"), None, &approve, &subjects).unwrap();
+    ends_with(" (you can't read the policies, so it is unknown whether they accept your approval)");
+    let read = [rule("belay.dev", "*", "get, list")];
+    plane.grant(&format!("{ns}-read"), None, &read, &subjects).unwrap();
+    ends_with(" (not you)");
+}
+
 #[test]
 fn the_step_for_a_user_that_is_terminating_explains_it() {
     let plane = &world().plane;

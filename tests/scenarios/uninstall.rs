@@ -120,6 +120,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     let would = stage.all(&["--dry-run"]);
     assert_eq!(would.code, 0, "{would:?}");
     assert!(would.stdout.starts_with("would delete: MutatingWebhookConfiguration belay\n"));
+    assert!(would.stdout.contains("would delete: ConfigMap belay-held\n"), "{would:?}");
     let ends = format!(", policy {}\n", stage.ns);
     assert!(would.stdout.contains("would no longer apply: ") && would.stdout.contains(&ends));
     assert!(would.stdout.contains("would remove 4 holds from configmaps"), "{would:?}");

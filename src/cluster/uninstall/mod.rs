@@ -100,14 +100,15 @@ impl Uninstall<'_> {
     pub async fn run(&self) -> Result<UninstallReport, UninstallError> {
         let snapshot = self.snapshot().await?;
         let configurations = Configurations::read(&self.client, &self.settings).await?;
+        let context = snapshot.context.clone();
+        let election = Election::of_uninstall(&context);
         if self.options.dry_run {
             configurations.plan(&self.settings.name, self.report);
+            self.own_objects(&election, configurations.exist()).plan().await;
             (self.report)(Event::Step(ended_protection(&snapshot.context.world.read())));
             return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         }
-        let context = snapshot.context.clone();
         let Settings { namespace, name, .. } = &self.settings;
-        let election = Election::of_uninstall(&context);
         let previous = election.take_over().await.map_err(UninstallError::Lease)?;
         let Some(PreviousLeader { name: leader, acts_for }) = previous else {
             (self.report)(Event::Step(format!("already deleted: Namespace {namespace}")));
@@ -122,14 +123,9 @@ impl Uninstall<'_> {
             never = election.run_candidate() => match never {},
         };
         if done.as_ref().is_ok_and(UninstallReport::is_clean) {
-            let own_user = self.identities.own.as_deref().unwrap_or_default();
-            let Self { client, settings, report, .. } = self;
-            let read = Configurations::read(client, settings).await;
+            let read = Configurations::read(&self.client, &self.settings).await;
             let may_be_registered = read.map_or(true, |configurations| configurations.exist());
-            let election = &election;
-            let own =
-                OwnObjects { client, settings, own_user, may_be_registered, election, report };
-            own.delete_all(self.clock.now()).await;
+            self.own_objects(&election, may_be_registered).delete_all(self.clock.now()).await;
         } else if let Err(error) = election.step_down().await {
             // A replica that gets the Lease releases the remaining objects when they are unused. It
             // adds no holds, because no leader does so without webhook configurations.
@@ -138,6 +134,16 @@ impl Uninstall<'_> {
             )));
         }
         done
+    }
+
+    fn own_objects<'a>(
+        &'a self,
+        election: &'a Election<'a>,
+        may_be_registered: bool,
+    ) -> OwnObjects<'a> {
+        let Self { client, settings, identities, report, .. } = self;
+        let own_user = identities.own.as_deref().unwrap_or_default();
+        OwnObjects { client, settings, own_user, may_be_registered, election, report }
     }
 
     async fn snapshot(&self) -> Result<Snapshot, UninstallError> {

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::core::NamespaceResourceScope;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -22,7 +22,7 @@ use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::list::list_all;
 use crate::cluster::pace::within;
 use crate::cluster::secret::is_own;
-use crate::objects::ApiError;
+use crate::objects::{ApiError, counted};
 use crate::policy::api::DeletionApproval;
 
 /// The objects of one installation.
@@ -36,6 +36,14 @@ pub struct OwnObjects<'a> {
     /// The part of this process in the election. It holds the Lease.
     pub election: &'a Election<'a>,
     pub report: &'a dyn Fn(Event),
+}
+
+/// The objects but Leases.
+struct Records {
+    maps: Vec<PartialObjectMeta<ConfigMap>>,
+    secrets: Vec<PartialObjectMeta<Secret>>,
+    /// The records of exemptions.
+    approvals: Vec<DeletionApproval>,
 }
 
 impl OwnObjects<'_> {
@@ -141,35 +149,62 @@ impl OwnObjects<'_> {
         }
     }
 
+    /// Reports what `delete_all` would delete. Only the DeletionApprovals can be many.
+    pub async fn plan(&self) {
+        let Records { maps, secrets, approvals } = self.read_records().await;
+        let plan = |what: &str| (self.report)(Event::Step(format!("would delete: {what}")));
+        for map in &maps {
+            plan(&format!("ConfigMap {}", map.name_any()));
+        }
+        for secret in &secrets {
+            plan(&format!("Secret {}", secret.name_any()));
+        }
+        if !approvals.is_empty() {
+            let approvals = counted(approvals.len(), "DeletionApproval");
+            plan(&format!("{approvals} of belay, which record exemptions"));
+        }
+    }
+
     /// Deletes all but Leases.
     async fn delete_records(&self) {
+        let Records { maps, secrets, approvals } = self.read_records().await;
+        for map in maps {
+            self.delete(&self.api::<ConfigMap>(), "ConfigMap", &map.name_any(), map.uid()).await;
+        }
+        for secret in secrets {
+            self.delete(&self.api::<Secret>(), "Secret", &secret.name_any(), secret.uid()).await;
+        }
+        let api: Api<DeletionApproval> = Api::all(self.client.clone());
+        for approval in approvals {
+            self.delete(&api, "DeletionApproval", &approval.name_any(), approval.uid()).await;
+        }
+    }
+
+    /// Reads all objects but Leases. Reports failed reads.
+    async fn read_records(&self) -> Records {
         let name = &self.settings.name;
-        let maps: Api<ConfigMap> = self.api();
-        self.delete(&maps, "ConfigMap", &format!("{name}-held"), None).await;
+        let api: Api<ConfigMap> = self.api();
+        let held = format!("{name}-held");
+        let map = within(api.get_metadata(&held)).await.map(|map| vec![map]);
+        let mut maps = self.items_or_report(&format!("ConfigMap {held}"), map);
         let journals = ListParams::default().labels(&format!("{JOURNAL}={name}"));
-        let journals = within(maps.list_metadata(&journals)).await.map(|list| list.items);
-        for map in self.items_or_report("the journals (ConfigMaps)", journals) {
-            self.delete(&maps, "ConfigMap", &map.name_any(), map.uid()).await;
-        }
-        let secrets: Api<Secret> = self.api();
+        let journals = within(api.list_metadata(&journals)).await.map(|list| list.items);
+        maps.extend(self.items_or_report("the journals (ConfigMaps)", journals));
+        let (mut secrets, api) = (Vec::new(), self.api::<Secret>());
         for name in [format!("{name}-tls"), format!("{name}-path")] {
-            let secret = within(secrets.get_metadata(&name)).await.map(|secret| vec![secret]);
-            let found = self.items_or_report(&format!("Secret {name}"), secret);
-            // Secrets of other programs stay.
-            for secret in found.iter().filter(|secret| is_own(&secret.metadata)) {
-                self.delete(&secrets, "Secret", &name, secret.uid()).await;
-            }
+            let secret = within(api.get_metadata(&name)).await.map(|secret| vec![secret]);
+            secrets.extend(self.items_or_report(&format!("Secret {name}"), secret));
         }
-        let approvals: Api<DeletionApproval> = Api::all(self.client.clone());
+        // Secrets of other programs stay.
+        secrets.retain(|secret| is_own(&secret.metadata));
         // Approvers may write managedFields that a typed list can't read (H141).
-        let all = within(list_all(approvals.clone(), ListParams::default())).await;
-        let all = all.map(|list| list.objects);
-        for approval in self.items_or_report("DeletionApprovals", all) {
-            let name = approval.name_any();
-            if approval.has_record_name() && approval.spec.approver == self.own_user {
-                self.delete(&approvals, "DeletionApproval", &name, approval.uid()).await;
-            }
-        }
+        let all = list_all(Api::all(self.client.clone()), ListParams::default());
+        let all = within(all).await.map(|list| list.objects);
+        let mut approvals: Vec<DeletionApproval> = self.items_or_report("DeletionApprovals", all);
+        approvals.retain(|approval| {
+            approval.has_record_name() && approval.spec.approver == self.own_user
+        });
+        Records { maps, secrets, approvals }
     }
 
     /// Deletes the Leases of replicas that no longer run. Returns the names of the others.

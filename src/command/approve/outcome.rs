@@ -72,9 +72,13 @@ impl ApprovalEffect {
             true => "it is unknown whether it can be deleted now",
             false => "it still cannot be deleted",
         };
-        if let Some(refusal) = cascade {
+        if let Some((refusal, required)) = cascade {
             let next = approve_command(&target.object_ref, true);
-            sentences.push(format!("{state}: {refusal}; next: {next}"));
+            let people = match required {
+                0 | 1 => String::new(),
+                required => format!("; {required} people must approve with --scope content"),
+            };
+            sentences.push(format!("{state}: {refusal}{people}; next: {next}"));
         } else if let Some(refusal) = verdict.as_ref().filter(|_| is_enough).and_then(refusal) {
             sentences.push(format!("{state}: {refusal}; next: kubectl belay why {typed}"));
         }
@@ -150,9 +154,12 @@ async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> 
 }
 
 /// The blocker that an approval of the object alone does not cover: an object to which the DELETE
-/// cascades.
-fn cascade_note(verdict: &Verdict) -> Option<String> {
-    denial_text(verdict, |blocker| blocker.covered_by_content_approval)
+/// cascades. Also the number of people who must approve the content.
+fn cascade_note(verdict: &Verdict) -> Option<(String, usize)> {
+    let is_covered = |blocker: &Blocker| blocker.covered_by_content_approval;
+    let text = denial_text(verdict, is_covered)?;
+    let covered = verdict.deciding_blockers().filter(|blocker| is_covered(blocker));
+    Some((text, covered.map(|blocker| blocker.required_approvals).max().unwrap_or_default()))
 }
 
 /// The first blocker that denies the DELETE.

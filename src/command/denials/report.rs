@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::delay;
 use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View, exit_code_of, name_lines};
@@ -19,10 +20,14 @@ pub(super) const SHOWN: usize = 30;
 /// Why a row has no user.
 const NO_USER: &str = "USER -: only an Event reports this request, and Events name no user";
 
-/// Where to find the user of such a row.
-const USER_ELSEWHERE: &str = ". For a denial by a policy, the status of the policy adds the user \
-                              later; for one by the label belay.dev/protect, only the log of belay \
-                              names the user";
+/// Where to find the user of such a row if the request is recent.
+const USER_LATER: &str = ". For a denial by a policy, the status of the policy adds the user \
+                          later; for one by the label belay.dev/protect, only the log of belay \
+                          names the user";
+
+/// Where to find the user of such a row if the request is older: the policy may be newer, or its
+/// status no longer contains the request.
+const USER_IN_LOG: &str = ". Only the log of belay at that time names the user";
 
 /// A request that belay refused or would have refused.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -134,8 +139,14 @@ impl Report for Denials {
             let row = |table: &mut Table, item: &Denial| table.row(item.row(view));
             text.push_str(&view.table_in_turns(&heading, list, Denial::namespace, row));
         }
-        if self.items.iter().any(|item| item.subject.is_none()) {
-            let more = if self.is_uninstalled { "" } else { USER_ELSEWHERE };
+        let mut without_user = self.items.iter().filter(|item| item.subject.is_none()).peekable();
+        if without_user.peek().is_some() {
+            let delay = i64::try_from(delay()).unwrap_or(i64::MAX);
+            let more = match without_user.any(|item| item.ago <= delay) {
+                _ if self.is_uninstalled => "",
+                true if !self.has_no_leader => USER_LATER,
+                _ => USER_IN_LOG,
+            };
             text.push_str(&view.screen.paragraph(0, &format!("{NO_USER}{more}")));
         }
         // The label belay.dev/protect is in no count.

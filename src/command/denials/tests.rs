@@ -225,6 +225,12 @@ fn only_policies_of_listed_requests_are_counted_below_the_list() {
     let only_label = report_of(&[]);
     let text = only_label.text(PIPE);
     assert!(!text.contains("whole cluster") && !text.contains("counts"), "{text}");
+    // The status of a policy had the time to contain it, unless the policy is newer.
+    assert!(text.contains("Only the log of belay at that time names the user\n"), "{text}");
+    assert!(!text.contains("later"), "{text}");
+    let mut recent = report_of(&[]);
+    recent.items[0].ago = 3;
+    let text = recent.text(PIPE);
     assert!(text.contains("the status of the policy adds the user later"), "{text}");
     // Without belay, no status is updated.
     let text = Denials { has_no_leader: true, is_uninstalled: true, ..only_label }.text(PIPE);

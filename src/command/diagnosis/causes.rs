@@ -8,6 +8,7 @@ use super::controller::foreign_finalizer;
 use super::finalizers::{finalizers_of, first_finalizers, more_finalizers, remover};
 use super::finding::{Cause, Finding};
 use super::hold::Hold;
+use super::irreversible::why_irreversible;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use super::orphaning::unchecked_orphaning;
 use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
@@ -221,7 +222,8 @@ fn bound_volume(found: &TerminatingObject, finalizer: &str) -> Finding {
             format!("the claim {namespace}/{name} is bound to it"),
             format!("kubectl describe pvc/{name} -n {namespace}"),
         )
-        .with(["spec.claimRef names it, and status.phase is Bound".to_owned()]),
+        .with(["spec.claimRef names it, and status.phase is Bound".to_owned()])
+        .with(lost_data_of_volume(found)),
         _ => match remover(finalizer) {
             Some((controller, when)) => {
                 kubernetes_finalizer(found, finalizer, &format!("{controller}, when {when}"))
@@ -229,6 +231,13 @@ fn bound_volume(found: &TerminatingObject, finalizer: &str) -> Finding {
             None => kubernetes_finalizer(found, finalizer, "kube-controller-manager"),
         },
     }
+}
+
+/// What happens to the data of a Terminating volume; `None` if its storage stays.
+fn lost_data_of_volume(found: &TerminatingObject) -> Option<String> {
+    let deletes = text_at(&found.object, "/spec/persistentVolumeReclaimPolicy") == "Delete";
+    let why = why_irreversible(&found.info).filter(|_| deletes)?;
+    Some(format!("when the claim is deleted, the data is destroyed (reclaimPolicy Delete): {why}"))
 }
 
 /// A finalizer that a component of Kubernetes removes.

@@ -75,7 +75,12 @@ impl HoldState {
         let (_, until) = warning.split_once(HOLD_WARNING)?;
         let (cause, step) = match until.split_once(NO_LONGER_USES) {
             Some((users, _)) => {
-                (without_controls(users), step_of_warning(users, target, kinds, is_terminating))
+                let more = match users.contains(" and ") {
+                    true => format!(" (kubectl belay used-by {})", target.arguments()),
+                    false => String::new(),
+                };
+                let step = step_of_warning(users, target, kinds, is_terminating);
+                (without_controls(users) + &more, step)
             }
             None if until.starts_with(UNTIL_APPROVED) => (cause_text(&decide::Cause::Always), None),
             None => return None,
@@ -173,21 +178,48 @@ impl HoldState {
     }
 }
 
-/// How to end the use of an object by the users in belay's warning: `Deployment shop/web and 2 more
-/// objects`. `None` if the warning is ambiguous.
+/// The users in belay's warning can be of several kinds with the same name. `step_of_warning` compares
+/// the steps for this many combinations.
+const MAX_COMBINATIONS: usize = 16;
+
+/// How to end the use of an object by the users in belay's warning: `Deployment shop/web, Pod shop/a
+/// and 2 more objects`. `None` if the warning is ambiguous.
 fn step_of_warning(
     users: &str,
     target: &ObjectRef,
     kinds: &Kinds,
     is_terminating: impl Fn(&ObjectRef) -> bool,
 ) -> Option<String> {
-    let (user, more) = match users.split_once(" and ") {
-        Some((user, more)) => (user, more.split_once(' ')?.0.parse().ok()?),
+    let (users, more) = match users.split_once(" and ") {
+        Some((users, more)) => (users, more.split_once(' ')?.0.parse().ok()?),
         None => (users, 0),
     };
+    let mut combinations: Vec<Vec<decide::Cause>> = vec![Vec::new()];
+    for user in users.split(", ") {
+        let causes = causes_of_warning(user, target, kinds)?;
+        if combinations.len() * causes.len() > MAX_COMBINATIONS {
+            return None;
+        }
+        let with = |cause: &decide::Cause| {
+            let cause = cause.clone();
+            combinations.iter().map(move |known| [&known[..], &[cause.clone()]].concat())
+        };
+        combinations = causes.iter().flat_map(with).collect();
+    }
+    let steps = combinations.iter();
+    let mut steps: Vec<Option<String>> =
+        steps.map(|causes| step_to_end_use(target, causes, more, &is_terminating)).collect();
+    steps.dedup();
+    match steps.as_slice() {
+        [Some(step)] => Some(step.clone()),
+        _ => None,
+    }
+}
+
+/// The causes that one user in a warning can be: several API groups can have its kind.
+fn causes_of_warning(user: &str, target: &ObjectRef, kinds: &Kinds) -> Option<Vec<decide::Cause>> {
     if user == ELSEWHERE {
-        let cause = decide::Cause::Elsewhere { causes: Vec::new(), more: 0 };
-        return step_to_end_use(target, &[cause], more, is_terminating);
+        return Some(vec![decide::Cause::Elsewhere { causes: Vec::new(), more: 0 }]);
     }
     let (kind, path) = user.split_once(' ')?;
     let (namespace, name) = path.split_once('/').unwrap_or(("", path));
@@ -199,20 +231,13 @@ fn step_of_warning(
         _ => "",
     };
     let of_kind = kinds.iter().filter(|(_, info)| info.kind == kind);
-    let steps = of_kind.map(|(_, info)| {
+    let causes = of_kind.map(|(_, info)| {
         let object = ObjectRef::of_kind(info, namespace, name);
         let path = if object.is_of(STATEFUL_SETS) { field } else { "" }.to_owned();
         let owner = ObjectName { kind: kind.to_owned(), object };
-        let cause = decide::Cause::User { owner, user: None, path };
-        step_to_end_use(target, &[cause], more, &is_terminating)
+        decide::Cause::User { owner, user: None, path }
     });
-    // Several API groups can have the kind.
-    let mut steps: Vec<Option<String>> = steps.collect();
-    steps.dedup();
-    match steps.as_slice() {
-        [Some(step)] => Some(step.clone()),
-        _ => None,
-    }
+    Some(causes.collect())
 }
 
 /// Every command describes a hold in this sentence.
@@ -344,6 +369,11 @@ mod tests {
             ),
             (
                 settings,
+                "Pod shop/web, Pod shop/api no longer use it",
+                Some("first delete Pod shop/web and Pod shop/api"),
+            ),
+            (
+                settings,
                 "an object in another namespace no longer uses it",
                 Some(
                     "first remove the references from the objects in other namespaces that use it",
@@ -361,6 +391,22 @@ mod tests {
             assert_eq!(state(target, until), Some(step.map(str::to_owned)), "{until}");
         }
         assert_eq!(state(settings, "belay confirms that nothing uses it"), None);
+    }
+
+    #[test]
+    fn a_warning_about_kinds_of_many_groups_names_no_step() {
+        let target = ObjectRef::new(("", "configmaps"), "shop", "a");
+        let step = |groups: u8, users: &str| {
+            let mut kinds = Kinds::default();
+            for group in 0..groups {
+                let group = format!("g{group}.example.com");
+                kinds.learn(Kinds::custom(&group, "v1", "Widget", "widgets", true));
+            }
+            step_of_warning(users, &target, &kinds, |_| false)
+        };
+        assert!(step(2, "Widget shop/a, Widget shop/b").is_some());
+        assert_eq!(step(20, "Widget shop/a"), None);
+        assert_eq!(step(5, "Widget shop/a, Widget shop/b"), None);
     }
 
     /// The state of a StorageClass that PersistentVolumes with these names use.

@@ -462,6 +462,16 @@ fn a_volume_in_use_names_its_users() {
             (Cause::InUse, "the claim shop/data is bound to it")
         );
         assert_eq!(of(&volume(finalizer, "Released"), &evidence).cause, Cause::Controller);
+        let mut deleted = volume(finalizer, "Bound");
+        deleted.object["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+        let lost = of(&deleted, &evidence).evidence;
+        assert!(
+            lost[1].starts_with("when the claim is deleted, the data is destroyed"),
+            "{lost:?}"
+        );
+        assert!(lost[1].ends_with("set the volume's reclaim policy to Retain"), "{lost:?}");
+        deleted.object["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into();
+        assert_eq!(of(&deleted, &evidence).evidence.len(), 1);
     }
 }
 

@@ -254,7 +254,12 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, namespace: &str) -> TreeLine {
 
 /// The uses of an object by other objects.
 fn users(graph: &Graph, object: NodeId, depth: u8) -> Vec<Use> {
-    let users = graph.users(object).filter(|user| user.node.id() != object);
+    let users = graph.users(object).filter(|user| {
+        // An owner is no user of itself by a dependent that mentions it, such as an EndpointSlice.
+        let mentions_owner =
+            || user.strength() == Strength::Mentions && user.node.topmost_owner().id() == object;
+        user.node.id() != object && !mentions_owner()
+    });
     let mut uses: Vec<Use> = users
         .map(|user| {
             let finished = user.node.phase() == ObjectPhase::Finished;

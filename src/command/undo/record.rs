@@ -333,7 +333,11 @@ impl UndoRecord {
         };
         let typed = |object: &Object| object.arguments.clone();
         let is_retained = |volume: &SavedVolume| done.retained.contains(&volume.name);
-        let volumes = self.volumes.iter().filter(|volume| is_still_to_do(!is_retained(volume)));
+        let has_other_policy = |volume: &SavedVolume| volume.reclaim_policy != "Retain";
+        let volumes = self
+            .volumes
+            .iter()
+            .filter(|volume| has_other_policy(volume) && is_still_to_do(!is_retained(volume)));
         let volumes = volumes.map(|volume| volume.name.clone()).collect();
         add("keep the data: set the reclaim policy of ", volumes, " to Retain");
         let is_detached = |saved: &SavedObject| done.detached.contains(&saved.object.uid);
@@ -379,7 +383,7 @@ impl UndoRecord {
             let volumes = self.volumes.iter().filter(|volume| {
                 let mut claims =
                     self.objects.iter().filter(|saved| saved.object.uid == volume.claim_uid);
-                volume.reclaim_policy != "Retain"
+                has_other_policy(volume)
                     && (done.is_waiting || is_retained(volume))
                     && claims.any(|claim| self.is_of_others(&claim.object) == of_others)
             });

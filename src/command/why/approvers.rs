@@ -16,6 +16,10 @@ use crate::policy::api::GROUP;
 /// The maximum number of approvers in the text, without `--all`.
 const MAX_NAMED: usize = 8;
 
+/// The text about the current user, a service account, if the policies are unknown.
+const UNLISTED: &str = " (you can't read the policies, so it is unknown whether they accept your \
+                        approval)";
+
 /// A required approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededApproval {
@@ -75,6 +79,9 @@ pub struct Approvers {
     pub unsure: Vec<String>,
     /// Whether the current user may approve; `None` if unknown.
     pub you: Option<bool>,
+    /// Whether the current user is a service account, and unread policies decide whether its
+    /// approval counts.
+    pub is_unlisted: bool,
     /// Whether the current user has approved all of it. A second approval does not count.
     pub has_approved: bool,
     /// The RBAC objects that could not be read.
@@ -83,11 +90,11 @@ pub struct Approvers {
 
 impl Approvers {
     /// Finds who may give these approvals. A service account counts if it is one of
-    /// `accounts`, written `namespace/name`.
+    /// `accounts`, written `namespace/name`. `None`: the policies, which list them, are unknown.
     pub async fn find(
         (caller, me): (&Caller, &UserIdentity),
         needs: &[NeededApproval],
-        accounts: &[String],
+        accounts: Option<&[String]>,
         rbac: &mut RbacReader,
     ) -> Option<Self> {
         if needs.is_empty() {
@@ -98,14 +105,19 @@ impl Approvers {
         let ((rbac, unread), you) =
             tokio::join!(rbac.read(&caller.client, &namespaces), has_rights(caller, &rights));
         let counts = match Grantee::user(&me.name) {
-            Grantee::Account(name) => accounts.contains(&name),
-            Grantee::User(_) | Grantee::Group(_) => true,
+            Grantee::Account(name) => accounts.map(|accounts| accounts.contains(&name)),
+            Grantee::User(_) | Grantee::Group(_) => Some(true),
         };
-        let you = if counts { you } else { Some(false) };
-        let (mut named, unsure) = approvers(rbac, &rights, accounts);
+        let you = match counts {
+            Some(true) => you,
+            Some(false) => Some(false),
+            None => you.filter(|may| !may),
+        };
+        let (mut named, unsure) = approvers(rbac, &rights, accounts.unwrap_or_default());
         // RBAC does not name the group, because the API server allows its members everything.
         named.extend(me.groups.iter().any(|group| group == MASTERS).then(masters));
-        Some(Self { named, unsure, you, has_approved: false, unread })
+        let is_unlisted = counts.is_none() && you.is_none();
+        Some(Self { named, unsure, you, is_unlisted, has_approved: false, unread })
     }
 
     /// One line of text. `all`: lists are not cut.
@@ -128,6 +140,7 @@ impl Approvers {
             _ if self.has_approved => " (you have approved)",
             Some(true) => " (includes you)",
             Some(false) => " (not you)",
+            None if self.is_unlisted => UNLISTED,
             None => "",
         };
         format!("who can approve: {}{you}\n", without_controls(&parts.join("; ")))

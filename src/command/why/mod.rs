@@ -29,6 +29,7 @@ use super::target::{
 };
 use super::webhooks::Webhooks;
 use crate::cluster::Snapshot;
+use crate::decide::Verdict;
 use crate::objects::is_hold;
 
 #[derive(Debug, Args)]
@@ -49,7 +50,7 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     unread.iter().for_each(|unread| unread.error.print());
     let snapshot = read_rules(&session, &objects).await?;
     let loaded = snapshot.context.world.read().loaded;
-    if !loaded && (session.asks_files() || !snapshot.is_installed()) {
+    if !loaded && session.asks_files() {
         return Err(CommandError::Remote(unknown_policies_text(&session, &snapshot)));
     }
     let mut shared = SharedReads::read(&session).await;
@@ -59,6 +60,10 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             async {
                 match loaded {
                     true => verdict_on_delete(target, &snapshot).await.map(Some),
+                    // Without belay's kinds, there is no policy.
+                    false if !snapshot.is_installed() => {
+                        Ok(Some(Verdict::allow(target.object_ref.clone())))
+                    }
                     false => Ok(None),
                 }
             },

@@ -73,7 +73,8 @@ impl Terminating {
         let (finalizers, more_finalizers) = BlockingFinalizer::first(&target.json, object_ref);
         let is_held = finalizers.iter().any(|finalizer| finalizer.ours);
         let key = snapshot.context.world.read().key(object_ref).filter(|_| is_held);
-        let hold = match is_held {
+        let installed = snapshot.is_installed() || target.session.asks_files();
+        let hold = match is_held && installed {
             true => {
                 let object = (&target.info, object_ref);
                 Some(hold_state(&target.session, snapshot, object, &target.json).await)
@@ -85,8 +86,7 @@ impl Terminating {
             true => conditions(&target.json),
             false => Vec::new(),
         };
-        let known_hold =
-            Hold { state: hold.clone(), installed: true, no_leader, ..Hold::default() };
+        let known_hold = Hold { state: hold.clone(), installed, no_leader, ..Hold::default() };
         let (causes, unread) = causes(target, snapshot, &known_hold).await;
         let is_reversible = !finalizers.is_empty() && why_irreversible(&target.info).is_none();
         let undo = match is_reversible {
@@ -118,7 +118,10 @@ impl Terminating {
             && self
                 .hold
                 .as_ref()
-                .is_none_or(|hold| hold.free && hold.released_by_belay && !self.no_leader)
+                // Without belay, nothing removes its hold.
+                .map_or(self.finalizers.is_empty(), |hold| {
+                    hold.free && hold.released_by_belay && !self.no_leader
+                })
     }
 
     /// Whether it is unknown if anything blocks the deletion.

@@ -69,6 +69,23 @@ fn a_missing_object_can_have_users() {
     assert_eq!(there["present"], true);
 }
 
+/// The EndpointSlice of a Service mentions it in a label, and another one mentions it, too.
+const SLICES: &str = r#"{"kind": "List", "apiVersion": "v1", "items": [
+    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop", "uid":
+        "u"}},
+    {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web-a",
+        "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}, "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Service", "name": "web", "uid": "u"}]}},
+    {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "own",
+        "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}}}]}"#;
+
+#[test]
+fn a_service_is_no_user_of_itself_by_its_endpoint_slice() {
+    let said = fed("used-by svc/web -n shop --from - --all", SLICES);
+    assert!(said.stdout.contains("endpointslice/own"), "{said:?}");
+    assert!(!said.stdout.contains("web-a"), "{said:?}");
+}
+
 #[test]
 fn cascaded_objects_are_listed_without_users() {
     let place = belay("used-by ns/shop --from .");

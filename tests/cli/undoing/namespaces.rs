@@ -204,6 +204,8 @@ fn a_claim_that_is_deleted_already_gets_its_released_volume_back_with_its_namesp
     let shown = belay(plane, &["undo", &namespace, "--dry-run"]);
     let lost = format!("not restored: configmaps/settings -n {ns}: it does not exist");
     assert!(shown.code == 0 && shown.stdout.contains(&lost), "{shown:?}");
+    // The volume has the policy already.
+    assert!(!shown.stdout.contains("reclaim policy"), "{shown:?}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("undo.json");
     std::thread::scope(|scope| {

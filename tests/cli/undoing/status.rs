@@ -37,7 +37,15 @@ fn a_custom_resource_gets_its_status_back() {
     let undo = begin_undo(plane, &[DISK, "-n", &ns]);
     free(plane, &ns, DISK);
     undo.succeeds();
-    assert_eq!(read(plane, &ns, DISK)["status"], status);
+    let disk = read(plane, &ns, DISK);
+    assert_eq!(disk["status"], status);
+    // The user agents name the field managers of the writes.
+    let managers = |object: &Value| -> Vec<String> {
+        let entries = object["metadata"]["managedFields"].as_array().unwrap().iter();
+        entries.map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(managers(&disk), ["kubectl-belay", "kubectl-belay"], "{disk}");
+    assert_eq!(managers(&read(plane, "belay", "leases/belay")), ["belay"]);
     free(plane, &ns, DISK);
 }
 

@@ -227,9 +227,25 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     }
     let lost = release(admin, &[]);
     assert_eq!(lost.code, 3, "{lost:?}");
-    let next = "belay is not installed: the API server does not serve its kinds\nhint: kubectl \
-                belay admin crds | kubectl apply -f -, and try again";
-    assert!(lost.stderr.contains(next), "{lost:?}");
+    let uninstalled =
+        "belay is not installed in this cluster: the API server does not serve its kinds\n";
+    let next = "hint: kubectl belay admin crds | kubectl apply -f -, and try again";
+    assert!(lost.stderr.contains(&format!("{uninstalled}{next}")), "{lost:?}");
+    let belay = |args: &[&str]| {
+        run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), admin, args, None).unwrap()
+    };
+    let status = belay(&["status"]);
+    assert_eq!(status.code, 3, "{status:?}");
+    let next = "hint: helm install belay charts/belay --namespace belay";
+    assert!(status.stderr.contains(&format!("{uninstalled}{next}")), "{status:?}");
+    // Other commands print `kubectl belay why …` as the next step, so it works without belay.
+    let why = belay(&["why", "cm/settings", "-n", &ns]);
+    assert_eq!(why.code, 1, "{why:?}");
+    let says = "belay is not installed, so nothing removes its hold\n";
+    assert!(why.stdout.contains(says) && why.stdout.ends_with(uninstalled), "{why:?}");
+    let why = belay(&["why", "sa/default", "-n", &ns]);
+    assert!(why.code == 0 && why.stdout.contains("can delete serviceaccount"), "{why:?}");
+    assert!(why.stdout.ends_with(uninstalled), "{why:?}");
     let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();
     plane.apply(&String::from_utf8(crds.unwrap().stdout).unwrap()).unwrap();
     // A new kind is served a moment after its CRD was created.
@@ -240,10 +256,11 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     wait_until_deleted(&plane, &ns, "configmap/settings");
 }
 
-#[test]
-fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
+/// A ServiceAccount that owns the ConfigMap, whose policy requires this approval: the namespace, and
+/// alice, who may approve everything there.
+fn owner_of_settings(prefix: &str, approval: Value) -> (String, Person<'static>) {
     let plane = &world().plane;
-    let ns = settings("way-along", json!({}));
+    let ns = settings(prefix, approval);
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     alice.kubectl(&["create", "serviceaccount", "owner", "-n", &ns]).success().unwrap();
     let uid = plane.api().field("sa/owner", &ns, ".metadata.uid").unwrap();
@@ -251,6 +268,22 @@ fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
         {"apiVersion": "v1", "kind": "ServiceAccount", "name": "owner", "uid": uid}]}});
     let owned = ["patch", "cm", "settings", "-n", &ns, "-p", &owned.to_string()];
     alice.kubectl(&owned).success().unwrap();
+    (ns, alice)
+}
+
+#[test]
+fn an_approval_of_only_the_owner_reports_how_many_people_must_approve_the_content() {
+    let (ns, alice) = owner_of_settings("way-along-two", json!({"required": 2}));
+    let said = alice.belay(&["approve", "sa/owner", "-n", &ns, "--reason", "x"]).success().unwrap();
+    let next =
+        "which is protected; 2 people must approve with --scope content; next: kubectl belay";
+    assert!(said.contains(next), "{said}");
+}
+
+#[test]
+fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
+    let plane = &world().plane;
+    let (ns, alice) = owner_of_settings("way-along", json!({}));
     let approve = |more: &[&str]| {
         let args = [&["approve", "sa/owner", "-n", &ns, "--reason", "x"][..], more].concat();
         alice.belay(&args).success().unwrap()

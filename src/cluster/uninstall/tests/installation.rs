@@ -136,6 +136,32 @@ async fn delete_all(client: &kube::Client, may_be_registered: bool) -> Vec<Event
     events.into_inner()
 }
 
+#[tokio::test]
+async fn a_dry_run_lists_the_records_that_a_run_deletes() {
+    let (client, asked) = scripted(|_, path| {
+        let object = |name: &str, annotations: Value| json!({"metadata": {"name": name, "uid": name, "annotations": annotations}});
+        match path.rsplit('/').next().unwrap() {
+            "belay-held" => (200, object("belay-held", Value::Null)),
+            "configmaps" => {
+                let items = [object("belay-journal-1", Value::Null)];
+                (200, json!({"metadata": {}, "items": items}))
+            }
+            "belay-tls" => (200, object("belay-tls", Value::Null)),
+            name => absent(name),
+        }
+    });
+    let events = Mutex::new(Vec::new());
+    let report = |event| events.lock().push(event);
+    let (uninstall, context) = (uninstall(&client, NORMAL, &report), context(&client));
+    let election = Election::of_uninstall(&context);
+    own_objects(&uninstall, &election).plan().await;
+    let plans = ["ConfigMap belay-held", "ConfigMap belay-journal-1"];
+    let plans = plans.map(|what| Event::Step(format!("would delete: {what}")));
+    // A Secret of another program stays.
+    assert_eq!(events.into_inner(), plans);
+    assert!(asked.lock().iter().all(|(method, ..)| *method == Method::GET));
+}
+
 /// belay's Lease with this holder.
 fn lease(holder: &str) -> (u16, Value) {
     let metadata = json!({"name": "belay", "uid": "u", "resourceVersion": "7"});
@@ -253,6 +279,9 @@ async fn the_lease_stays_while_it_is_unknown_whether_replicas_run() {
         (&Method::GET, path) if path.ends_with("/leases") => failure(500, "oops", ("", "")),
         (&Method::GET, path) if path.ends_with("/leases/belay") => {
             (404, json!({"kind": "Status", "code": 404, "reason": "NotFound"}))
+        }
+        (&Method::GET, path) if path.ends_with("/belay-held") => {
+            (200, json!({"metadata": {"name": "belay-held", "uid": "u"}}))
         }
         (&Method::GET | &Method::DELETE, _) => absent("x"),
         _ => (200, Value::Null),

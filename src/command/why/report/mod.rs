@@ -29,7 +29,7 @@ use crate::command::report::{ObjectReport, Report, View};
 use crate::command::session::UserSession;
 use crate::command::status::{Leader, LeaderState, effects};
 use crate::command::target::{TargetObject, situation};
-use crate::command::webhooks::Webhooks;
+use crate::command::webhooks::{NOT_INSTALLED, Webhooks};
 use crate::decide::{
     Blocker, Decision, JudgedObject, Verdict, approve_command, ineffective_approvals, remedies,
 };
@@ -284,7 +284,8 @@ impl WhyReport {
                 // Files don't name the current user, and rarely contain RBAC objects.
                 let asks_none = session.asks_files() || answer.is_belay_silent;
                 let needs = if asks_none { &[] } else { needs.as_slice() };
-                Approvers::find((&session.caller, &session.me), needs, &accounts, rbac).await
+                Approvers::find((&session.caller, &session.me), needs, accounts.as_deref(), rbac)
+                    .await
             },
             Collection::read(target, snapshot),
             read_finalizer_texts(target, snapshot),
@@ -362,7 +363,10 @@ impl WhyReport {
             named: target.object_ref.quoted(),
             of_files: session.asks_files(),
             knows_policies: world.loaded,
-            why_webhooks_missing: webhooks.why_missing(),
+            why_webhooks_missing: match session.asks_files() || snapshot.is_installed() {
+                true => webhooks.why_missing(),
+                false => Some(NOT_INSTALLED),
+            },
             no_leader_text: webhooks.no_leader_text(),
         }
     }
@@ -374,14 +378,15 @@ fn steps_without_approval(verdict: &Verdict) -> Option<String> {
     remedies(verdict).0.filter(|_| is_blocked)
 }
 
-/// The required approvals, and the service accounts that may give all of them. `is_own`: whether
+/// The required approvals, and the service accounts that may give all of them; `None` if the
+/// policies are unknown. `is_own`: whether
 /// the approval of the object itself is required, whatever the verdict is.
 fn needed_approvals_and_accounts(
     target: &TargetObject,
     world: &World,
     verdict: &Verdict,
     is_own: bool,
-) -> (Vec<NeededApproval>, Vec<String>) {
+) -> (Vec<NeededApproval>, Option<Vec<String>>) {
     let (needs, policies) = match is_own {
         true => {
             let need = NeededApproval { object: target.object_ref.clone(), content: false };
@@ -394,7 +399,7 @@ fn needed_approvals_and_accounts(
         }
     };
     let terms = ApprovalTerms::all(policies.iter().map(|policy| &policy.approval));
-    (needs, terms.map_or_else(Vec::new, |terms| terms.accounts))
+    (needs, world.loaded.then(|| terms.map_or_else(Vec::new, |terms| terms.accounts)))
 }
 
 /// The approvals of a held object that do not count.

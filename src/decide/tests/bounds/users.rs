@@ -147,3 +147,19 @@ fn h40_shared_owners_of_users_are_checked_once() {
     assert!(one > 5 * 500, "{one}");
     assert!(ten < one + 9 * 100, "{one} steps for one user, and {ten} for ten");
 }
+
+#[test]
+fn a_warning_about_a_hold_with_long_names_of_users_is_complete() {
+    let users = ["a", "b", "c"].map(|letter| {
+        let object = ObjectRef::new(("", "pods"), "shop", &letter.repeat(253));
+        let owner = crate::decide::ObjectName { kind: "Pod".to_owned(), object };
+        Cause::User { owner, user: None, path: String::new() }
+    });
+    let target = ObjectRef::new(("", "configmaps"), "shop", &"x".repeat(253));
+    let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
+    let blocker = Blocker { causes: users.to_vec(), ..blocker };
+    let verdict = Verdict::from_blockers(target, vec![blocker]);
+    let warnings = warnings(&verdict);
+    let end = format!("{} and 2 more objects no longer use it; ", "a".repeat(253));
+    assert!(warnings[0].contains(&end), "{warnings:?}");
+}

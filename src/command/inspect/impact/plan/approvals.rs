@@ -50,7 +50,7 @@ pub async fn missing_approvals(
         let terms = ApprovalTerms::all(terms.map(|policy| &policy.approval));
         let accounts = terms.map_or_else(Vec::new, |terms| terms.accounts);
         let needs = std::slice::from_ref(&need);
-        let approvers = Approvers::find((caller, me), needs, &accounts, &mut rbac).await;
+        let approvers = Approvers::find((caller, me), needs, Some(&accounts), &mut rbac).await;
         let has_approved = |name: &String| given.iter().all(|given| given.contains(name));
         let mut may_approve = approvers.and_then(|approvers| approvers.names());
         may_approve.iter_mut().for_each(|names| names.retain(|name| !has_approved(name)));
