@@ -200,11 +200,11 @@ fn step_of_warning(
         if combinations.len() * causes.len() > MAX_COMBINATIONS {
             return None;
         }
-        let with = |cause: &decide::Cause| {
-            let cause = cause.clone();
-            combinations.iter().map(move |known| [&known[..], &[cause.clone()]].concat())
+        let combine = |known: &Vec<decide::Cause>| {
+            let known = known.clone();
+            causes.iter().map(move |cause| [&known[..], std::slice::from_ref(cause)].concat())
         };
-        combinations = causes.iter().flat_map(with).collect();
+        combinations = combinations.iter().flat_map(combine).collect();
     }
     let steps = combinations.iter();
     let mut steps: Vec<Option<String>> =
