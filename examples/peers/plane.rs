@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::harness::process::Process;
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
 use crate::policies::{enforce, only, protecting};
 use crate::reviews::KEEP_LABEL;
@@ -29,8 +30,8 @@ const NAMESPACES: [(&str, &str); 5] = [
     ("by-kyverno", "Kyverno"),
 ];
 
-/// belay denies the DELETE of an object with this label in any namespace. The
-/// ValidatingAdmissionPolicy uses another label.
+/// belay denies the DELETE of an object with this label in any namespace. The other checks use
+/// another label.
 const BELAY_LABEL: &str = "belay.dev/protect";
 
 struct Run {
@@ -50,19 +51,24 @@ pub fn run(peers: Option<[Peer<'_>; 2]>) -> Result<()> {
     };
     let plane = ControlPlane::start_with(&Options::default())?;
     let own = std::env::current_exe()?;
-    let _installed =
+    let installed =
         Install { production_timing: true, may_be_forbidden: true, ..Install::of_everything(2) }
             .on(&plane, &own)?;
     for (namespace, _) in namespaces {
         plane.create_namespace(namespace)?;
     }
-    let _peers = match peers {
+    let peers = match peers {
         Some([[gatekeeper, gatekeeper_crds], [kyverno, kyverno_crds]]) => Some([
             gatekeeper::start(&plane, gatekeeper, gatekeeper_crds, NAMESPACES[3].0)?,
             kyverno::start(&plane, kyverno, kyverno_crds, NAMESPACES[4].0)?,
         ]),
         None => None,
     };
+    let replicas = installed.replicas.iter().map(|replica| &replica.process);
+    let mut servers = vec![("belay, both replicas", replicas.collect::<Vec<_>>())];
+    for (title, process) in ["Gatekeeper", "Kyverno"].into_iter().zip(peers.iter().flatten()) {
+        servers.push((title, vec![process]));
+    }
     plane.apply(&cel_policy())?;
     let policy = protecting("held", &only("by-belay"), "configmaps", "whileUsed: {onDelete: Hold}");
     enforce(&plane, "held", &policy)?;
@@ -70,6 +76,10 @@ pub fn run(peers: Option<[Peer<'_>; 2]>) -> Result<()> {
     let writer = runtime.block_on(Writer::of(&plane))?;
     let run = Run { runtime, writer, namespaces };
     run.wait_until_enforced()?;
+    let cpu = |processes: &[&Process]| -> Option<Duration> {
+        processes.iter().map(|process| process.cpu()).sum()
+    };
+    let before: Vec<_> = servers.iter().map(|(_, processes)| cpu(processes)).collect();
     let mut denied = vec![Samples::default(); namespaces.len()];
     let mut allowed = denied.clone();
     for number in 0..EACH {
@@ -92,11 +102,22 @@ pub fn run(peers: Option<[Peer<'_>; 2]>) -> Result<()> {
     println!("\n| DELETE, p50 / p99 in ms | {} |", titles.join(" | "));
     println!("|---{}|", "|---".repeat(titles.len()));
     for (sort, samples) in [("of a labelled object: denied", denied), ("allowed", allowed)] {
-        let cell = |samples: &Samples| {
-            [0.5, 0.99].map(|part| milliseconds(samples.quantile(part))).join(" / ")
+        let median = |samples: &Samples| samples.quantile(0.5);
+        let cell = |of: &Samples| {
+            let ratio = median(of).as_secs_f64() / median(&samples[0]).as_secs_f64();
+            let [p50, p99] = [0.5, 0.99].map(|part| milliseconds(of.quantile(part)));
+            format!("{p50} / {p99} (× {ratio:.2})")
         };
         let cells: Vec<_> = samples.iter().map(cell).collect();
         println!("| {sort} | {} |", cells.join(" | "));
+    }
+    println!("\n| server | CPU seconds for 10,000 DELETEs | resident memory, MiB |\n|---|---|---|");
+    for ((title, processes), before) in servers.iter().zip(before) {
+        let used = cpu(processes).zip(before).map(|(now, before)| now - before);
+        let seconds = used.ok_or("the CPU time is unknown")?.as_secs_f64();
+        let for_each = seconds / (2 * EACH) as f64 * 10_000.0;
+        let kib: u64 = processes.iter().filter_map(|process| process.resident()).sum();
+        println!("| {title} | {for_each:.0} | {} |", kib / 1024);
     }
     Ok(())
 }

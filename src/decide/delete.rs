@@ -63,12 +63,17 @@ pub(super) fn decide_delete_with_alternative<'a>(
         _ => None,
     });
     let background = (orphaning || is_own_use).then_some(Propagation::Background);
-    // The message must not advise a DELETE that belay would deny.
-    let passes = |other: &Propagation| {
-        *other != propagation
-            && decide_with_propagation(situation, review, target, *other).decision.passes()
-    };
-    let passing_propagation = lost_propagations.take(1).chain(background).find(passes);
+    // The message must not advise a DELETE that belay would deny, also after its reads.
+    let passing = (lost_propagations.take(1).chain(background))
+        .filter(|other| *other != propagation)
+        .map(|other| (other, decide_with_propagation(situation, review, target, other)))
+        .find(|(_, other)| other.decision.passes());
+    let (passing_propagation, reads) =
+        passing.map(|(other, verdict)| (other, verdict.needed_reads)).unzip();
+    let mut needed_reads = verdict.needed_reads.clone();
+    needed_reads.extend(reads.unwrap_or_default());
+    needed_reads.sort_unstable();
+    needed_reads.dedup();
     let denial_status = match awaits_other_deletes(situation, review, &verdict) {
         true => DenialStatus::NotFound,
         false => verdict.denial_status,
@@ -77,7 +82,7 @@ pub(super) fn decide_delete_with_alternative<'a>(
         .filter(|_| propagation == Propagation::Orphan)
         .and_then(|passing| lost_volume(situation, target, passing));
     let lost_volumes = lost_volumes.into_iter().collect();
-    Verdict { passing_propagation, lost_volumes, denial_status, ..verdict }
+    Verdict { passing_propagation, lost_volumes, denial_status, needed_reads, ..verdict }
 }
 
 /// Whether the namespace controller has yet to delete one of the objects that block this DELETE. If

@@ -350,7 +350,10 @@ impl<'a> Judgement<'a> {
         let exemption =
             deleted_target.and_then(|target| self.find_exemption(target, &overrides.exempted));
         let is_known_denial = |finding: &Finding<'_>| {
-            finding.decision == Decision::Deny && finding.reason != Reason::Unknown
+            // A denial with a retry promises that a later request passes.
+            finding.decision == Decision::Deny
+                && finding.reason != Reason::Unknown
+                && finding.retry.is_none()
         };
         if !self.findings.iter().any(is_known_denial) {
             self.needed_reads.append(&mut self.reads_to_allow);
