@@ -1,6 +1,5 @@
 //! Gatekeeper on a control plane, with a constraint that denies DELETEs of labelled ConfigMaps.
 
-use std::path::Path;
 use std::time::Duration;
 
 use belay::certs::make_files;
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::process::Process;
 use crate::harness::{ControlPlane, Result, eventually, ports};
+use crate::plane::{Peer, delete_rule, namespace_selector};
 use crate::reviews::KEEP_LABEL;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -27,16 +27,8 @@ violation[{"msg": msg}] {
 "#;
 
 /// Starts Gatekeeper's webhook, which the API server asks about DELETEs in this namespace.
-/// `crds` is the folder of its CRDs.
-pub fn start(
-    plane: &ControlPlane,
-    program: &Path,
-    crds: &Path,
-    namespace: &str,
-) -> Result<Process> {
-    plane.create_namespace(SYSTEM)?;
-    let crds = crds.to_string_lossy();
-    plane.kubectl(&["apply", "--server-side", "--filename", &crds])?.success()?;
+pub fn start(plane: &ControlPlane, peer: Peer<'_>, namespace: &str) -> Result<Process> {
+    peer.prepare(plane, SYSTEM)?;
     // Gatekeeper reads its own Pod.
     plane.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata":
         {"name": "gatekeeper", "namespace": SYSTEM}, "spec":
@@ -58,7 +50,8 @@ pub fn start(
     ];
     let env = [("POD_NAMESPACE", SYSTEM), ("POD_NAME", "gatekeeper")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let process = Process::start_with_env("gatekeeper", program, &arguments, &env, &plane.logs())?;
+    let process =
+        Process::start_with_env("gatekeeper", peer.program, &arguments, &env, &plane.logs())?;
     plane.service(SYSTEM, SERVICE, &[([127, 0, 0, 1], port).into()])?;
     plane.apply(&template())?;
     let constraint = constraint();
@@ -107,9 +100,8 @@ fn webhook(ca: &[u8], namespace: &str) -> Value {
             "admissionReviewVersions": ["v1"], "matchPolicy": "Exact",
             "clientConfig": {"caBundle": ca, "service":
                 {"name": SERVICE, "namespace": SYSTEM, "path": "/v1/admit"}},
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
-                "resources": ["configmaps"]}],
+            "namespaceSelector": namespace_selector(namespace),
+            "rules": [delete_rule()],
         }],
     })
 }

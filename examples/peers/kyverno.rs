@@ -1,13 +1,12 @@
 //! Kyverno on a control plane, with a policy that denies DELETEs of labelled ConfigMaps.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::process::Process;
 use crate::harness::{ControlPlane, Result, eventually, ports};
-use crate::plane::has_no_label;
+use crate::plane::{Peer, delete_rule, has_no_label, namespace_selector};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -17,16 +16,9 @@ const SYSTEM: &str = "kyverno";
 const SERVICE: &str = "kyverno-svc";
 
 /// Starts Kyverno's admission controller with a policy for this namespace. It creates its
-/// certificates and registers its webhooks itself. `crds` is the folder of its CRDs.
-pub fn start(
-    plane: &ControlPlane,
-    program: &Path,
-    crds: &Path,
-    namespace: &str,
-) -> Result<Process> {
-    plane.create_namespace(SYSTEM)?;
-    let crds = crds.to_string_lossy();
-    plane.kubectl(&["apply", "--server-side", "--recursive", "--filename", &crds])?.success()?;
+/// certificates and registers its webhooks itself.
+pub fn start(plane: &ControlPlane, peer: Peer<'_>, namespace: &str) -> Result<Process> {
+    peer.prepare(plane, SYSTEM)?;
     for name in ["kyverno", "kyverno-metrics"] {
         plane.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": SYSTEM}}))?;
@@ -65,12 +57,10 @@ pub fn start(
     plane.service(SYSTEM, SERVICE, &[([127, 0, 0, 1], port).into()])?;
     let policy = policy(namespace);
     eventually("the kind of the policy", LIMIT, || plane.apply(&policy))?;
-    Process::start_with_env("kyverno", program, &arguments, &env, &plane.logs())
+    Process::start_with_env("kyverno", peer.program, &arguments, &env, &plane.logs())
 }
 
 fn policy(namespace: &str) -> Value {
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
-        "resources": ["configmaps"]});
     json!({
         "apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy",
         "metadata": {"name": "keep"},
@@ -78,8 +68,8 @@ fn policy(namespace: &str) -> Value {
             "validationActions": ["Deny"],
             "evaluation": {"background": {"enabled": false}},
             "matchConstraints": {
-                "resourceRules": [rule],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [delete_rule()],
+                "namespaceSelector": namespace_selector(namespace),
             },
             "validations": [{"expression": has_no_label(), "message": "the object has the label"}],
         },

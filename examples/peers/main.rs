@@ -1,9 +1,12 @@
 //! `make bench-peers`: belay's webhook beside other servers that answer the same reviews.
 //!
 //! ```text
-//! peers OHA WEBHOOK PLOT           the webhooks alone, and a plot
-//! peers plane [GATEKEEPER CRDS KYVERNO CRDS]    DELETEs on a control plane
-//! peers constant|typed PORT DIR    one of the servers in servers.rs, with the certificate in DIR
+//! peers OHA WEBHOOK PLOT
+//!     the webhooks alone, and a plot
+//! peers plane [GATEKEEPER CRDS KYVERNO CRDS]
+//!     DELETEs on a control plane
+//! peers constant|typed PORT DIR
+//!     one of the servers in servers.rs, with the certificate in DIR
 //! ```
 //!
 //! With other arguments, this program is belay itself. So all servers in Rust are built with the
@@ -40,6 +43,7 @@ use std::process::ExitCode;
 
 use harness::Result;
 use machine::with_load;
+use plane::Peer;
 
 // The allocator of belay.
 #[global_allocator]
@@ -53,8 +57,8 @@ fn main() -> ExitCode {
         ["typed", port, folder] => servers::serve(servers::Answer::Typed, port, folder),
         ["plane"] => with_load(|| plane::run(None)),
         ["plane", gatekeeper, gatekeeper_crds, kyverno, kyverno_crds] => {
-            let peers = [[gatekeeper, gatekeeper_crds], [kyverno, kyverno_crds]];
-            with_load(|| plane::run(Some(peers.map(|peer| peer.map(Path::new)))))
+            let peers = [Peer::new(gatekeeper, gatekeeper_crds), Peer::new(kyverno, kyverno_crds)];
+            with_load(|| plane::run(Some(peers)))
         }
         [oha, webhook, plot] if Path::new(oha).is_file() => {
             with_load(|| measure(Path::new(oha), Path::new(webhook), Path::new(plot)))

@@ -1,6 +1,6 @@
 //! The time of DELETEs on a control plane: without a check, with a ValidatingAdmissionPolicy,
-//! with belay, and with Gatekeeper and Kyverno if they are given. Each check has its own namespace, so no
-//! configuration changes between the requests.
+//! with belay, and with Gatekeeper and Kyverno if they are given. Each check has its own
+//! namespace, so no configuration changes between the requests.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,8 +40,27 @@ struct Run {
     namespaces: &'static [(&'static str, &'static str)],
 }
 
-/// Another webhook: its program and the folder of its CRDs.
-type Peer<'a> = [&'a Path; 2];
+/// Another webhook.
+#[derive(Clone, Copy)]
+pub struct Peer<'a> {
+    pub program: &'a Path,
+    /// The folder of its CRDs.
+    pub crds: &'a Path,
+}
+
+impl<'a> Peer<'a> {
+    pub fn new(program: &'a str, crds: &'a str) -> Self {
+        Self { program: Path::new(program), crds: Path::new(crds) }
+    }
+
+    /// Creates its own namespace, and its CRDs.
+    pub fn prepare(&self, plane: &ControlPlane, system: &str) -> Result<()> {
+        plane.create_namespace(system)?;
+        let crds = self.crds.to_string_lossy();
+        let apply = ["apply", "--server-side", "--recursive", "--filename", &crds];
+        plane.kubectl(&apply)?.success().map(drop)
+    }
+}
 
 /// Measures, also with Gatekeeper and Kyverno if they are given.
 pub fn run(peers: Option<[Peer<'_>; 2]>) -> Result<()> {
@@ -58,9 +77,9 @@ pub fn run(peers: Option<[Peer<'_>; 2]>) -> Result<()> {
         plane.create_namespace(namespace)?;
     }
     let peers = match peers {
-        Some([[gatekeeper, gatekeeper_crds], [kyverno, kyverno_crds]]) => Some([
-            gatekeeper::start(&plane, gatekeeper, gatekeeper_crds, NAMESPACES[3].0)?,
-            kyverno::start(&plane, kyverno, kyverno_crds, NAMESPACES[4].0)?,
+        Some([gatekeeper, kyverno]) => Some([
+            gatekeeper::start(&plane, gatekeeper, NAMESPACES[3].0)?,
+            kyverno::start(&plane, kyverno, NAMESPACES[4].0)?,
         ]),
         None => None,
     };
@@ -138,7 +157,8 @@ impl Run {
         let request = http::Request::delete(path).body(Vec::new())?;
         match self.runtime.block_on(self.writer.0.request_text(request)) {
             Ok(_) => Ok(true),
-            // A ValidatingAdmissionPolicy answers 422, if it states no other reason, and Kyverno 400.
+            // A ValidatingAdmissionPolicy answers 422, if it states no other reason. Kyverno
+            // answers 400.
             Err(kube::Error::Api(status)) if [400, 403, 422].contains(&status.code) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -161,16 +181,24 @@ pub fn has_no_label() -> String {
     format!("!('{KEEP_LABEL}' in oldObject.metadata.?labels.orValue({{}}))")
 }
 
+/// The DELETEs that each check is asked about, in the form of webhooks and policies.
+pub fn delete_rule() -> Value {
+    json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
+        "resources": ["configmaps"]})
+}
+
+pub fn namespace_selector(namespace: &str) -> Value {
+    json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}})
+}
+
 /// The ValidatingAdmissionPolicy, and its binding to a namespace.
 fn cel_policy() -> String {
     let version = "admissionregistration.k8s.io/v1";
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
-        "resources": ["configmaps"]});
     let object = |kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "keep"}, "spec": spec});
-    let policy = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]},
+    let policy = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [delete_rule()]},
         "validations": [{"expression": has_no_label()}]});
     let binding = json!({"policyName": "keep", "validationActions": ["Deny"], "matchResources":
-        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "by-cel"}}}});
+        {"namespaceSelector": namespace_selector("by-cel")}});
     format!(
         "{}\n---\n{}\n",
         object("ValidatingAdmissionPolicy", policy),
