@@ -53,8 +53,10 @@ impl AffectedObjects {
         };
         let fates = fates(situation.graph, &request);
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
-        let is_beyond_help = |id: &NodeId| situation.graph.get(*id).is_some_and(waits_without_hold);
-        lost.retain(|id| fates.may_be_lost(*id) && !is_beyond_help(id));
+        lost.retain(|id| {
+            let node = situation.graph.get(*id);
+            fates.may_be_lost(*id) && !node.is_some_and(waits_without_hold)
+        });
         lost.sort_unstable();
         Self { complete: fates.is_complete(), fates, lost }
     }

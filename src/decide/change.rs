@@ -7,49 +7,51 @@ use crate::objects::{KeyedSet, ORPHAN, Object, OwnerReference, and_more, quote_i
 
 /// The change by which an UPDATE leads to a deletion.
 pub(super) fn describe_change(review: &Review<'_>) -> ChangeDescription {
-    let (subject, step) = subject_and_step(review);
-    let lets_delete_target = step.is_some_and(|step| step != KEEP_FINALIZER);
-    ChangeDescription { subject, step, lets_delete_target }
-}
-
-/// The step for a change of finalizers. The other steps are for changes of owners.
-const KEEP_FINALIZER: &str = "keep the finalizer";
-
-fn subject_and_step(review: &Review<'_>) -> (String, Option<&'static str>) {
-    let this_change = || ("this change lets".to_owned(), None);
-    let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
-        return this_change();
+    let unknown = || ChangeDescription {
+        subject: "this change lets".to_owned(),
+        step: None,
+        lets_delete_target: false,
     };
-    let dont_change = Some("don't change the owner references");
+    let of_owners = |subject: String, step| ChangeDescription {
+        subject,
+        step: Some(step),
+        lets_delete_target: true,
+    };
+    let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
+        return unknown();
+    };
+    let dont_change = "don't change the owner references";
     let [before, after] = [old, new].map(|object| object.metadata.owner_references.as_slice());
     if before.len().max(after.len()) > MAX_LIST_ENTRIES {
-        return ("the change of the owner references lets".to_owned(), dont_change);
+        return of_owners("the change of the owner references lets".to_owned(), dont_change);
     }
     let orphans = |object: &Object<'_>| {
         object.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
     };
     match (owners_only_in(after, before), owners_only_in(before, after)) {
-        ((0, _), (0, _)) if orphans(old) && !orphans(new) => {
-            (format!("the removal of the finalizer {ORPHAN} lets"), Some(KEEP_FINALIZER))
-        }
-        ((0, _), (0, _)) => this_change(),
-        ((1, added), (0, _)) => (
+        ((0, _), (0, _)) if orphans(old) && !orphans(new) => ChangeDescription {
+            subject: format!("the removal of the finalizer {ORPHAN} lets"),
+            step: Some("keep the finalizer"),
+            lets_delete_target: false,
+        },
+        ((0, _), (0, _)) => unknown(),
+        ((1, added), (0, _)) => of_owners(
             format!("the new owner reference ({added}) lets"),
-            Some("don't add this owner reference"),
+            "don't add this owner reference",
         ),
-        ((_, added), (0, _)) => (
+        ((_, added), (0, _)) => of_owners(
             format!("the new owner references ({added}) let"),
-            Some("don't add these owner references"),
+            "don't add these owner references",
         ),
-        ((0, _), (1, removed)) => (
+        ((0, _), (1, removed)) => of_owners(
             format!("the removal of the owner reference ({removed}) lets"),
-            Some("keep the owner reference"),
+            "keep the owner reference",
         ),
-        ((0, _), (_, removed)) => (
+        ((0, _), (_, removed)) => of_owners(
             format!("the removal of owner references ({removed}) lets"),
-            Some("keep the owner references"),
+            "keep the owner references",
         ),
-        ((_, added), (_, removed)) => (
+        ((_, added), (_, removed)) => of_owners(
             format!("the change of owner references (new: {added}; removed: {removed}) lets"),
             dont_change,
         ),

@@ -52,7 +52,7 @@ pub(super) fn decide_delete_with_alternative<'a>(
     target: &JudgedObject<'a>,
 ) -> Verdict {
     let propagation = effective_propagation(situation, review, target);
-    let verdict = decide_with_propagation(situation, review, target, propagation);
+    let mut verdict = decide_with_propagation(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
     let is_own_use =
         verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
@@ -68,12 +68,12 @@ pub(super) fn decide_delete_with_alternative<'a>(
         .filter(|other| *other != propagation)
         .map(|other| (other, decide_with_propagation(situation, review, target, other)))
         .find(|(_, other)| other.decision.passes());
-    let (passing_propagation, reads) =
-        passing.map(|(other, verdict)| (other, verdict.needed_reads)).unzip();
-    let mut needed_reads = verdict.needed_reads.clone();
-    needed_reads.extend(reads.unwrap_or_default());
-    needed_reads.sort_unstable();
-    needed_reads.dedup();
+    let passing_propagation = passing.map(|(other, passing)| {
+        verdict.needed_reads.extend(passing.needed_reads);
+        verdict.needed_reads.sort_unstable();
+        verdict.needed_reads.dedup();
+        other
+    });
     let denial_status = match awaits_other_deletes(situation, review, &verdict) {
         true => DenialStatus::NotFound,
         false => verdict.denial_status,
@@ -82,7 +82,7 @@ pub(super) fn decide_delete_with_alternative<'a>(
         .filter(|_| propagation == Propagation::Orphan)
         .and_then(|passing| lost_volume(situation, target, passing));
     let lost_volumes = lost_volumes.into_iter().collect();
-    Verdict { passing_propagation, lost_volumes, denial_status, needed_reads, ..verdict }
+    Verdict { passing_propagation, lost_volumes, denial_status, ..verdict }
 }
 
 /// Whether the namespace controller has yet to delete one of the objects that block this DELETE. If
