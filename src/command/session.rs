@@ -13,7 +13,7 @@ use super::files::Archive;
 use super::place::{ClusterArguments, Installation};
 use super::screen::Screen;
 use super::serve::{LABELLED_KINDS, parse_kinds};
-use super::webhooks::{INSTALL_COMMAND, NOT_INSTALLED, Webhooks};
+use super::webhooks::{Webhooks, not_installed_text};
 use crate::cluster::Clock;
 use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
@@ -212,9 +212,7 @@ impl UserSession {
     ) -> CommandError {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
         match error {
-            ApiError::NotFound => {
-                CommandError::Remote(format!("{NOT_INSTALLED}; next: {INSTALL_COMMAND}"))
-            }
+            ApiError::NotFound => CommandError::Remote(not_installed_text()),
             ApiError::Forbidden(detail) => CommandError::Remote(format!(
                 "you may not ({detail}); next: have an administrator bind that RBAC verb on {kind} \
                  to {}",

@@ -31,9 +31,13 @@ const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all
 pub const NOT_INSTALLED: &str =
     "belay is not installed in this cluster: the API server does not serve its kinds";
 
-/// The command that installs belay.
-pub const INSTALL_COMMAND: &str = "helm install belay charts/belay --namespace belay \
-                                   --create-namespace (docs/guides/install.md)";
+/// The sentence if the CRDs of belay don't exist, and the command that installs belay.
+pub fn not_installed_text() -> String {
+    format!(
+        "{NOT_INSTALLED}; next: helm install belay charts/belay --namespace belay \
+         --create-namespace (docs/guides/install.md)"
+    )
+}
 
 /// The sentence if neither the configurations nor the Lease of belay exist.
 pub const UNINSTALLED: &str = "belay is not installed (its CRDs remain), so it denies nothing";

@@ -22,7 +22,7 @@ use super::duration::{format_duration, parse_duration};
 use super::place::SourceArguments;
 use super::report::{FormatArguments, ObjectReport, Report, View, print_each};
 use super::target::{TargetArguments, TargetObject, Targets, read_rules, situation};
-use super::webhooks::{INSTALL_COMMAND, NOT_INSTALLED};
+use super::webhooks::not_installed_text;
 use crate::cluster::Snapshot;
 use crate::objects::{ApiError, Uid};
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
@@ -435,7 +435,7 @@ fn refusal_text(code: u16, message: &str, me: &str, right: &str) -> Option<Strin
             "the approval was refused, and not by belay: {message}; next: ask the owner of the \
              webhook or policy that refused it"
         )),
-        (404, None) => Some(format!("{NOT_INSTALLED}; next: {INSTALL_COMMAND}")),
+        (404, None) => Some(not_installed_text()),
         _ => None,
     }
 }

@@ -211,13 +211,9 @@ fn only_policies_of_listed_requests_are_counted_below_the_list() {
     let listed = policy("kept", &[(5000, "configmaps shop/a", "Deny")]);
     let (by_label, other) = (event(5001, "labelled", "Warning", 1), policy("other", &[]));
     let report_of = |policies: &[DeletionPolicy]| Denials {
-        items: denials_of(policies, std::slice::from_ref(&by_label), filter(false, 0)),
         policies: policy_counts(&[listed.clone(), other.clone()]),
         age_seconds: Some(delay()),
-        not_read: Vec::new(),
-        would: false,
-        has_no_leader: false,
-        is_uninstalled: false,
+        ..complete(denials_of(policies, std::slice::from_ref(&by_label), filter(false, 0)))
     };
     let text = report_of(std::slice::from_ref(&listed)).text(PIPE);
     assert!(text.contains("policy kept, whole cluster") && !text.contains("other"), "{text}");

@@ -379,8 +379,8 @@ fn steps_without_approval(verdict: &Verdict) -> Option<String> {
 }
 
 /// The required approvals, and the service accounts that may give all of them; `None` if the
-/// policies are unknown. `is_own`: whether
-/// the approval of the object itself is required, whatever the verdict is.
+/// policies are unknown. `is_own`: whether the approval of the object itself is required, whatever
+/// the verdict is.
 fn needed_approvals_and_accounts(
     target: &TargetObject,
     world: &World,
