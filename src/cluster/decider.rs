@@ -13,12 +13,12 @@ use super::live::{
 };
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Resource,
-    Review, Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
+    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Review, Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
     target_existence,
 };
 use crate::graph::StepBudget;
 use crate::objects::{ApiError, Uid};
+use crate::policy::PolicySource;
 use crate::webhook::Decider;
 use crate::webhook::fair::FairSemaphore;
 use effort::Effort;
@@ -311,10 +311,7 @@ impl Decider for ClusterDecider {
     ) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
             let mut verdict = self.answer(review, deadline, &Effort::default()).await;
-            // For a labelled object of a kind that policies name, the API server asks twice. Only
-            // one review is recorded.
-            let Resource { group, resource, .. } = &review.resource;
-            if review.labelled && self.world.read().policies.names_kind(group, resource) {
+            if is_recorded_by_other_review(review, &verdict) {
                 verdict.recordable = Recordable::No;
             }
             if verdict.recordable != Recordable::No {
@@ -327,6 +324,24 @@ impl Decider for ClusterDecider {
     fn is_paused(&self) -> bool {
         let world = self.world.read();
         world.policies.is_paused(world.clock.now().as_second())
+    }
+}
+
+/// Whether belay records the verdict of the other review of this request. The API server calls a
+/// webhook of its own for labelled objects, and the webhooks for the kinds of policies only if a
+/// policy may select the object. So a verdict that names a policy is recorded from these, and any
+/// other verdict about a labelled object from the webhook for labelled objects.
+fn is_recorded_by_other_review(review: &Review<'_>, verdict: &Verdict) -> bool {
+    let mut sources = verdict.blockers.iter().flat_map(|blocker| &blocker.policies);
+    let names_policy = sources.any(|source| matches!(source, PolicySource::Policy(_)));
+    let mut objects = review.object.iter().chain(&review.old_object);
+    match review.labelled {
+        true => names_policy,
+        false => {
+            // The webhook for labelled objects receives no changes of `spec.finalizers`.
+            let in_metadata = review.resource.subresource.is_empty();
+            in_metadata && !names_policy && objects.any(|object| object.protect_label().is_some())
+        }
     }
 }
 

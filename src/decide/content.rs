@@ -6,7 +6,7 @@ use super::item::JudgedObject;
 use super::owners::{OwnerState, owner_state};
 use super::situation::{Completeness, is_default_object};
 use super::users::is_used;
-use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
+use super::{Cause, ContentReason, ListPart, LiveRead, NextStep, Situation};
 use crate::graph::{Fates, Graph, Node, NodeId, SEARCH_STEPS};
 use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name};
 use crate::policy::api::Action;
@@ -194,20 +194,21 @@ impl<'a> Container<'a> {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
-                    let list = situation.read_of_list(kind, name, false);
+                    let list = situation.read_of_list(kind, name, ListPart::All);
                     let info = situation.graph.kinds.info(kind);
                     blocking.require_complete(info, situation.check_completeness(kind, list, true));
                 }
             }
             Self::ObjectsOfKind(group, resource) => {
-                require_complete_kind(situation, (group, resource), blocking);
+                require_any_of_kind(situation, (group, resource), blocking);
             }
         }
     }
 }
 
-/// Requires proof that belay knows all objects of a kind, whether or not it knows the kind.
-fn require_complete_kind(
+/// Requires proof that belay knows all objects of a kind, or one of them, whether or not it knows the
+/// kind.
+fn require_any_of_kind(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
     blocking: &mut BlockingObjects,
@@ -215,9 +216,10 @@ fn require_complete_kind(
     let kinds = &situation.graph.kinds;
     // If belay knows no object, the first one shows whether there are any.
     let objects = Container::ObjectsOfKind(group, resource);
-    let only_first = objects.judged_objects(*situation).next().is_none();
+    let knows_none = objects.judged_objects(*situation).next().is_none();
+    let part = if knows_none { ListPart::First } else { ListPart::All };
     if let Some(kind) = kinds.find_resource(group, resource) {
-        let list = situation.read_of_list(kind, "", only_first);
+        let list = situation.read_of_list(kind, "", part);
         blocking.require_complete(
             kinds.info(kind),
             situation.check_completeness_by_metadata(kind, list),
@@ -228,7 +230,7 @@ fn require_complete_kind(
     let (group, resource) = (group.to_owned(), resource.to_owned());
     blocking.kind_of_unknown = (group.clone(), resource.clone());
     let (kind, namespace) = ((group.clone(), resource.clone()), String::new());
-    let list = LiveRead::List { group, resource, namespace, only_first };
+    let list = LiveRead::List { group, resource, namespace, part };
     match situation.reads().map(|reads| reads.results.get(&list)) {
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
@@ -267,7 +269,8 @@ pub(super) fn find_content<'a>(
     blocking
 }
 
-/// Requires that belay knows all content that policies could protect.
+/// Requires that belay knows all content that policies could protect. For a CRD, it also requires the
+/// list of the labelled instances.
 pub(super) fn require_content_lists(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,
@@ -277,6 +280,11 @@ pub(super) fn require_content_lists(
     if let Container::ObjectsOfKind(group, resource) = container
         && !situation.policies.names_kind(group, resource)
     {
+        // The API server deletes the instances without admission, so their label counts here. If
+        // belay can't read them, it knows of no label: that alone is no reason to deny.
+        let kind = situation.graph.kinds.find_resource(group, resource);
+        let list = kind.map(|kind| situation.read_of_list(kind, "", ListPart::Labelled));
+        blocking.needed_reads.extend(list.filter(|list| situation.is_unread(list)));
         return blocking;
     }
     container.require_lists(situation, ContentKinds::Named, &mut blocking);
@@ -306,7 +314,7 @@ pub(super) fn find_existing<'a>(
         }
         if blocking.causes.is_empty() {
             // The release does not check this again.
-            require_complete_kind(situation, (group, resource), &mut blocking);
+            require_any_of_kind(situation, (group, resource), &mut blocking);
         }
     }
     blocking

@@ -274,9 +274,8 @@ pub(super) fn require_known_content<'a>(
     let Some(unknown) = blocking.unknown else { return };
     let (group, resource) = &blocking.kind_of_unknown;
     judgement.add_unknown_objects(target, &unknown, |policy| {
-        // belay watches all objects with the label, whatever their kind.
-        let labelled = matches!(policy.source, PolicySource::Label(_));
-        !labelled && policy.names_kind(group, resource) && applies(policy)
+        let is_label = matches!(policy.source, PolicySource::Label(_));
+        !is_label && policy.names_kind(group, resource) && applies(policy)
     });
 }
 

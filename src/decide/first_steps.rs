@@ -49,7 +49,9 @@ impl Verdict {
         let budget = StepBudget::new(ADVICE_STEPS);
         let situation = &Situation { work: StepCounter::new(&budget), ..*situation };
         let item = |object: &ObjectName| {
-            let node = situation.graph.object_by_ref(&object.object)?;
+            let live = situation.reads().map(|reads| &reads.graph);
+            let mut graphs = std::iter::once(situation.graph).chain(live);
+            let node = graphs.find_map(|graph| graph.object_by_ref(&object.object))?;
             Some(JudgedObject::of_node(situation, node))
         };
         let refused_verdict = |object: &ObjectName| {

@@ -70,7 +70,7 @@ pub(crate) use render::{
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails};
-pub use situation::{LiveRead, LiveReads, ObjectSource, Situation};
+pub use situation::{ListPart, LiveRead, LiveReads, ObjectSource, Situation};
 pub(crate) use situation::{is_default_object, is_root_ca};
 pub use status_causes::{StatusCause, denial};
 pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_unreadable};

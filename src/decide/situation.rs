@@ -46,9 +46,20 @@ pub enum LiveRead {
         resource: String,
         /// The namespace; empty for all namespaces.
         namespace: String,
-        /// Whether the first object is enough.
-        only_first: bool,
+        /// The objects that are enough.
+        part: ListPart,
     },
+}
+
+/// The part of a list that a live read needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ListPart {
+    /// All objects.
+    All,
+    /// The first object.
+    First,
+    /// The objects with the label `belay.dev/protect`.
+    Labelled,
 }
 
 impl LiveRead {
@@ -272,13 +283,13 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of the objects of a kind.
-    pub(crate) fn read_of_list(&self, kind: KindId, namespace: &str, only_first: bool) -> LiveRead {
+    pub(crate) fn read_of_list(&self, kind: KindId, namespace: &str, part: ListPart) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::List {
             group: info.group.clone(),
             resource: info.resource.clone(),
             namespace: info.namespace_or_empty(namespace).to_owned(),
-            only_first,
+            part,
         }
     }
 }

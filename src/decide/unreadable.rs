@@ -3,8 +3,8 @@
 
 use super::causes::is_in_other_namespace;
 use super::{
-    AdmissionPhase, Blocker, Cause, Decision, DenialStatus, LiveRead, NextStep, Reason, Review,
-    Verdict,
+    AdmissionPhase, Blocker, Cause, Decision, DenialStatus, ListPart, LiveRead, NextStep, Reason,
+    Review, Verdict,
 };
 use crate::objects::{ObjectRef, and_more, full_name, in_namespace, quote_if_ambiguous};
 
@@ -129,7 +129,7 @@ mod tests {
             group: "apps".to_owned(),
             resource: "deployments".to_owned(),
             namespace: "db".to_owned(),
-            only_first: false,
+            part: ListPart::All,
         };
         let allow = Verdict::allow(ObjectRef::default());
         Verdict { decision, needed_reads: vec![read; reads], ..allow }

@@ -4,7 +4,7 @@ use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_n
 use super::item::{JudgedObject, object_name, only_wait};
 use super::owners::{OwnerSearch, UserOwners, find_owner, topmost_owner_read};
 use super::situation::Completeness;
-use super::{Cause, LiveRead, NextStep, Situation};
+use super::{Cause, ListPart, LiveRead, NextStep, Situation};
 use crate::graph::{
     Certainty, DeletionOutcome, EdgeQualifier, Fates, Graph, Node, ObjectPhase, ObjectUser,
     OwnerRef, Propagation, SelectorTarget, Strength,
@@ -354,7 +354,7 @@ fn require_user_lists(
         let namespace = if in_any_namespace { "" } else { item.facts.namespace };
         match situation.check_completeness(
             user_kind,
-            situation.read_of_list(user_kind, namespace, false),
+            situation.read_of_list(user_kind, namespace, ListPart::All),
             live,
         ) {
             Completeness::Complete => {}

@@ -17,8 +17,8 @@ use self::blocking_user::BlockingUser;
 use super::exceptions::{HeldTarget, ReleaseEffects, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, PassReads};
 use crate::decide::{
-    Cause, JudgedObject, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
-    relevant_users,
+    Cause, JudgedObject, ListPart, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource,
+    Situation, relevant_users,
 };
 use crate::graph::{Node, NodeId, ObjectUser, SEARCH_STEPS};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
@@ -426,7 +426,7 @@ impl<'a> UseSearch<'a> {
         {
             self.pass_reads.charge(SEARCH_STEPS);
             let namespace = if in_any_namespace { "" } else { node.namespace() };
-            let read = situation.read_of_list(user_kind, namespace, false);
+            let read = situation.read_of_list(user_kind, namespace, ListPart::All);
             let kinds = &situation.graph.kinds;
             let info = kinds.info(user_kind);
             // Discovery shows which built-in kinds a server has. The absence of a custom

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decide::{Cause, LiveRead};
+use crate::decide::{Cause, ListPart, LiveRead};
 use crate::objects::HOLD;
 
 const DELETED: &str = "2026-01-01T12:00:00Z";
@@ -27,7 +27,7 @@ fn seconds(seconds: u64) -> Duration {
 
 fn list(group: &str, resource: &str) -> LiveRead {
     let (group, resource) = (group.to_owned(), resource.to_owned());
-    LiveRead::List { group, resource, namespace: "a".to_owned(), only_first: false }
+    LiveRead::List { group, resource, namespace: "a".to_owned(), part: ListPart::All }
 }
 
 /// A release that writes its token.

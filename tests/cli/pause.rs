@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::harness::install::print;
-use crate::harness::manifest::{Manifest as _, bound_claim, object};
+use crate::harness::manifest::{Manifest as _, bound_claim, config_map, object};
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
 use crate::terminal::answer;
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, program};
@@ -186,6 +186,18 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
         plane.api().delete(&["role", "labelled"], &ns)?;
         let would = belay(&plane, &["denials", "--would", "-n", &ns]).stdout;
         Ok(would.contains(&format!("roles.rbac.authorization.k8s.io {ns}/labelled")))
+    });
+    // A policy names the kind, but selects other namespaces. The hold keeps the object.
+    let other = plane.namespace("labelled-in-a-pause").unwrap();
+    let [deleted, changed] = ["deleted", "changed"].map(|name| {
+        plane.apply(&config_map(name).with_protect_label("Always").with_namespace(&other)).unwrap();
+        format!("configmaps {other}/{name}")
+    });
+    kubectl(&plane, &["delete", "configmap/deleted", "-n", &other, "--wait=false"]);
+    kubectl(&plane, &["label", "configmap/changed", "-n", &other, "belay.dev/protect-"]);
+    becomes("both requests", true, &|| {
+        let would = belay(&plane, &["denials", "--would", "-n", &other]).stdout;
+        Ok(would.contains(&deleted) && would.contains(&changed))
     });
     // The deletion of the approved object was earlier, and belay would allow it.
     let would = || belay(&plane, &["denials", "--would", "-n", &ns]).stdout;

@@ -11,7 +11,7 @@ use super::super::live::{LiveObjects, ReadAnswer};
 use super::super::patch_rights::PatchRights;
 use super::*;
 use crate::decide::{
-    AdmissionPhase, Decision, LiveRead, REVIEW_STEPS, Reason, Recordable, message,
+    AdmissionPhase, Decision, ListPart, LiveRead, REVIEW_STEPS, Reason, Recordable, message,
 };
 use crate::objects::{ApiError, Kinds};
 use crate::policy::api::DeletionApproval;
@@ -230,7 +230,7 @@ async fn an_allow_is_confirmed_and_the_read_objects_count() {
         group: String::new(),
         resource: "pods".to_owned(),
         namespace: "a".to_owned(),
-        only_first: false,
+        part: ListPart::All,
     }));
     assert_eq!(outcome.until - until, MARGIN, "there is time left to answer");
 

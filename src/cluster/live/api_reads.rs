@@ -13,7 +13,7 @@ use super::super::list::{ListQuery, ListReader, Next, read_object};
 use super::super::world::World;
 use super::memory::{ReadAccount, ReadMemory, ReservedMemory};
 use super::queue::ReadGroup;
-use crate::decide::LiveRead;
+use crate::decide::{ListPart, LiveRead};
 use crate::graph::Graph;
 use crate::objects::{ApiError, KindId, KindInfo, ObjectRef, Unreadable, is_path_segment};
 use crate::relations::Catalogue;
@@ -160,8 +160,8 @@ impl ApiReads<'_> {
                 self.object(kind, namespace, name).await
             }
             (Some(kind), LiveRead::List { .. }) if !kind.can_list => Ok(LiveObjects::default()),
-            (Some(kind), LiveRead::List { namespace, only_first, .. }) => {
-                self.list(kind, namespace, *only_first).await
+            (Some(kind), LiveRead::List { namespace, part, .. }) => {
+                self.list(kind, namespace, *part).await
             }
         };
         match outcome {
@@ -205,18 +205,19 @@ impl ApiReads<'_> {
         }
     }
 
-    /// Reads a list, or only its first object.
+    /// Reads a list, or a part of it.
     async fn list(
         &self,
         kind: &KindToRead,
         namespace: &str,
-        only_first: bool,
+        part: ListPart,
     ) -> Result<LiveObjects, ReadFailure> {
         let KindToRead { info, detail, .. } = kind;
         let namespace = info.namespace_or_empty(namespace);
-        let query = ListQuery { info, namespace, detail: *detail, labels: "" };
+        let labels = if part == ListPart::Labelled { PROTECT_LABEL } else { "" };
+        let query = ListQuery { info, namespace, detail: *detail, labels };
         let mut list = ListReader::new(self.client, query, self.memory.buffers.clone());
-        if only_first {
+        if part == ListPart::First {
             list = list.first();
         }
         let mut account = self.memory.account(self.group, self.deadline);
@@ -234,7 +235,7 @@ impl ApiReads<'_> {
                             read.unreadable.push(unreadable);
                         }
                     }
-                    if only_first {
+                    if part == ListPart::First {
                         break;
                     }
                 }

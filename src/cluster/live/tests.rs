@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::cluster::local_api::{concurrent_client, failure};
 use crate::cluster::world::{ServedVerbs, SharedWorld, World};
-use crate::decide::LiveReads;
+use crate::decide::{ListPart, LiveReads};
 use crate::objects::{ApiError, Kinds};
 use crate::relations::Catalogue;
 
@@ -94,12 +94,12 @@ fn pod(name: &str) -> LiveRead {
     LiveRead::Object(crate::objects::ObjectRef::new(("", "pods"), "a", name))
 }
 
-fn list(group: &str, resource: &str, only_first: bool) -> LiveRead {
+fn list(group: &str, resource: &str, part: ListPart) -> LiveRead {
     LiveRead::List {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: "a".to_owned(),
-        only_first,
+        part,
     }
 }
 
@@ -133,7 +133,7 @@ const SECOND: &str = "/api/v1/namespaces/a/pods?limit=500&continue=2";
 
 #[tokio::test]
 async fn a_list_with_expired_pages_starts_again_but_not_forever() {
-    let read = list("", "pods", false);
+    let read = list("", "pods", ListPart::All);
     let script = Script::of([
         (PODS, page(&["old", "older"], "2")),
         (SECOND, failed(410)),
@@ -151,12 +151,15 @@ async fn a_list_with_expired_pages_starts_again_but_not_forever() {
 }
 
 #[tokio::test]
-async fn only_first_requests_one_object() {
-    let path = "/api/v1/namespaces/a/pods?limit=1";
-    let script = Script::of([(path, page(&["a"], "2"))]);
-    let names = found_names(&script, &world(), &list("", "pods", true)).await;
-    assert_eq!(names.unwrap(), ["a"]);
-    assert_eq!(script.asked(), [path]);
+async fn a_part_of_a_list_is_requested() {
+    let labelled = "/api/v1/namespaces/a/pods?limit=20&labelSelector=belay.dev%2Fprotect";
+    let first = "/api/v1/namespaces/a/pods?limit=1";
+    for (part, path) in [(ListPart::First, first), (ListPart::Labelled, labelled)] {
+        let script = Script::of([(path, page(&["a"], ""))]);
+        let names = found_names(&script, &world(), &list("", "pods", part)).await;
+        assert_eq!(names.unwrap(), ["a"]);
+        assert_eq!(script.asked(), [path]);
+    }
 }
 
 #[tokio::test]
@@ -165,7 +168,7 @@ async fn a_kind_without_list_has_no_stored_objects() {
     let kind = world.graph.kinds.find("", "Pod").unwrap();
     world.served.insert(kind, ServedVerbs { list: false, watch: false });
     let script = Script::of([]);
-    let read = list("", "pods", false);
+    let read = list("", "pods", ListPart::All);
     assert_eq!(found_names(&script, &world, &read).await.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), Vec::<String>::new());
 }
@@ -218,7 +221,7 @@ fn resources(name: &str) -> Response {
 async fn a_kind_has_no_objects_after_a_404_only_if_its_group_does_not_serve_it() {
     let not_found = || failed(404);
     let broken = || failed(503);
-    let read = list("example.com", "widgets", false);
+    let read = list("example.com", "widgets", ListPart::All);
     for script in [
         Script::of([(CRD, no_crd()), (GROUP, not_found())]),
         Script::of([(CRD, no_crd()), (GROUP, group()), (V1, resources("gadgets"))]),
@@ -263,10 +266,10 @@ async fn a_kind_has_no_objects_after_a_404_only_if_its_group_does_not_serve_it()
     // Built-in kinds have no CRD, so a missing CRD proves nothing.
     let script = Script::of([(PODS, not_found())]);
     let words =
-        found_names(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
+        found_names(&script, &world(), &list("", "pods", ListPart::All)).await.unwrap_err().to_string();
     assert_eq!(words, "the API server does not serve them");
     let words =
-        found_names(&script, &world(), &list("x", "", false)).await.unwrap_err().to_string();
+        found_names(&script, &world(), &list("x", "", ListPart::All)).await.unwrap_err().to_string();
     assert_eq!(words, "belay does not know this kind");
 }
 
@@ -374,7 +377,7 @@ async fn objects_too_large_for_a_read_give_a_clear_error() {
     let text = json!({"metadata": {}, "items": objects}).to_string();
     let script = Script::of([(PODS, (200, text))]);
     let words =
-        found_names(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
+        found_names(&script, &world(), &list("", "pods", ListPart::All)).await.unwrap_err().to_string();
     assert_eq!(words, "they are larger than a live read may be (32 MiB)");
 }
 
@@ -387,7 +390,7 @@ async fn only_the_fields_that_verdicts_read_are_kept() {
     let mut world = world();
     world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
     let reader = Reader::new(Context::of_test(script.client(), world, &[]));
-    let answers = reader.read_all(&group_of("a"), vec![list("", "pods", false)], after(1000)).await;
+    let answers = reader.read_all(&group_of("a"), vec![list("", "pods", ListPart::All)], after(1000)).await;
     let found = answers[0].1.as_ref().unwrap();
     assert!(found.bytes() < 1000, "{}", found.bytes());
     assert!(found.objects().all(|json| json.contains("secretName")));
@@ -469,7 +472,7 @@ fn widget(name: &str) -> serde_json::Value {
 fn applies_found_objects_and_records_each_read() {
     let world = world();
     let mut collected = CollectedReads::new(&world);
-    let widgets = list("example.com", "widgets", false);
+    let widgets = list("example.com", "widgets", ListPart::All);
     let broken = json!({"metadata": {"name": ["hunter2"]}});
     let odd = json!({"metadata": {"name": "odd", "namespace": "a", "labels": ["hunter2"]}});
     collected.add(vec![
@@ -477,7 +480,7 @@ fn applies_found_objects_and_records_each_read() {
         (pod("gone"), found(&[])),
         (pod("late"), Err(other("it is late"))),
         (pod("broken"), found(&[broken])),
-        (list("other.com", "things", true), found(&[widget("three")])),
+        (list("other.com", "things", ListPart::First), found(&[widget("three")])),
     ]);
     let shared = SharedWorld::new(RwLock::new(world));
     collected.update(&shared);
@@ -493,7 +496,7 @@ fn applies_found_objects_and_records_each_read() {
     let words = done[&pod("broken")].as_ref().unwrap_err().to_string();
     assert!(words.contains("can't be read"), "{words}");
     assert!(!words.contains("hunter2"), "{words}");
-    let unknown = &done[&list("other.com", "things", true)];
+    let unknown = &done[&list("other.com", "things", ListPart::First)];
     assert_eq!(unknown, &Err(other("belay has only just learned of their kind")));
 }
 
@@ -501,7 +504,7 @@ fn applies_found_objects_and_records_each_read() {
 fn reads_are_numbered_again_after_new_kinds() {
     let world = world();
     let mut collected = CollectedReads::new(&world);
-    collected.add(vec![(list("example.com", "widgets", true), found(&[widget("one")]))]);
+    collected.add(vec![(list("example.com", "widgets", ListPart::First), found(&[widget("one")]))]);
     assert!(collected.update_steps(&world) > 0);
     let shared = SharedWorld::new(RwLock::new(world));
     collected.update(&shared);

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::cluster::live::{CollectedReads, ReadGroup, Reader};
 use crate::cluster::world::SharedWorld;
-use crate::decide::LiveRead;
+use crate::decide::{ListPart, LiveRead};
 use crate::objects::{KeyedMap, KindId};
 use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 
@@ -152,7 +152,7 @@ mod tests {
 
     fn list(group: &str, resource: &str) -> LiveRead {
         let (group, resource, namespace) = (group.into(), resource.into(), "shop".into());
-        LiveRead::List { group, resource, namespace, only_first: false }
+        LiveRead::List { group, resource, namespace, part: ListPart::All }
     }
 
     fn pods() -> LiveRead {

@@ -441,7 +441,7 @@ fn a_volume_in_use_names_its_users() {
     assert_eq!(step(&used_by_ending), "to end the use, delete Pod web-1");
     let mut bound = claim.clone();
     bound.object["spec"] = json!({"volumeName": "pv-1"});
-    let loss = "; then volume pv-1 is deleted as well, unless its reclaimPolicy is Retain";
+    let loss = "; then the data of volume pv-1 is destroyed, unless its reclaimPolicy is Retain";
     assert!(step(&of(&bound, &evidence)).ends_with(loss));
     let mut held = claim.clone();
     held.object["metadata"]["finalizers"] =

@@ -26,12 +26,18 @@ impl<'s> UndoAdviser<'s> {
     }
 
     /// The advice to undo the deletion of an object: the command, or who can run it if the user lacks
-    /// the rights.
-    pub async fn advice(&mut self, object: &ObjectRef) -> String {
+    /// the rights. `volume` is the name of a claim's volume, empty for other objects.
+    pub async fn advice(&mut self, object: &ObjectRef, volume: &str) -> String {
         if let Some(crd) = self.terminating_crd(object).await {
             return format!(
                 "save its manifest; CustomResourceDefinition {crd} is Terminating, so undo can't \
                  re-create the object"
+            );
+        }
+        if object.is_of(CLAIMS) && self.is_volume_terminating(volume).await {
+            return format!(
+                "keep the claim, and copy the data to another volume; volume {volume} is Terminating \
+                 too, so undo can't keep it"
             );
         }
         let command = format!("kubectl belay undo {}", object.arguments());
@@ -52,6 +58,18 @@ impl<'s> UndoAdviser<'s> {
         };
         self.terminating_crds.insert(key, crd.clone());
         crd
+    }
+
+    async fn is_volume_terminating(&self, name: &str) -> bool {
+        let kinds = Kinds::default();
+        let Some(kind) = kinds.find("", "PersistentVolume") else { return false };
+        if name.is_empty() || self.session.asks_files() {
+            return false;
+        }
+        let volume = self.session.caller.object(kinds.info(kind), "", name).await;
+        volume.is_ok_and(|volume| {
+            volume.is_some_and(|volume| volume["metadata"]["deletionTimestamp"].is_string())
+        })
     }
 
     async fn lacks_rights(&mut self, object: &ObjectRef) -> bool {

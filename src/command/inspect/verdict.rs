@@ -171,6 +171,7 @@ fn unserved_result(inspection: &Inspection, group: &str) -> Result<(), ApiError>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::ListPart;
 
     #[test]
     fn a_kind_whose_server_does_not_answer_is_not_absent() {
@@ -180,7 +181,7 @@ mod tests {
             group: group.to_owned(),
             resource: "gizmos".to_owned(),
             namespace: String::new(),
-            only_first: true,
+            part: ListPart::First,
         };
         assert_eq!(read_result(&inspection, &list("example.com")), Ok(()));
         assert_eq!(

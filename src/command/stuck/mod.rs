@@ -30,7 +30,7 @@ use crate::cluster::Snapshot;
 use crate::cluster::terminating::{
     Evidence, Survey, TerminatingObject, evidence, read_whole, survey,
 };
-use crate::objects::{KindInfo, is_hold, order_by_turns};
+use crate::objects::{KindInfo, is_hold, order_by_turns, text_at};
 
 /// The number of concurrent reads of objects and counts of holds.
 const MAX_CONCURRENT: usize = 8;
@@ -167,7 +167,8 @@ async fn explain(
         let causes = find_causes(object, survey, &evidence, &hold, now);
         let mut item = StuckObject::new(object, causes, now);
         if item.loses_data {
-            item.undo = adviser.advice(&object.object_ref).await;
+            let volume = text_at(&object.object, "/spec/volumeName");
+            item.undo = adviser.advice(&object.object_ref, volume).await;
         }
         items.push(item);
     }

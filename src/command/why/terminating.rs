@@ -18,7 +18,7 @@ use crate::command::diagnosis::{
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
-use crate::objects::{CRDS, FOREGROUND, ORPHAN, ObjectRef, list_at, without_controls};
+use crate::objects::{CRDS, FOREGROUND, ORPHAN, ObjectRef, list_at, text_at, without_controls};
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -93,7 +93,8 @@ impl Terminating {
             true => {
                 let namespace = terminating_namespace(snapshot, object_ref);
                 let object = namespace.as_ref().unwrap_or(object_ref);
-                Some(UndoAdviser::new(&target.session).advice(object).await)
+                let volume = text_at(&target.json, "/spec/volumeName");
+                Some(UndoAdviser::new(&target.session).advice(object, volume).await)
             }
             false => None,
         };
@@ -175,7 +176,7 @@ impl Terminating {
         let is_evidence =
             |text: &String| self.causes.iter().any(|cause| cause.evidence.contains(text));
         for condition in self.conditions.iter().filter(|condition| !is_evidence(condition)) {
-            let _ = writeln!(text, "the Namespace reports: {}", without_controls(condition));
+            let _ = writeln!(text, "the Namespace last reported: {}", without_controls(condition));
         }
         text
     }
@@ -357,7 +358,7 @@ mod tests {
             rest.split_once('\n').unwrap().1,
             "why it stays: the API\n    it shows the API\n\
              belay keeps the hold because the object is in use by: Pod shop/web\n\
-             the Namespace reports: 1 left\n"
+             the Namespace last reported: 1 left\n"
         );
         let free = |unreleased: Option<Unreleased>| {
             let free = HoldState::new(&ObjectRef::default(), Ok(ReleaseReason::Unused), |_| false);

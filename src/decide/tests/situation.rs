@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::row::{LIBRARY, NOW, Row};
-use crate::decide::{LiveRead, LiveReads};
+use crate::decide::{ListPart, LiveRead, LiveReads};
 use crate::graph::{Graph, Incomplete};
 use crate::objects::{ApiError, Flaw, Kinds, ObjectRef, Uid, Unreadable, split_api_version};
 use crate::policy::api::{DeletionPolicySpec, Scope};
@@ -175,9 +175,13 @@ pub(super) fn read_text(read: &LiveRead) -> String {
         LiveRead::Object(ObjectRef { group, resource, namespace, name, .. }) => {
             format!("get {} {namespace}/{name}", dotted(group, resource))
         }
-        LiveRead::List { group, resource, namespace, only_first } => {
-            let all = if *only_first { "first of" } else { "list" };
-            format!("{all} {} in {namespace}/", dotted(group, resource))
+        LiveRead::List { group, resource, namespace, part } => {
+            let part = match part {
+                ListPart::All => "list",
+                ListPart::First => "first of",
+                ListPart::Labelled => "labelled",
+            };
+            format!("{part} {} in {namespace}/", dotted(group, resource))
         }
     }
 }

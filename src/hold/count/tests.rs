@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decide::ObjectSource;
+use crate::decide::{ListPart, ObjectSource};
 use crate::graph::Graph;
 use crate::objects::{ApiError, HOLD, ObjectRef, Uid, Unreadable, split_api_version};
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, PolicySource};
@@ -170,7 +170,7 @@ fn controllers_are_listed_before_the_objects_that_they_create() {
     let names: Vec<&str> = reads
         .iter()
         .map(|read| match read {
-            LiveRead::List { resource, only_first: false, .. } => resource.as_str(),
+            LiveRead::List { resource, part: ListPart::All, .. } => resource.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -197,7 +197,7 @@ fn the_reads_that_several_objects_need_have_one_order() {
                 group: group.to_owned(),
                 resource: resource.to_owned(),
                 namespace: namespace.to_owned(),
-                only_first: false,
+                part: ListPart::All,
             },
         );
     let reads = vec![pods.clone(), deployments.clone(), more_pods.clone()];

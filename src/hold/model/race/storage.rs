@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::manifests::time;
 use super::{USER_KINDS, UserObject};
-use crate::decide::LiveRead;
+use crate::decide::{ListPart, LiveRead};
 use crate::hold::{RequestResult, TOKEN, TargetState};
 use crate::objects::HOLD;
 
@@ -143,7 +143,7 @@ pub(super) fn list(kind: usize) -> LiveRead {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: "a".to_owned(),
-        only_first: false,
+        part: ListPart::All,
     }
 }
 
