@@ -13,7 +13,8 @@ use super::live::{
 };
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Review, Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
+    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Review,
+    Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
     target_existence,
 };
 use crate::graph::StepBudget;

@@ -3,8 +3,8 @@
 
 use super::causes::is_in_other_namespace;
 use super::{
-    AdmissionPhase, Blocker, Cause, Decision, DenialStatus, ListPart, LiveRead, NextStep, Reason,
-    Review, Verdict,
+    AdmissionPhase, Blocker, Cause, Decision, DenialStatus, LiveRead, NextStep, Reason, Review,
+    Verdict,
 };
 use crate::objects::{ObjectRef, and_more, full_name, in_namespace, quote_if_ambiguous};
 
@@ -99,6 +99,7 @@ fn deny_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::ListPart;
     use crate::decide::{DeleteOptions, Operation, Resource, ReviewDetails, message};
     use crate::policy::Requester;
 

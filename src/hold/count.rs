@@ -17,8 +17,8 @@ use self::blocking_user::BlockingUser;
 use super::exceptions::{HeldTarget, ReleaseEffects, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, PassReads};
 use crate::decide::{
-    Cause, JudgedObject, ListPart, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource,
-    Situation, relevant_users,
+    Cause, JudgedObject, ListPart, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
+    relevant_users,
 };
 use crate::graph::{Node, NodeId, ObjectUser, SEARCH_STEPS};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::eventually;
-use crate::harness::manifest::approval;
+use crate::harness::manifest::{Manifest as _, approval, object};
 use crate::harness::rbac::{rule, user};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
@@ -55,6 +55,46 @@ fn an_approval_says_what_is_deleted_with_the_object() {
         let given = belay(plane, &["approve", &object, "--reason=agreed"]);
         assert!(given.stdout.contains(says), "{given:?}");
     }
+}
+
+#[test]
+fn an_approval_of_a_crd_alone_deletes_no_labelled_instance() {
+    let plane = &world().plane;
+    let ns = plane.namespace("approved-crd").unwrap();
+    let group = "labelled.example.com";
+    let crd = format!("crd/things.{group}");
+    plane.define_kind(group, "Thing", "things").unwrap();
+    let thing = |name: &str| object(&format!("{group}/v1"), "Thing", name).with_namespace(&ns);
+    plane.apply(&thing("a")).unwrap();
+    // Not the first object of a list.
+    plane.apply(&thing("b").with_protect_label("Always")).unwrap();
+    // Without a policy for the CRD, the API server deletes the instances without asking belay.
+    let impact = json(&belay(plane, &["impact", &crd, "-o", "json"]));
+    let mut objects = impact["objects"].as_array().unwrap().iter();
+    let labelled = objects.find(|one| one["object"]["name"] == "b").unwrap();
+    assert_eq!((&impact["verdict"], &labelled["outcome"]), (&"Allow".into(), &"Deleted".into()));
+    let target = json!({"apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"], "names": [format!("things.{group}")]});
+    let protect = json!({"whileNotEmpty": {"counting": "Any"}});
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": protect}));
+    let approve = ["approve", &crd, "--reason=agreed"];
+    assert_eq!(belay(plane, &approve).code, 0);
+    eventually("the approval", LIMIT, || {
+        let denied = plane.kubectl(&["delete", &crd, "--wait=false"])?.failure()?;
+        let says = format!("\"b\" in namespace {ns}, which is protected; label ");
+        match denied.contains(&says) && !denied.contains("is not empty") {
+            true => Ok(()),
+            false => Err(denied.into()),
+        }
+    })
+    .unwrap();
+    let impact = belay(plane, &["impact", &crd]);
+    assert!(impact.stdout.contains("--scope content"), "{impact:?}");
+    assert_eq!(belay(plane, &[&approve[..], &["--scope=content"]].concat()).code, 0);
+    eventually("the deletion", LIMIT, || {
+        plane.kubectl(&["delete", &crd, "--timeout=30s"])?.success()
+    })
+    .unwrap();
 }
 
 #[test]

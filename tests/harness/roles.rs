@@ -12,7 +12,7 @@ use super::{ControlPlane, Result, eventually};
 
 /// The API groups of the kinds in tests and policies. A test that uses a kind of another
 /// group adds it here, as a user of the chart does in `rbac.watchAlso`.
-const GROUPS: [&str; 13] = [
+const GROUPS: [&str; 14] = [
     "completed.example.com",
     "cycles.example.com",
     "h07.example.com",
@@ -21,6 +21,7 @@ const GROUPS: [&str; 13] = [
     "s23.example.com",
     "s25-held.example.com",
     "s25.example.com",
+    "labelled.example.com",
     "s39.example.com",
     "s40.example.com",
     "s43.example.com",

@@ -15,7 +15,9 @@ use super::memory::{ReadAccount, ReadMemory, ReservedMemory};
 use super::queue::ReadGroup;
 use crate::decide::{ListPart, LiveRead};
 use crate::graph::Graph;
-use crate::objects::{ApiError, KindId, KindInfo, ObjectRef, Unreadable, is_path_segment};
+use crate::objects::{
+    ApiError, KindId, KindInfo, ObjectRef, PROTECT_LABEL, Unreadable, is_path_segment,
+};
 use crate::relations::Catalogue;
 
 /// The memory of an object besides its JSON, in bytes.

@@ -152,10 +152,10 @@ async fn a_list_with_expired_pages_starts_again_but_not_forever() {
 
 #[tokio::test]
 async fn a_part_of_a_list_is_requested() {
-    let labelled = "/api/v1/namespaces/a/pods?limit=20&labelSelector=belay.dev%2Fprotect";
+    let labelled = "/api/v1/namespaces/a/pods?labelSelector=belay.dev%2Fprotect&limit=20";
     let first = "/api/v1/namespaces/a/pods?limit=1";
-    for (part, path) in [(ListPart::First, first), (ListPart::Labelled, labelled)] {
-        let script = Script::of([(path, page(&["a"], ""))]);
+    for (part, path, next) in [(ListPart::First, first, "2"), (ListPart::Labelled, labelled, "")] {
+        let script = Script::of([(path, page(&["a"], next))]);
         let names = found_names(&script, &world(), &list("", "pods", part)).await;
         assert_eq!(names.unwrap(), ["a"]);
         assert_eq!(script.asked(), [path]);
@@ -265,11 +265,15 @@ async fn a_kind_has_no_objects_after_a_404_only_if_its_group_does_not_serve_it()
     }
     // Built-in kinds have no CRD, so a missing CRD proves nothing.
     let script = Script::of([(PODS, not_found())]);
-    let words =
-        found_names(&script, &world(), &list("", "pods", ListPart::All)).await.unwrap_err().to_string();
+    let words = found_names(&script, &world(), &list("", "pods", ListPart::All))
+        .await
+        .unwrap_err()
+        .to_string();
     assert_eq!(words, "the API server does not serve them");
-    let words =
-        found_names(&script, &world(), &list("x", "", ListPart::All)).await.unwrap_err().to_string();
+    let words = found_names(&script, &world(), &list("x", "", ListPart::All))
+        .await
+        .unwrap_err()
+        .to_string();
     assert_eq!(words, "belay does not know this kind");
 }
 
@@ -376,8 +380,10 @@ async fn objects_too_large_for_a_read_give_a_clear_error() {
     let objects: Vec<_> = (0..80).map(object).collect();
     let text = json!({"metadata": {}, "items": objects}).to_string();
     let script = Script::of([(PODS, (200, text))]);
-    let words =
-        found_names(&script, &world(), &list("", "pods", ListPart::All)).await.unwrap_err().to_string();
+    let words = found_names(&script, &world(), &list("", "pods", ListPart::All))
+        .await
+        .unwrap_err()
+        .to_string();
     assert_eq!(words, "they are larger than a live read may be (32 MiB)");
 }
 
@@ -390,7 +396,8 @@ async fn only_the_fields_that_verdicts_read_are_kept() {
     let mut world = world();
     world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
     let reader = Reader::new(Context::of_test(script.client(), world, &[]));
-    let answers = reader.read_all(&group_of("a"), vec![list("", "pods", ListPart::All)], after(1000)).await;
+    let answers =
+        reader.read_all(&group_of("a"), vec![list("", "pods", ListPart::All)], after(1000)).await;
     let found = answers[0].1.as_ref().unwrap();
     assert!(found.bytes() < 1000, "{}", found.bytes());
     assert!(found.objects().all(|json| json.contains("secretName")));

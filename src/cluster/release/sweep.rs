@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::cluster::live::{CollectedReads, ReadGroup, Reader};
 use crate::cluster::world::SharedWorld;
-use crate::decide::{ListPart, LiveRead};
+use crate::decide::LiveRead;
 use crate::objects::{KeyedMap, KindId};
 use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 
@@ -121,6 +121,7 @@ impl Sweep {
 
 #[cfg(test)]
 mod tests {
+    use crate::decide::ListPart;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;

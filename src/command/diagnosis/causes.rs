@@ -203,7 +203,9 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     let loss = match text_at(&found.object, "/spec/volumeName") {
         "" => String::new(),
         volume => {
-            format!("; then the data of volume {volume} is destroyed, unless its reclaimPolicy is Retain")
+            format!(
+                "; then the data of volume {volume} is destroyed, unless its reclaimPolicy is Retain"
+            )
         }
     };
     let command = if *is_terminating { "belay why" } else { "describe" };

@@ -18,7 +18,9 @@ use crate::graph::{
     Strength,
 };
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{NumberMap, ObjectRef, PROTECT_LABEL, STORAGE_CLASSES, and_more, full_name, is_hold};
+use crate::objects::{
+    NumberMap, ObjectRef, PROTECT_LABEL, STORAGE_CLASSES, and_more, full_name, is_hold,
+};
 
 /// The maximum number of objects that a note names.
 const MAX_NAMED: usize = 2;
@@ -120,7 +122,11 @@ impl<'s> ImpactOutcomes<'s> {
             let is_instance = deleted_crds.contains(&*full_name(group, resource));
             let is_target = targets.iter().any(|(target, _)| *target == node.id());
             let label = node.labels().get(PROTECT_LABEL);
-            !node.is_held() && !node.is_terminating() && !is_target && !is_instance && label.is_some()
+            !node.is_held()
+                && !node.is_terminating()
+                && !is_target
+                && !is_instance
+                && label.is_some()
         };
         let mut denied = match denies_content_deletes {
             true => forecast_all(inspection, &reached, is_protected),
