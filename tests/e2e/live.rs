@@ -9,7 +9,7 @@ use belay::cluster::{
     CollectedReads, Context, LiveApi as _, ReadAnswer, ReadGroup, Reader, Settings, Signals, World,
     approval_of,
 };
-use belay::decide::{Exemption, LiveRead};
+use belay::decide::{Exemption, ListPart, LiveRead};
 use belay::objects::{Kinds, ObjectRef};
 use belay::policy::PolicySource;
 use belay::policy::api::DeletionApproval;
@@ -102,12 +102,12 @@ fn object(resource: &str, namespace: &str, name: &str) -> LiveRead {
     LiveRead::Object(ObjectRef::new(("", resource), namespace, name))
 }
 
-fn list(group: &str, resource: &str, namespace: &str, only_first: bool) -> LiveRead {
+fn list(group: &str, resource: &str, namespace: &str, part: ListPart) -> LiveRead {
     LiveRead::List {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: namespace.to_owned(),
-        only_first,
+        part,
     }
 }
 
@@ -152,19 +152,19 @@ fn lists_are_read_page_by_page_and_one_object_where_that_is_enough() {
     let maps: Vec<Value> = (0..1200).map(|n| config_map(&format!("m{n}"))).collect();
     let create = ["create", "-n", &ns, "-f", "-"];
     plane.apply_to(&create, &documents(&maps)).unwrap().success().unwrap();
-    let all = side.read(list("", "configmaps", &ns, false)).unwrap();
+    let all = side.read(list("", "configmaps", &ns, ListPart::All)).unwrap();
     // Three pages. The ConfigMap that every namespace has may be there as well.
     let own = |json: &&String| !json.contains("kube-root-ca.crt");
     assert_eq!(all.iter().filter(own).count(), 1200);
-    assert_eq!(side.read(list("", "configmaps", &ns, true)).unwrap().len(), 1);
-    assert_eq!(side.read(list("", "pods", &ns, true)), Ok(Vec::new()));
+    assert_eq!(side.read(list("", "configmaps", &ns, ListPart::First)).unwrap().len(), 1);
+    assert_eq!(side.read(list("", "pods", &ns, ListPart::First)), Ok(Vec::new()));
 }
 
 #[test]
 fn a_kind_that_is_not_installed_has_no_objects() {
     let (plane, side) = administrator();
-    let gadgets = || list("live.io", "gadgets", "", true);
-    let widgets = || list("live.io", "widgets", "", false);
+    let gadgets = || list("live.io", "gadgets", "", ListPart::First);
+    let widgets = || list("live.io", "widgets", "", ListPart::All);
     // The group is not served: once known to belay, and once not.
     assert_eq!(side.read(widgets()), Ok(Vec::new()));
     assert_eq!(side.read(gadgets()), Ok(Vec::new()));
@@ -203,11 +203,11 @@ fn a_kind_that_is_not_installed_has_no_objects() {
 fn a_forbidden_read_is_unknown() {
     let plane = &world().plane;
     let nobody = Side::of(&plane.user("nobody-at-all", None).unwrap());
-    let words = nobody.read(list("", "pods", "default", false)).unwrap_err();
+    let words = nobody.read(list("", "pods", "default", ListPart::All)).unwrap_err();
     assert!(words.starts_with("pods is forbidden"), "{words}");
     let words = nobody.read(object("pods", "default", "p")).unwrap_err();
     assert!(words.starts_with("pods \"p\" is forbidden"), "{words}");
-    let words = nobody.read(list("live.io", "widgets", "", false)).unwrap_err();
+    let words = nobody.read(list("live.io", "widgets", "", ListPart::All)).unwrap_err();
     assert!(words.contains("is forbidden"), "{words}");
 }
 
