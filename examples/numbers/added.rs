@@ -7,9 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::harness::audit;
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
 use crate::policies::{only, while_used};
 use crate::program;
@@ -67,6 +69,9 @@ struct Run {
     used: Pair,
     update: Pair,
     list: Samples,
+    spaced_list: Samples,
+    /// The begin and the end of each DELETE after a pause, with belay's rules.
+    spaced_deletes: Vec<(Timestamp, Timestamp)>,
 }
 
 pub fn run() -> Result<()> {
@@ -95,6 +100,8 @@ pub fn run() -> Result<()> {
         used: Pair::default(),
         update: Pair::default(),
         list: Samples::default(),
+        spaced_list: Samples::default(),
+        spaced_deletes: Vec::new(),
     };
     run.create(&config_map("kept", 500), "configmaps")?;
     for round in 0..ROUNDS {
@@ -110,10 +117,40 @@ pub fn run() -> Result<()> {
         "for comparison, a client's own LIST of CronJobs with limit=1 after a write of another kind:"
     );
     println!("  without  {}", run.list.row());
+    println!("one such LIST after a pause of 350 ms:");
+    println!("  without  {}", run.spaced_list.row());
+    let (slowest, lists) = run.slowest_lists()?;
+    println!(
+        "the slowest of belay's own LISTs during a DELETE after a pause ({lists} LISTs in all):"
+    );
+    println!("  with     {}", slowest.row());
     Ok(())
 }
 
+/// The duration of a request in the audit log, and when it was received.
+fn duration(event: &Value) -> Option<(Timestamp, Duration)> {
+    let time = |field: &str| event[field].as_str()?.parse::<Timestamp>().ok();
+    let received = time("requestReceivedTimestamp")?;
+    Some((received, time("stageTimestamp")?.duration_since(received).try_into().ok()?))
+}
+
 impl Run {
+    /// The slowest list of belay during each DELETE after a pause, by the audit log, and the number
+    /// of lists.
+    fn slowest_lists(&self) -> Result<(Samples, usize)> {
+        let events = audit::events(&self.plane);
+        let lists = events.iter().filter(|event| event["verb"] == "list").filter_map(duration);
+        let lists: Vec<_> = lists.collect();
+        let (mut slowest, mut number) = (Samples::default(), 0);
+        for (begin, end) in &self.spaced_deletes {
+            let during = lists.iter().filter(|(at, _)| (begin..=end).contains(&at));
+            let took: Vec<Duration> = during.map(|(_, took)| *took).collect();
+            number += took.len();
+            slowest.push(took.into_iter().max().ok_or("a DELETE without a list of belay")?);
+        }
+        Ok((slowest, number))
+    }
+
     fn create(&self, object: &serde_json::Value, resource: &str) -> Result<()> {
         self.runtime.block_on(self.writer.create(&core(&self.ns, resource), object)).map(drop)
     }
@@ -128,6 +165,14 @@ impl Run {
         let started = Instant::now();
         let is_accepted = self.runtime.block_on(self.writer.delete(&path))?;
         Ok((started.elapsed(), is_accepted))
+    }
+
+    /// The time of a LIST of CronJobs.
+    fn list_one(&self) -> Result<Duration> {
+        let path = format!("/apis/batch/v1/namespaces/{}/cronjobs?limit=1", self.ns);
+        let started = Instant::now();
+        self.runtime.block_on(self.writer.get(&path))?;
+        Ok(started.elapsed())
     }
 
     fn round(&mut self, round: usize, with: bool) -> Result<()> {
@@ -149,11 +194,19 @@ impl Run {
 
         for number in 0..SPACED {
             std::thread::sleep(PAUSE);
+            let begin = Timestamp::now();
             let (took, done) = self.delete(&name("spaced", number))?;
             if !done {
                 return Err(format!("in a round {mode} belay: a DELETE was refused").into());
             }
             self.spaced.samples(with).push(took);
+            if with {
+                self.spaced_deletes.push((begin, Timestamp::now()));
+            } else {
+                std::thread::sleep(PAUSE);
+                let took = self.list_one()?;
+                self.spaced_list.push(took);
+            }
         }
         for (number, used) in used.iter().enumerate() {
             let (took, done) = self.delete(&name("unused", number))?;
@@ -174,10 +227,8 @@ impl Run {
             // To confirm that an object has no users, belay reads each kind that
             // could use it.
             if !with {
-                let path = format!("/apis/batch/v1/namespaces/{}/cronjobs?limit=1", self.ns);
-                let started = Instant::now();
-                self.runtime.block_on(self.writer.get(&path))?;
-                self.list.push(started.elapsed());
+                let took = self.list_one()?;
+                self.list.push(took);
             }
         }
         Ok(())

@@ -77,6 +77,9 @@ impl ClusterDecider {
             collected: None,
         };
         let mut verdict = pending.confirmed_verdict().await;
+        if pending.collected.is_some() {
+            self.cluster.count_review(review.operation);
+        }
         if verdict.decision != Decision::Allow {
             verdict.recordable = pending.find_recordable().await;
         }
@@ -197,6 +200,9 @@ impl PendingReview<'_> {
         let ClusterDecider { world, no_reads, .. } = self.decider;
         let review = self.review;
         for _ in 0..2 {
+            // After a change of kinds, all reads would be parsed again.
+            self.collected =
+                self.collected.take().filter(|collected| collected.fits(&world.read()));
             if let Some(collected) = &mut self.collected {
                 collected.update(world);
             }

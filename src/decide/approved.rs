@@ -36,7 +36,8 @@ fn collect_approvals<'a>(
     };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
-        approval.names_object(&identity)
+        (approval.content || !item.needs_content_approval)
+            && approval.names_object(&identity)
             && is_approval_counted(situation, records, approval, state, Covered::Object)
     });
     let mut in_force: ApprovalsByName<'a> = named.map(by_name).collect();

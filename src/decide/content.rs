@@ -8,7 +8,9 @@ use super::situation::{Completeness, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, ListPart, LiveRead, NextStep, Situation};
 use crate::graph::{Fates, Graph, Node, NodeId, SEARCH_STEPS};
-use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name};
+use crate::objects::{
+    ApiError, CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name,
+};
 use crate::policy::api::Action;
 use crate::policy::{
     AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
@@ -280,15 +282,30 @@ pub(super) fn require_content_lists(
     if let Container::ObjectsOfKind(group, resource) = container
         && !situation.policies.names_kind(group, resource)
     {
-        // The API server deletes the instances without admission, so their label counts here. If
-        // belay can't read them, it knows of no label: that alone is no reason to deny.
-        let kind = situation.graph.kinds.find_resource(group, resource);
-        let list = kind.map(|kind| situation.read_of_list(kind, "", ListPart::Labelled));
-        blocking.needed_reads.extend(list.filter(|list| situation.is_unread(list)));
+        // The API server deletes the instances without admission, so their label counts here.
+        require_labelled(situation, (group, resource), &mut blocking);
         return blocking;
     }
     container.require_lists(situation, ContentKinds::Named, &mut blocking);
     blocking
+}
+
+/// Requires the list of the labelled objects of a kind, if belay may list the kind.
+fn require_labelled(
+    situation: &Situation<'_>,
+    (group, resource): (&str, &str),
+    blocking: &mut BlockingObjects,
+) {
+    let kinds = &situation.graph.kinds;
+    let (Some(reads), Some(kind)) = (situation.reads(), kinds.find_resource(group, resource))
+    else {
+        return;
+    };
+    let list = situation.read_of_list(kind, "", ListPart::Labelled);
+    if !matches!(reads.results.get(&list), Some(Err(ApiError::Forbidden(_)))) {
+        let completeness = situation.check_completeness_by_metadata(kind, list);
+        blocking.require_complete(kinds.info(kind), completeness);
+    }
 }
 
 /// The objects whose existence keeps the object.

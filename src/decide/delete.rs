@@ -262,8 +262,8 @@ fn deleted_by_other_targets(
     fates.iter().map(|(id, _)| id).filter(|id| fates.is_certainly_deleted(*id)).collect()
 }
 
-/// Denies the request unless belay knows all content of a Namespace or CRD that policies
-/// could protect.
+/// Denies the request unless belay knows all content of a Namespace or CRD that policies, or for
+/// instances of a CRD the label, could protect.
 pub(super) fn require_known_content<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
@@ -273,9 +273,14 @@ pub(super) fn require_known_content<'a>(
     judgement.require_reads_to_allow(blocking.needed_reads);
     let Some(unknown) = blocking.unknown else { return };
     let (group, resource) = &blocking.kind_of_unknown;
-    judgement.add_unknown_objects(target, &unknown, |policy| {
-        let is_label = matches!(policy.source, PolicySource::Label(_));
-        !is_label && policy.names_kind(group, resource) && applies(policy)
+    let is_named = judgement.situation.policies.names_kind(group, resource);
+    // The API server deletes the instances of a CRD without admission.
+    let is_crd = matches!(Container::from_item(target), Some(Container::ObjectsOfKind(..)));
+    let mut target = *target;
+    target.needs_content_approval = is_crd;
+    judgement.add_unknown_objects(&target, &unknown, |policy| match policy.source {
+        PolicySource::Label(_) => !is_named && policy.modes.always,
+        PolicySource::Policy(_) => policy.names_kind(group, resource) && applies(policy),
     });
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct JudgedObject<'a> {
     /// The age of the hold. It is stored here because the search for it reads all finalizers.
     hold: HoldAge,
     body: ObjectData<'a>,
+    /// Whether only approvals with scope Content count, because its content is unknown.
+    pub(super) needs_content_approval: bool,
 }
 
 /// The newest data of an object.
@@ -72,7 +74,8 @@ impl<'a> JudgedObject<'a> {
         };
         let age = object.hold_age();
         let hold = node.map_or(age, |node| node.hold().updated_by(age));
-        Self { facts, kind, kind_name, node, hold, body: ObjectData::Review(object) }
+        let body = ObjectData::Review(object);
+        Self { facts, kind, kind_name, node, hold, body, needs_content_approval: false }
     }
 
     /// An object of the situation's graph, or one that was read live.
@@ -84,6 +87,7 @@ impl<'a> JudgedObject<'a> {
             node: situation.graph.find_counterpart(node),
             hold: node.hold(),
             body: ObjectData::Node(node),
+            needs_content_approval: false,
         }
     }
 

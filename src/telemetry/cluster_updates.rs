@@ -90,6 +90,11 @@ impl Metrics {
         }
     }
 
+    /// Counts one review whose verdict waited for live reads, by its operation.
+    pub fn count_live_review(&self, operation: &'static str) {
+        self.0.live.count_review(operation);
+    }
+
     /// Counts one live read that a verdict waited for, by its result.
     pub fn count_live_read(&self, result: &'static str, took: Duration) {
         self.0.live.count_read(result, took);

@@ -15,10 +15,16 @@ struct LiveReadLabels {
     result: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LiveReviewLabels {
+    operation: &'static str,
+}
+
 /// The metrics of live reads.
 #[derive(Debug)]
 pub struct LiveMetrics {
     reads: Family<LiveReadLabels, Counter>,
+    reviews: Family<LiveReviewLabels, Counter>,
     duration: Histogram,
 }
 
@@ -29,8 +35,18 @@ impl LiveMetrics {
         let help = "Time from the request to the answer of a live read";
         Self {
             reads: register(registry, "live_reads", "Reads that verdicts waited for"),
+            reviews: register(
+                registry,
+                "live_reviews",
+                "Reviews whose verdicts waited for live reads",
+            ),
             duration: register_metric(registry, "live_read_duration_seconds", help, duration),
         }
+    }
+
+    /// Counts one review whose verdict waited for reads.
+    pub fn count_review(&self, operation: &'static str) {
+        self.reviews.get_or_create(&LiveReviewLabels { operation }).inc();
     }
 
     /// Counts one read that a verdict waited for.

@@ -173,6 +173,7 @@ mod tests {
         metrics.registration_repaired("mutating");
         metrics.registration_missing("validating", true);
         metrics.registration_changed("validating", 2);
+        metrics.count_live_review("delete");
         metrics.count_live_read("ok", Duration::from_millis(3));
         metrics.hold_changed("added", true);
         metrics.set_feed(&FeedState {
@@ -203,6 +204,7 @@ mod tests {
             r#"belay_registration_missing{configuration="validating"} 1"#,
             r#"belay_registration_changed{configuration="validating"} 2"#,
             r#"belay_live_reads_total{result="ok"} 1"#,
+            r#"belay_live_reviews_total{operation="delete"} 1"#,
             "belay_live_read_duration_seconds_count 1",
             r#"belay_hold_changes_total{change="added",result="ok"} 1"#,
             "belay_graph_objects 3",

@@ -24,7 +24,7 @@ use crate::telemetry::LineLimit;
 
 /// A larger body can take over 7 ms, if it consists of labels. So another thread reads it, one body
 /// at a time.
-const MAX_QUICK_BYTES: usize = 128 << 10;
+pub(super) const MAX_QUICK_BYTES: usize = 128 << 10;
 
 /// Routes for both phases. `route` finds the phase itself, because actix would match paths with a
 /// secret by regular expressions, which take milliseconds for a long path of any client.

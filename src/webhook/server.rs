@@ -23,6 +23,7 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::admit::{self, MAX_QUICK_BYTES};
 use super::body::BodyMemory;
 use super::callers::{Callers, Client};
 use super::connection::{ConnectionControl, MAX_HEAD_BYTES};
@@ -31,11 +32,14 @@ use super::handshakes::Handshakes;
 use super::slots::{ConnectionLimits, ConnectionSlots, StateSlots};
 use super::timed::{Socket, TimedStream};
 use super::tls_records::RecordSocket;
-use super::{Limits, ServeError, Shared, admit, probes};
+use super::{Limits, ServeError, Shared, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
 /// The number of connections that wait to be accepted. The kernel may allow fewer.
 const BACKLOG: i32 = 4096;
+
+/// The threads of each worker for work that is not about a large body.
+const SPARE_THREADS: usize = 16;
 
 /// The settings of the server.
 #[derive(Debug, Clone)]
@@ -155,6 +159,7 @@ fn admission(
     let memory = BodyMemory::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
+    let blocking_threads = blocking_threads(&limits);
     let callers = Callers::default();
     // With actix's own limit new handshakes would wait. `ConnectionSlots` limits their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
@@ -197,11 +202,20 @@ fn admission(
     };
     Ok(builder
         .workers(workers)
+        .worker_max_blocking_threads(blocking_threads)
         .max_concurrent_connections(connection_limits.connections)
         .shutdown_timeout(shutdown)
         .disable_signals()
         .listen("admission", listener, service)?
         .run())
+}
+
+/// The threads for blocking work of each worker. Each large body keeps one until it is answered, and
+/// its decision may wait for another one. So the bodies that the memory admits leave threads.
+fn blocking_threads(limits: &Limits) -> usize {
+    let Limits { small_body_memory, large_body_memory, max_small_body, .. } = limits;
+    let bodies = small_body_memory / MAX_QUICK_BYTES + large_body_memory / max_small_body.max(&1);
+    bodies + SPARE_THREADS
 }
 
 /// Builds the server of the probes, with one thread and one request on each connection.

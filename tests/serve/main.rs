@@ -12,6 +12,7 @@ mod ending;
 mod files;
 mod load;
 mod standalone;
+mod threads;
 mod verdicts;
 
 use std::path::Path;

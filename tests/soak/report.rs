@@ -22,6 +22,8 @@ pub struct Report {
     pub killed: usize,
     /// Leaders paused.
     pub paused: usize,
+    /// The reviewed DELETEs of the replicas at the end, and those that waited for live reads.
+    pub deletes: (f64, f64),
     /// Memory over time.
     pub samples: Vec<Sample>,
     /// The referee's.
@@ -93,6 +95,8 @@ impl fmt::Display for Report {
         )?;
         let refused: Vec<_> = refused.iter().map(|(why, n)| format!("{n} {why}")).collect();
         writeln!(f, "refused to people: {}", refused.join(", "))?;
+        let (reviewed, live) = self.deletes;
+        writeln!(f, "{live} of {reviewed} reviewed DELETEs waited for live reads")?;
         if let Some((first, last)) = quarters(&self.samples) {
             writeln!(f, "memory of a replica: {first} KiB at first, {last} KiB at last")?;
             let step = self.samples.len() / 20 + 1;

@@ -11,7 +11,8 @@ use super::super::live::{LiveObjects, ReadAnswer};
 use super::super::patch_rights::PatchRights;
 use super::*;
 use crate::decide::{
-    AdmissionPhase, Decision, ListPart, LiveRead, REVIEW_STEPS, Reason, Recordable, message,
+    AdmissionPhase, Decision, ListPart, LiveRead, Operation, REVIEW_STEPS, Reason, Recordable,
+    message,
 };
 use crate::objects::{ApiError, Kinds};
 use crate::policy::api::DeletionApproval;
@@ -30,15 +31,17 @@ struct Script {
     stored_record: Result<Option<Approval>, ApiError>,
     read: Mutex<Vec<(Vec<LiveRead>, Instant)>>,
     recorded: Mutex<Vec<DeletionApproval>>,
+    /// The number of reviews that waited for reads.
+    counted: AtomicUsize,
 }
 
 impl Script {
     fn new(
         answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
     ) -> Self {
-        let (read, recorded) = Default::default();
+        let (read, recorded, counted) = Default::default();
         let (record, stored_record) = (Ok(()), Ok(None));
-        Self { answers: Box::new(answers), record, stored_record, read, recorded }
+        Self { answers: Box::new(answers), record, stored_record, read, recorded, counted }
     }
 }
 
@@ -59,6 +62,11 @@ impl LiveApi for Script {
             .filter_map(|read| Some((read.clone(), (self.answers)(read)?.map(found))));
         let answers: Vec<_> = answers.collect();
         Box::pin(async { answers })
+    }
+
+    fn count_review(&self, operation: Operation) {
+        assert_eq!(operation, Operation::Delete);
+        self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
     fn write_record<'a>(
@@ -218,6 +226,7 @@ async fn an_object_with_too_many_references_may_use_what_is_deleted() {
 async fn an_allow_that_needs_no_read_sends_none() {
     let outcome = Question { resource: "limitranges", ..Question::default() }.ask(nothing).await;
     assert_eq!((outcome.verdict.decision, outcome.rounds()), (Decision::Allow, 0));
+    assert_eq!(outcome.script.counted.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -225,6 +234,7 @@ async fn an_allow_is_confirmed_and_the_read_objects_count() {
     let outcome = Question::default().ask(nothing).await;
     assert_eq!(outcome.verdict.decision, Decision::Allow, "{}", outcome.message());
     assert_eq!(outcome.rounds(), 1);
+    assert_eq!(outcome.script.counted.load(Ordering::Relaxed), 1);
     let (reads, until) = outcome.script.read.lock()[0].clone();
     assert!(reads.contains(&LiveRead::List {
         group: String::new(),

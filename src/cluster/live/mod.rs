@@ -46,7 +46,7 @@ use super::context::Context;
 use super::exemption;
 use super::list::Buffers;
 use super::world::SharedWorld;
-use crate::decide::LiveRead;
+use crate::decide::{LiveRead, Operation};
 use crate::policy::Approval;
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
@@ -77,6 +77,9 @@ pub trait LiveApi: Send + Sync {
         reads: Vec<LiveRead>,
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
+
+    /// Counts a review whose verdict waited for reads.
+    fn count_review(&self, operation: Operation);
 
     /// Writes the record of an exemption before the deadline. Groups take turns.
     fn write_record<'a>(
@@ -269,6 +272,10 @@ impl LiveApi for Reader {
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>> {
         Box::pin(self.read_all(group, reads, deadline))
+    }
+
+    fn count_review(&self, operation: Operation) {
+        self.metrics.count_live_review(operation.as_str());
     }
 
     fn write_record<'a>(

@@ -3,8 +3,9 @@
 //! The reads of a pass must start after its token was written. After the write, a target joins
 //! a sweep that has not started. No target can join a started sweep; later targets form the next
 //! one. So each read of a sweep starts after the tokens of all its targets were written. All
-//! targets of a sweep are of one kind and in one namespace, so they need the same lists in the
-//! same order.
+//! targets of a sweep are of one kind and in one namespace, so in their first round they need the
+//! same lists in the same order. A later round may reuse a read that is older than a list of that
+//! round (docs/THEORY.md).
 
 use std::collections::HashMap;
 use std::sync::Arc;

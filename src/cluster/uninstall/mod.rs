@@ -104,7 +104,7 @@ impl Uninstall<'_> {
         let election = Election::of_uninstall(&context);
         if self.options.dry_run {
             configurations.plan(&self.settings.name, self.report);
-            self.own_objects(&election, configurations.exist()).plan().await;
+            self.own_objects(&election, configurations.exist()).plan(self.clock.now()).await;
             (self.report)(Event::Step(ended_protection(&snapshot.context.world.read())));
             return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         }

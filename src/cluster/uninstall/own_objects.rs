@@ -39,11 +39,28 @@ pub struct OwnObjects<'a> {
 }
 
 /// The objects but Leases.
-struct Records {
+#[derive(Default)]
+struct FoundObjects {
     maps: Vec<PartialObjectMeta<ConfigMap>>,
     secrets: Vec<PartialObjectMeta<Secret>>,
     /// The records of exemptions.
     approvals: Vec<DeletionApproval>,
+    /// What could not be read, each with the reason.
+    unread: Vec<(String, ApiError)>,
+}
+
+impl FoundObjects {
+    /// The items of a list. There are none if its namespace or its kind does not exist.
+    fn items<T>(&mut self, what: &str, list: Result<Vec<T>, ApiError>) -> Vec<T> {
+        match list {
+            Ok(list) => list,
+            Err(ApiError::NotFound) => Vec::new(),
+            Err(error) => {
+                self.unread.push((what.to_owned(), error));
+                Vec::new()
+            }
+        }
+    }
 }
 
 impl OwnObjects<'_> {
@@ -58,9 +75,9 @@ impl OwnObjects<'_> {
     /// because a leader would re-create the other objects. Then the Deployment or account of the
     /// replicas becomes the owner of the Lease, so that the garbage collector deletes both.
     pub async fn delete_all(&self, now: Timestamp) {
-        self.delete_records().await;
+        self.delete_found().await;
         let (name, leases) = (&self.settings.name, self.api::<Lease>());
-        let running = match self.delete_replicas(&leases, now).await {
+        let running = match self.delete_replicas(now).await {
             Ok(running) => running,
             // Without a Lease, a running replica would become the leader and re-create the other
             // objects.
@@ -136,22 +153,9 @@ impl OwnObjects<'_> {
         )));
     }
 
-    /// The items of a list. There are none if its namespace or its kind does not exist. Reports a
-    /// failed read.
-    fn items_or_report<T>(&self, what: &str, list: Result<Vec<T>, ApiError>) -> Vec<T> {
-        match list {
-            Ok(list) => list,
-            Err(ApiError::NotFound) => Vec::new(),
-            Err(error) => {
-                self.report_left_behind(what, error);
-                Vec::new()
-            }
-        }
-    }
-
     /// Reports what `delete_all` would delete. Only the DeletionApprovals can be many.
-    pub async fn plan(&self) {
-        let Records { maps, secrets, approvals } = self.read_records().await;
+    pub async fn plan(&self, now: Timestamp) {
+        let FoundObjects { maps, secrets, approvals, unread } = self.find().await;
         let plan = |what: &str| (self.report)(Event::Step(format!("would delete: {what}")));
         for map in &maps {
             plan(&format!("ConfigMap {}", map.name_any()));
@@ -163,11 +167,35 @@ impl OwnObjects<'_> {
             let approvals = counted(approvals.len(), "DeletionApproval");
             plan(&format!("{approvals} of belay, which record exemptions"));
         }
+        for (what, why) in unread {
+            (self.report)(Event::Warning(format!("{what} could not be read: {why}")));
+        }
+        match self.plan_leases(now).await {
+            Ok(steps) => steps.into_iter().map(Event::Step).for_each(self.report),
+            Err(why) => {
+                (self.report)(Event::Warning(format!("the Leases could not be read: {why}")))
+            }
+        }
+    }
+
+    async fn plan_leases(&self, now: Timestamp) -> Result<Vec<String>, ApiError> {
+        let (mut deleted, mut kept) = self.replica_leases(now).await?;
+        let own = within(self.api::<Lease>().get_opt(&self.settings.name)).await?;
+        if kept.is_empty() { &mut deleted } else { &mut kept }.extend(own);
+        let deleted =
+            deleted.iter().map(|lease| format!("would delete: Lease {}", lease.name_any()));
+        let kept = kept.iter().map(|lease| {
+            format!("would leave: Lease {}, until the replicas are deleted", lease.name_any())
+        });
+        Ok(deleted.chain(kept).collect())
     }
 
     /// Deletes all but Leases.
-    async fn delete_records(&self) {
-        let Records { maps, secrets, approvals } = self.read_records().await;
+    async fn delete_found(&self) {
+        let FoundObjects { maps, secrets, approvals, unread } = self.find().await;
+        for (what, why) in unread {
+            self.report_left_behind(&what, why);
+        }
         for map in maps {
             self.delete(&self.api::<ConfigMap>(), "ConfigMap", &map.name_any(), map.uid()).await;
         }
@@ -180,51 +208,51 @@ impl OwnObjects<'_> {
         }
     }
 
-    /// Reads all objects but Leases. Reports failed reads.
-    async fn read_records(&self) -> Records {
+    /// Finds all objects but Leases.
+    async fn find(&self) -> FoundObjects {
         let name = &self.settings.name;
+        let mut found = FoundObjects::default();
         let api: Api<ConfigMap> = self.api();
         let held = format!("{name}-held");
         let map = within(api.get_metadata(&held)).await.map(|map| vec![map]);
-        let mut maps = self.items_or_report(&format!("ConfigMap {held}"), map);
+        found.maps = found.items(&format!("ConfigMap {held}"), map);
         let journals = ListParams::default().labels(&format!("{JOURNAL}={name}"));
         let journals = within(api.list_metadata(&journals)).await.map(|list| list.items);
-        maps.extend(self.items_or_report("the journals (ConfigMaps)", journals));
-        let (mut secrets, api) = (Vec::new(), self.api::<Secret>());
+        let journals = found.items("the journals (ConfigMaps)", journals);
+        found.maps.extend(journals);
+        let api = self.api::<Secret>();
         for name in [format!("{name}-tls"), format!("{name}-path")] {
             let secret = within(api.get_metadata(&name)).await.map(|secret| vec![secret]);
-            secrets.extend(self.items_or_report(&format!("Secret {name}"), secret));
+            let secret = found.items(&format!("Secret {name}"), secret);
+            found.secrets.extend(secret);
         }
         // Secrets of other programs stay.
-        secrets.retain(|secret| is_own(&secret.metadata));
+        found.secrets.retain(|secret| is_own(&secret.metadata));
         // Approvers may write managedFields that a typed list can't read (H141).
         let all = list_all(Api::all(self.client.clone()), ListParams::default());
         let all = within(all).await.map(|list| list.objects);
-        let mut approvals: Vec<DeletionApproval> = self.items_or_report("DeletionApprovals", all);
-        approvals.retain(|approval| {
+        found.approvals = found.items("the DeletionApprovals", all);
+        found.approvals.retain(|approval| {
             approval.has_record_name() && approval.spec.approver == self.own_user
         });
-        Records { maps, secrets, approvals }
+        found
     }
 
     /// Deletes the Leases of replicas that no longer run. Returns the names of the others.
-    async fn delete_replicas(
-        &self,
-        leases: &Api<Lease>,
-        now: Timestamp,
-    ) -> Result<Vec<String>, ApiError> {
-        let labels = replica_selector(&self.settings.name);
-        let list = within(leases.list(&ListParams::default().labels(&labels))).await?;
-        let due = self.settings.timing.certificates.due;
-        let mut running = Vec::new();
-        for lease in list.items {
-            if is_running(&lease, due, now) {
-                running.push(lease.name_any());
-            } else {
-                self.delete(leases, "Lease", &lease.name_any(), lease.uid()).await;
-            }
+    async fn delete_replicas(&self, now: Timestamp) -> Result<Vec<String>, ApiError> {
+        let (ended, running) = self.replica_leases(now).await?;
+        for lease in ended {
+            self.delete(&self.api::<Lease>(), "Lease", &lease.name_any(), lease.uid()).await;
         }
-        Ok(running)
+        Ok(running.iter().map(Lease::name_any).collect())
+    }
+
+    /// The Leases of the replicas: of those that no longer run, and of the others.
+    async fn replica_leases(&self, now: Timestamp) -> Result<(Vec<Lease>, Vec<Lease>), ApiError> {
+        let labels = ListParams::default().labels(&replica_selector(&self.settings.name));
+        let list = within(self.api::<Lease>().list(&labels)).await?;
+        let due = self.settings.timing.certificates.due;
+        Ok(list.items.into_iter().partition(|lease| !is_running(lease, due, now)))
     }
 
     /// The object that a user deletes with belay: the Deployment of the replicas, or else their

@@ -101,16 +101,17 @@ impl<'a> Judgement<'a> {
         };
         // Approvals remove denials first, and then findings with a hold.
         for decision in [Decision::Deny, Decision::Hold] {
-            let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
+            let key = |item: &JudgedObject<'_>| (item.uid(), item.needs_content_approval);
+            let mut by_object: KeyedMap<(Uid, bool), Vec<usize>> = KeyedMap::default();
             for (index, finding) in self.findings.iter().enumerate() {
                 // A Pause turns Deny into Audit.
                 let is_paused = decision == Decision::Deny && finding.paused;
                 if finding.decision == decision || is_paused {
-                    by_object.entry(finding.item.uid()).or_default().push(index);
+                    by_object.entry(key(&finding.item)).or_default().push(index);
                 }
             }
             let mut approved = KeyedSet::default();
-            for (uid, findings) in by_object {
+            for (object, findings) in by_object {
                 let findings: Vec<_> =
                     findings.iter().map(|index| &self.findings[*index]).collect();
                 let policies: Vec<_> = findings.iter().map(|finding| finding.policy).collect();
@@ -128,7 +129,7 @@ impl<'a> Judgement<'a> {
                             overrides.records.push(approval.clone());
                         }
                     }
-                    approved.insert(uid);
+                    approved.insert(object);
                 } else if decision == Decision::Deny
                     && self.ineffective_approvals.len() < MAX_INEFFECTIVE
                 {
@@ -143,7 +144,7 @@ impl<'a> Judgement<'a> {
             self.findings.retain(|finding| {
                 let is_removable =
                     finding.decision == decision || finding.decision < Decision::Hold;
-                !(is_removable && approved.contains(&finding.item.uid()))
+                !(is_removable && approved.contains(&key(&finding.item)))
             });
         }
         overrides.approvals.sort_unstable();

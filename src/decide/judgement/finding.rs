@@ -79,7 +79,7 @@ pub fn merge_findings<'a>(
             more: others,
             required_approvals: policy.approval.required,
             covered_by_content_approval: covered_by_content_approval
-                && !target_uids.contains(&item.uid()),
+                && (item.needs_content_approval || !target_uids.contains(&item.uid())),
             held: is_held_for(situation, policy, &item),
         });
     }

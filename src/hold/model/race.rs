@@ -33,6 +33,9 @@ pub(super) struct Guards {
     pub(super) settle: bool,
     /// A leader reads live and not from its cache.
     pub(super) live: bool,
+    /// The lists of a pass begin after its token is stored. Otherwise the leader reads its cache, which
+    /// becomes current when it starts the pass.
+    pub(super) new_sweep: bool,
     /// A leader lists owners before their dependents.
     pub(super) owners_first: bool,
     /// A leader waits for a batch of lists before it sends the next one.
@@ -72,6 +75,7 @@ impl RaceModel {
         guards: Guards {
             settle: true,
             live: true,
+            new_sweep: true,
             owners_first: true,
             batches: true,
             tests: PatchTests { uid: true, token: true, deletion_timestamp: true },
@@ -395,6 +399,9 @@ impl Model for RaceModel {
             }
             Action::StartPass(l) => {
                 next.leaders[l].passes_left -= 1;
+                if !self.guards.new_sweep {
+                    next.leaders[l].cache = next.users;
+                }
                 self.give_input(&mut next, l, Input::StartPass);
             }
             Action::Execute(l) => self.execute_request(&mut next, l)?,

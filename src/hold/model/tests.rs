@@ -131,6 +131,15 @@ fn without_a_live_pass_a_stale_cache_releases() {
 }
 
 #[test]
+fn with_lists_from_before_the_token_a_user_is_missed() {
+    assert_violates(
+        "lists before the token",
+        without(promise_one(), |g| g.new_sweep = false),
+        Violation::PromiseOne,
+    );
+}
+
+#[test]
 fn with_owners_last_an_object_created_between_two_lists_is_missed() {
     let race = without(promise_one(), |g| g.owners_first = false);
     assert_violates("owners last", race, Violation::PromiseOne);

@@ -137,7 +137,7 @@ async fn delete_all(client: &kube::Client, may_be_registered: bool) -> Vec<Event
 }
 
 #[tokio::test]
-async fn a_dry_run_lists_the_records_that_a_run_deletes() {
+async fn a_dry_run_lists_what_a_run_deletes() {
     let (client, asked) = scripted(|_, path| {
         let object = |name: &str, annotations: Value| json!({"metadata": {"name": name, "uid": name, "annotations": annotations}});
         match path.rsplit('/').next().unwrap() {
@@ -147,6 +147,9 @@ async fn a_dry_run_lists_the_records_that_a_run_deletes() {
                 (200, json!({"metadata": {}, "items": items}))
             }
             "belay-tls" => (200, object("belay-tls", Value::Null)),
+            "belay-path" => (500, json!({"kind": "Status", "code": 500, "message": "no"})),
+            "leases" => (200, json!({"metadata": {}, "items": []})),
+            "belay" => lease("belay-1"),
             name => absent(name),
         }
     });
@@ -154,11 +157,18 @@ async fn a_dry_run_lists_the_records_that_a_run_deletes() {
     let report = |event| events.lock().push(event);
     let (uninstall, context) = (uninstall(&client, NORMAL, &report), context(&client));
     let election = Election::of_uninstall(&context);
-    own_objects(&uninstall, &election).plan().await;
-    let plans = ["ConfigMap belay-held", "ConfigMap belay-journal-1"];
-    let plans = plans.map(|what| Event::Step(format!("would delete: {what}")));
+    own_objects(&uninstall, &election).plan(uninstall.clock.now()).await;
+    let plan = |what: &str| Event::Step(format!("would delete: {what}"));
     // A Secret of another program stays.
-    assert_eq!(events.into_inner(), plans);
+    let expected = [
+        plan("ConfigMap belay-held"),
+        plan("ConfigMap belay-journal-1"),
+        Event::Warning(
+            "Secret belay-path could not be read: the API server answers 500: no".to_owned(),
+        ),
+        plan("Lease belay"),
+    ];
+    assert_eq!(events.into_inner(), expected);
     assert!(asked.lock().iter().all(|(method, ..)| *method == Method::GET));
 }
 

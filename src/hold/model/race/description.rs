@@ -62,7 +62,8 @@ impl RaceModel {
                     UserState::Exists(_) => "one that does not use it",
                     _ => "none",
                 };
-                let lists = if self.guards.live { "lists" } else { "reads from its cache" };
+                let live = self.guards.live && self.guards.new_sweep;
+                let lists = if live { "lists" } else { "reads from its cache" };
                 (LEADERS[*l], format!("{lists} {}s: {found}", kind(*i)))
             }
             Action::UseAnswer(l) => (LEADERS[*l], "uses the answer".into()),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::super::manifests;
 use super::storage::{self, Write, observed};
 use super::{
-    RaceModel, Request, Secret, State, TICK, USER_KINDS, UserObject, UserState, Users, Violation,
+    Guards, RaceModel, Request, Secret, State, TICK, USER_KINDS, UserObject, UserState, Users,
+    Violation,
 };
 use crate::decide::LiveRead;
 use crate::hold::exceptions::UserException;
@@ -187,10 +188,11 @@ fn check_use(listed: &[Option<UserState>; 3], other_reads: u64) -> UseCheck {
 }
 
 impl RaceModel {
-    /// The users that a list of this leader returns: the stored ones, or without the guard
-    /// `live` those in its cache.
+    /// The users that a list of this leader returns: the stored ones, or without one of the guards
+    /// `live` and `new_sweep` those in its cache.
     pub(super) fn visible_users<'s>(&self, state: &'s State, l: usize) -> &'s Users {
-        if self.guards.live { &state.users } else { &state.leaders[l].cache }
+        let Guards { live, new_sweep, .. } = self.guards;
+        if live && new_sweep { &state.users } else { &state.leaders[l].cache }
     }
 
     pub(super) fn execute_request(&self, next: &mut State, l: usize) -> Option<()> {
