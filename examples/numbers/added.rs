@@ -128,7 +128,7 @@ pub fn run() -> Result<()> {
 }
 
 /// The duration of a request in the audit log, and when it was received.
-fn duration(event: &Value) -> Option<(Timestamp, Duration)> {
+fn received_and_duration(event: &Value) -> Option<(Timestamp, Duration)> {
     let time = |field: &str| event[field].as_str()?.parse::<Timestamp>().ok();
     let received = time("requestReceivedTimestamp")?;
     Some((received, time("stageTimestamp")?.duration_since(received).try_into().ok()?))
@@ -139,7 +139,8 @@ impl Run {
     /// of lists.
     fn slowest_lists(&self) -> Result<(Samples, usize)> {
         let events = audit::events(&self.plane);
-        let lists = events.iter().filter(|event| event["verb"] == "list").filter_map(duration);
+        let lists =
+            events.iter().filter(|event| event["verb"] == "list").filter_map(received_and_duration);
         let lists: Vec<_> = lists.collect();
         let (mut slowest, mut number) = (Samples::default(), 0);
         for (begin, end) in &self.spaced_deletes {

@@ -13,13 +13,13 @@ use super::live::{
 };
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Review,
-    Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
-    target_existence,
+    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Operation, Recordable,
+    Resource, Review, Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown,
+    decide_within, target_existence,
 };
 use crate::graph::StepBudget;
 use crate::objects::{ApiError, Uid};
-use crate::policy::PolicySource;
+use crate::policy::{PolicySet, PolicySource};
 use crate::webhook::Decider;
 use crate::webhook::fair::FairSemaphore;
 use effort::Effort;
@@ -75,10 +75,11 @@ impl ClusterDecider {
             read_deadline: deadline,
             effort,
             collected: None,
+            has_read: false,
         };
         let mut verdict = pending.confirmed_verdict().await;
-        if pending.collected.is_some() {
-            self.cluster.count_review(review.operation);
+        if pending.has_read {
+            self.cluster.count_live_review(review.operation);
         }
         if verdict.decision != Decision::Allow {
             verdict.recordable = pending.find_recordable().await;
@@ -97,6 +98,8 @@ struct PendingReview<'a> {
     read_deadline: Instant,
     effort: &'a Effort,
     collected: Option<CollectedReads>,
+    /// Whether the review has waited for reads.
+    has_read: bool,
 }
 
 impl LiveQuestion for PendingReview<'_> {
@@ -153,6 +156,7 @@ impl LiveQuestion for PendingReview<'_> {
 impl PendingReview<'_> {
     async fn read_until(&mut self, reads: Vec<LiveRead>, deadline: Instant) {
         let ClusterDecider { world, cluster, .. } = self.decider;
+        self.has_read = true;
         let answers = cluster.read(&self.decider.group(self.review), reads, deadline).await;
         self.collected.get_or_insert_with(|| CollectedReads::new(&world.read())).add(answers);
     }
@@ -318,7 +322,7 @@ impl Decider for ClusterDecider {
     ) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
             let mut verdict = self.answer(review, deadline, &Effort::default()).await;
-            if is_recorded_by_other_review(review, &verdict) {
+            if is_recorded_by_other_review(&self.world.read().policies, review, &verdict) {
                 verdict.recordable = Recordable::No;
             }
             if verdict.recordable != Recordable::No {
@@ -336,18 +340,25 @@ impl Decider for ClusterDecider {
 
 /// Whether belay records the verdict of the other review of this request. The API server calls a
 /// webhook of its own for labelled objects, and the webhooks for the kinds of policies only if a
-/// policy may select the object. So a verdict that names a policy is recorded from these, and any
-/// other verdict about a labelled object from the webhook for labelled objects.
-fn is_recorded_by_other_review(review: &Review<'_>, verdict: &Verdict) -> bool {
+/// policy may select the object. The webhook for labelled objects receives each DELETE, but not the
+/// changes of annotations, which concern only policies, and of `spec.finalizers`.
+fn is_recorded_by_other_review(
+    policies: &PolicySet,
+    review: &Review<'_>,
+    verdict: &Verdict,
+) -> bool {
+    let Resource { group, resource, subresource } = &review.resource;
     let mut sources = verdict.blockers.iter().flat_map(|blocker| &blocker.policies);
     let names_policy = sources.any(|source| matches!(source, PolicySource::Policy(_)));
+    let by_kind = review.operation != Operation::Delete
+        && names_policy
+        && policies.names_kind(group, resource);
     let mut objects = review.object.iter().chain(&review.old_object);
     match review.labelled {
-        true => names_policy,
+        true => by_kind,
         false => {
-            // The webhook for labelled objects receives no changes of `spec.finalizers`.
-            let in_metadata = review.resource.subresource.is_empty();
-            in_metadata && !names_policy && objects.any(|object| object.protect_label().is_some())
+            let is_labelled = objects.any(|object| object.protect_label().is_some());
+            is_labelled && !by_kind && subresource != "finalize"
         }
     }
 }

@@ -14,7 +14,8 @@ use super::owners::follows_owner_or_namespace;
 use super::stripping::judge_lost_propagation;
 use super::users::{UsedObject, find_users};
 use super::{
-    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, Reason, Review, Situation, Verdict,
+    Cause, ContentReason, Decision, DeleteOptions, DenialStatus, NextStep, Reason, Review,
+    Situation, Verdict,
 };
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation};
 use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, NumberSet};
@@ -239,7 +240,8 @@ pub(super) fn judge_affected<'a>(
             for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
                 judge_protection(judgement, fates, &item, context);
             }
-            require_known_content(judgement, target, |_| true);
+            let is_crd = matches!(container, Container::ObjectsOfKind(..));
+            require_known_content(judgement, target, is_crd, |_| true);
         });
     }
     for DeletionTarget { item: target, propagation, .. } in targets {
@@ -263,23 +265,26 @@ fn deleted_by_other_targets(
 }
 
 /// Denies the request unless belay knows all content of a Namespace or CRD that policies, or for
-/// instances of a CRD the label, could protect.
+/// instances of a CRD the label, could protect. `loses_content`: whether the content is lost
+/// without admission, so that only an approval with scope Content covers unknown content.
 pub(super) fn require_known_content<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
+    loses_content: bool,
     applies: impl Fn(&Policy) -> bool,
 ) {
     let blocking = require_content_lists(&judgement.situation, target);
     judgement.require_reads_to_allow(blocking.needed_reads);
     let Some(unknown) = blocking.unknown else { return };
     let (group, resource) = &blocking.kind_of_unknown;
-    let is_named = judgement.situation.policies.names_kind(group, resource);
-    // The API server deletes the instances of a CRD without admission.
     let is_crd = matches!(Container::from_item(target), Some(Container::ObjectsOfKind(..)));
+    let is_forbidden = matches!(unknown, Cause::Unknown(_, Some(NextStep::GrantPermission(..))));
     let mut target = *target;
-    target.needs_content_approval = is_crd;
+    target.needs_content_approval = loses_content;
     judgement.add_unknown_objects(&target, &unknown, |policy| match policy.source {
-        PolicySource::Label(_) => !is_named && policy.modes.always,
+        // Kinds that belay may not list have no protected labels for it. Otherwise, the value of the
+        // label is unknown, and one policy is enough.
+        PolicySource::Label(_) => is_crd && !is_forbidden && policy.modes.always,
         PolicySource::Policy(_) => policy.names_kind(group, resource) && applies(policy),
     });
 }
@@ -398,8 +403,8 @@ pub(super) fn judge_remaining_content<'a>(
                 }
             }
         }
+        require_known_content(judgement, target, true, |_| true);
     });
-    require_known_content(judgement, target, |_| true);
 }
 
 /// R8: the effective propagation of a DELETE of this object.

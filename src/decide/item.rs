@@ -35,7 +35,7 @@ pub(crate) struct JudgedObject<'a> {
     hold: HoldAge,
     body: ObjectData<'a>,
     /// Whether only approvals with scope Content count, because its content is unknown.
-    pub(super) needs_content_approval: bool,
+    pub(crate) needs_content_approval: bool,
 }
 
 /// The newest data of an object.

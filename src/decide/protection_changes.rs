@@ -47,7 +47,7 @@ pub(super) fn judge_weaker_protection<'a>(
             judge_lost_policies(judgement, target, &name, &before, &after);
         }
     }
-    require_known_content(judgement, target, applies);
+    require_known_content(judgement, target, false, applies);
 }
 
 /// Denies a change of labels after which a selector of a user no longer matches the

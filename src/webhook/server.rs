@@ -38,7 +38,7 @@ use crate::certs::{self, CertificateFiles, Serving};
 /// The number of connections that wait to be accepted. The kernel may allow fewer.
 const BACKLOG: i32 = 4096;
 
-/// The threads of each worker for work that is not about a large body.
+/// The threads of each worker for decisions that wait for their turn, and for other blocking work.
 const SPARE_THREADS: usize = 16;
 
 /// The settings of the server.
@@ -210,8 +210,8 @@ fn admission(
         .run())
 }
 
-/// The threads for blocking work of each worker. Each large body keeps one until it is answered, and
-/// its decision may wait for another one. So the bodies that the memory admits leave threads.
+/// The maximum number of blocking threads of each worker: one for each large body that the memory
+/// admits, because the body keeps it until its answer, and `SPARE_THREADS`.
 fn blocking_threads(limits: &Limits) -> usize {
     let Limits { small_body_memory, large_body_memory, max_small_body, .. } = limits;
     let bodies = small_body_memory / MAX_QUICK_BYTES + large_body_memory / max_small_body.max(&1);

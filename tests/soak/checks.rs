@@ -193,7 +193,7 @@ pub fn metric(probes: SocketAddr, begins: &str) -> Result<f64> {
 }
 
 /// The sum of a metric over all series of this operation.
-pub fn sum(probes: SocketAddr, name: &str, operation: &str) -> Result<f64> {
+pub fn sum_by_operation(probes: SocketAddr, name: &str, operation: &str) -> Result<f64> {
     let (_, text) = http_get(probes, "/metrics")?;
     let label = format!("operation=\"{operation}\"");
     let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(&label));

@@ -96,7 +96,11 @@ impl fmt::Display for Report {
         let refused: Vec<_> = refused.iter().map(|(why, n)| format!("{n} {why}")).collect();
         writeln!(f, "refused to people: {}", refused.join(", "))?;
         let (reviewed, live) = self.deletes;
-        writeln!(f, "{live} of {reviewed} reviewed DELETEs waited for live reads")?;
+        writeln!(
+            f,
+            "since the last start of each replica, {live} of {reviewed} reviewed DELETEs waited for \
+             live reads"
+        )?;
         if let Some((first, last)) = quarters(&self.samples) {
             writeln!(f, "memory of a replica: {first} KiB at first, {last} KiB at last")?;
             let step = self.samples.len() / 20 + 1;

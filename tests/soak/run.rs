@@ -63,8 +63,9 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     report.judged(referee.judge(BELAY, &there, &listed));
     let probes: Vec<_> = stage.installed().replicas.iter().map(|belay| belay.probes).collect();
     for (number, probes) in probes.into_iter().enumerate() {
-        let reviewed = checks::sum(probes, "belay_admission_requests_total", "delete")?;
-        let live = checks::sum(probes, "belay_live_reviews_total", "delete")?;
+        let reviewed =
+            checks::sum_by_operation(probes, "belay_admission_requests_total", "delete")?;
+        let live = checks::sum_by_operation(probes, "belay_live_reviews_total", "delete")?;
         report.deletes = (report.deletes.0 + reviewed, report.deletes.1 + live);
         report.graph(number, checks::graph(&stage.admin, probes).await?);
     }

@@ -64,7 +64,7 @@ impl LiveApi for Script {
         Box::pin(async { answers })
     }
 
-    fn count_review(&self, operation: Operation) {
+    fn count_live_review(&self, operation: Operation) {
         assert_eq!(operation, Operation::Delete);
         self.counted.fetch_add(1, Ordering::Relaxed);
     }

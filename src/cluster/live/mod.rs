@@ -79,7 +79,7 @@ pub trait LiveApi: Send + Sync {
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
 
     /// Counts a review whose verdict waited for reads.
-    fn count_review(&self, operation: Operation);
+    fn count_live_review(&self, operation: Operation);
 
     /// Writes the record of an exemption before the deadline. Groups take turns.
     fn write_record<'a>(
@@ -274,7 +274,7 @@ impl LiveApi for Reader {
         Box::pin(self.read_all(group, reads, deadline))
     }
 
-    fn count_review(&self, operation: Operation) {
+    fn count_live_review(&self, operation: Operation) {
         self.metrics.count_live_review(operation.as_str());
     }
 

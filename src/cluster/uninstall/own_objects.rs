@@ -50,8 +50,9 @@ struct FoundObjects {
 }
 
 impl FoundObjects {
-    /// The items of a list. There are none if its namespace or its kind does not exist.
-    fn items<T>(&mut self, what: &str, list: Result<Vec<T>, ApiError>) -> Vec<T> {
+    /// The items of a list. There are none if its namespace or its kind does not exist. Records a
+    /// failed read.
+    fn items_or_record_failure<T>(&mut self, what: &str, list: Result<Vec<T>, ApiError>) -> Vec<T> {
         match list {
             Ok(list) => list,
             Err(ApiError::NotFound) => Vec::new(),
@@ -75,7 +76,7 @@ impl OwnObjects<'_> {
     /// because a leader would re-create the other objects. Then the Deployment or account of the
     /// replicas becomes the owner of the Lease, so that the garbage collector deletes both.
     pub async fn delete_all(&self, now: Timestamp) {
-        self.delete_found().await;
+        self.delete_all_but_leases().await;
         let (name, leases) = (&self.settings.name, self.api::<Lease>());
         let running = match self.delete_replicas(now).await {
             Ok(running) => running,
@@ -155,7 +156,7 @@ impl OwnObjects<'_> {
 
     /// Reports what `delete_all` would delete. Only the DeletionApprovals can be many.
     pub async fn plan(&self, now: Timestamp) {
-        let FoundObjects { maps, secrets, approvals, unread } = self.find().await;
+        let FoundObjects { maps, secrets, approvals, unread } = self.find_objects().await;
         let plan = |what: &str| (self.report)(Event::Step(format!("would delete: {what}")));
         for map in &maps {
             plan(&format!("ConfigMap {}", map.name_any()));
@@ -191,8 +192,8 @@ impl OwnObjects<'_> {
     }
 
     /// Deletes all but Leases.
-    async fn delete_found(&self) {
-        let FoundObjects { maps, secrets, approvals, unread } = self.find().await;
+    async fn delete_all_but_leases(&self) {
+        let FoundObjects { maps, secrets, approvals, unread } = self.find_objects().await;
         for (what, why) in unread {
             self.report_left_behind(&what, why);
         }
@@ -209,21 +210,21 @@ impl OwnObjects<'_> {
     }
 
     /// Finds all objects but Leases.
-    async fn find(&self) -> FoundObjects {
+    async fn find_objects(&self) -> FoundObjects {
         let name = &self.settings.name;
         let mut found = FoundObjects::default();
         let api: Api<ConfigMap> = self.api();
         let held = format!("{name}-held");
         let map = within(api.get_metadata(&held)).await.map(|map| vec![map]);
-        found.maps = found.items(&format!("ConfigMap {held}"), map);
+        found.maps = found.items_or_record_failure(&format!("ConfigMap {held}"), map);
         let journals = ListParams::default().labels(&format!("{JOURNAL}={name}"));
         let journals = within(api.list_metadata(&journals)).await.map(|list| list.items);
-        let journals = found.items("the journals (ConfigMaps)", journals);
+        let journals = found.items_or_record_failure("the journals (ConfigMaps)", journals);
         found.maps.extend(journals);
         let api = self.api::<Secret>();
         for name in [format!("{name}-tls"), format!("{name}-path")] {
             let secret = within(api.get_metadata(&name)).await.map(|secret| vec![secret]);
-            let secret = found.items(&format!("Secret {name}"), secret);
+            let secret = found.items_or_record_failure(&format!("Secret {name}"), secret);
             found.secrets.extend(secret);
         }
         // Secrets of other programs stay.
@@ -231,7 +232,7 @@ impl OwnObjects<'_> {
         // Approvers may write managedFields that a typed list can't read (H141).
         let all = list_all(Api::all(self.client.clone()), ListParams::default());
         let all = within(all).await.map(|list| list.objects);
-        found.approvals = found.items("the DeletionApprovals", all);
+        found.approvals = found.items_or_record_failure("the DeletionApprovals", all);
         found.approvals.retain(|approval| {
             approval.has_record_name() && approval.spec.approver == self.own_user
         });

@@ -43,16 +43,12 @@ pub fn consent_to(
     object: &ObjectRef,
     policies: &[&Policy],
 ) -> Option<RequiredApprovals> {
-    consent_in(&situation(world), object, policies)
+    let situation = situation(world);
+    required_approvals(&situation, &object_in(&situation, object)?, policies)
 }
 
-fn consent_in(
-    situation: &Situation<'_>,
-    object: &ObjectRef,
-    policies: &[&Policy],
-) -> Option<RequiredApprovals> {
-    let node = situation.graph.object_by_ref(object)?;
-    required_approvals(situation, &JudgedObject::of_node(situation, node), policies)
+fn object_in<'a>(situation: &Situation<'a>, object: &ObjectRef) -> Option<JudgedObject<'a>> {
+    Some(JudgedObject::of_node(situation, situation.graph.object_by_ref(object)?))
 }
 
 /// The policies that a blocker names.
@@ -60,11 +56,19 @@ pub fn policies_of<'p>(policies: &'p PolicySet, blocker: &Blocker) -> Vec<&'p Po
     policies.iter().filter(|policy| blocker.policies.contains(&policy.source)).collect()
 }
 
-/// The people whose approvals count for the object of a blocker. For the content of the target,
-/// they have scope Content.
-pub fn given_approvals(situation: &Situation<'_>, blocker: &Blocker) -> Vec<String> {
-    consent_in(situation, &blocker.object, &policies_of(situation.policies, blocker))
-        .map_or_else(Vec::new, |consent| consent.approver_names)
+/// The people whose approvals count for the object of a blocker of a verdict on this target. For the
+/// content of the target, they have scope Content.
+pub fn given_approvals(
+    situation: &Situation<'_>,
+    target: &ObjectRef,
+    blocker: &Blocker,
+) -> Vec<String> {
+    let Some(mut object) = object_in(situation, &blocker.object) else { return Vec::new() };
+    object.needs_content_approval =
+        blocker.covered_by_content_approval && blocker.object == *target;
+    let policies = policies_of(situation.policies, blocker);
+    let required = required_approvals(situation, &object, &policies);
+    required.map_or_else(Vec::new, |required| required.approver_names)
 }
 
 #[cfg(test)]

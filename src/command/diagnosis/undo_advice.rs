@@ -36,8 +36,8 @@ impl<'s> UndoAdviser<'s> {
         }
         if object.is_of(CLAIMS) && self.is_volume_terminating(volume).await {
             return format!(
-                "keep the claim, and copy the data to another volume; volume {volume} is Terminating \
-                 too, so undo can't keep it"
+                "copy the data to another volume before you delete the Pods that use the claim; volume \
+                 {volume} is Terminating too, so undo can't keep it"
             );
         }
         let command = format!("kubectl belay undo {}", object.arguments());

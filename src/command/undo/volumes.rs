@@ -50,8 +50,8 @@ impl UndoReader<'_> {
         if is_own && volume.as_ref().is_some_and(is_deleted) {
             return Err(CommandError::Refused(format!(
                 "volume {name} of {} is Terminating too: Kubernetes deletes it after the claim, and \
-                 the undo could not bind a new claim to it; next: keep the claim, and copy the data \
-                 to another volume",
+                 the undo could not bind a new claim to it; next: copy the data to another volume \
+                 before you delete the Pods that use the claim",
                 object.arguments
             )));
         }

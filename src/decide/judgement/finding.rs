@@ -53,6 +53,8 @@ pub fn merge_findings<'a>(
             covered_by_content_approval,
             ..
         } = finding;
+        let covered = covered_by_content_approval
+            && (item.needs_content_approval || !target_uids.contains(&item.uid()));
         let same = indexes.entry((decision, reason, item.uid())).or_default();
         let existing = same.iter().copied().find(|index| blockers[*index].causes == causes);
         if let Some(index) = existing {
@@ -60,6 +62,7 @@ pub fn merge_findings<'a>(
             if !blocker.policies.contains(&policy.source) {
                 blocker.policies.push(policy.source.clone());
             }
+            blocker.covered_by_content_approval |= covered;
             blocker.more = blocker.more.max(others);
             blocker.required_approvals = blocker.required_approvals.max(policy.approval.required);
             blocker.held |= is_held_for(situation, policy, &item);
@@ -78,8 +81,7 @@ pub fn merge_findings<'a>(
             causes,
             more: others,
             required_approvals: policy.approval.required,
-            covered_by_content_approval: covered_by_content_approval
-                && (item.needs_content_approval || !target_uids.contains(&item.uid())),
+            covered_by_content_approval: covered,
             held: is_held_for(situation, policy, &item),
         });
     }

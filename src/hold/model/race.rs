@@ -35,7 +35,7 @@ pub(super) struct Guards {
     pub(super) live: bool,
     /// The lists of a pass begin after its token is stored. Otherwise the leader reads its cache, which
     /// becomes current when it starts the pass.
-    pub(super) new_sweep: bool,
+    pub(super) lists_after_token: bool,
     /// A leader lists owners before their dependents.
     pub(super) owners_first: bool,
     /// A leader waits for a batch of lists before it sends the next one.
@@ -75,7 +75,7 @@ impl RaceModel {
         guards: Guards {
             settle: true,
             live: true,
-            new_sweep: true,
+            lists_after_token: true,
             owners_first: true,
             batches: true,
             tests: PatchTests { uid: true, token: true, deletion_timestamp: true },
@@ -399,7 +399,7 @@ impl Model for RaceModel {
             }
             Action::StartPass(l) => {
                 next.leaders[l].passes_left -= 1;
-                if !self.guards.new_sweep {
+                if !self.guards.lists_after_token {
                     next.leaders[l].cache = next.users;
                 }
                 self.give_input(&mut next, l, Input::StartPass);

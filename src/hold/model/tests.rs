@@ -134,7 +134,7 @@ fn without_a_live_pass_a_stale_cache_releases() {
 fn with_lists_from_before_the_token_a_user_is_missed() {
     assert_violates(
         "lists before the token",
-        without(promise_one(), |g| g.new_sweep = false),
+        without(promise_one(), |g| g.lists_after_token = false),
         Violation::PromiseOne,
     );
 }

@@ -119,8 +119,7 @@ fn a_claim_whose_volume_is_terminating_can_not_be_undone() {
     let refused = belay(plane, &["undo", "pvc/data", "-n", &ns, "--yes"]);
     assert!(refused.code == 1 && refused.stderr.contains("is Terminating too"), "{refused:?}");
     let why = belay(plane, &["why", "pvc/data", "-n", &ns]).stdout;
-    let step =
-        "if the deletion is a mistake: keep the claim, and copy the data to another volume; ";
+    let step = "if the deletion is a mistake: copy the data to another volume before ";
     assert!(why.contains(step), "{why}");
     read(plane, &ns, "pvc/data");
     free(plane, &ns, "pvc/data");

@@ -220,9 +220,9 @@ pub async fn assess(
 
 /// Adds the users who have approved the denied deletion, and whether the caller may approve it.
 async fn add_approvers(inspection: &Inspection, impact: &mut Impact, denial: &Verdict) {
-    let first = denial.blockers.first();
-    impact.approved_by =
-        first.map_or_else(Vec::new, |first| given_approvals(&inspection.situation(), first));
+    let situation = inspection.situation();
+    let given = |first| given_approvals(&situation, &denial.target, first);
+    impact.approved_by = denial.blockers.first().map_or_else(Vec::new, given);
     impact.has_approved =
         inspection.caller.as_ref().is_some_and(|(_, me)| impact.approved_by.contains(&me.name));
     impact.you_may = match impact.has_approved {

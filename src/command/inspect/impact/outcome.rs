@@ -119,14 +119,14 @@ impl<'s> ImpactOutcomes<'s> {
         let is_protected = |node: &Node<'_>| {
             // The API server deletes the instances of a CRD without admission.
             let (group, resource) = graph.kinds.info(node.kind()).group_resource();
-            let is_instance = deleted_crds.contains(&*full_name(group, resource));
+            let is_instance = || deleted_crds.contains(&*full_name(group, resource));
             let is_target = targets.iter().any(|(target, _)| *target == node.id());
             let label = node.labels().get(PROTECT_LABEL);
             !node.is_held()
                 && !node.is_terminating()
                 && !is_target
-                && !is_instance
                 && label.is_some()
+                && !is_instance()
         };
         let mut denied = match denies_content_deletes {
             true => forecast_all(inspection, &reached, is_protected),

@@ -106,7 +106,7 @@ impl ExplainedBlocker {
             is_listed: is_listed_as_protected(blocker, verdict),
             approval: Approval {
                 required: Some(required.fold(blocker.required_approvals, usize::max)),
-                given: given_approvals(&situation(world), blocker),
+                given: given_approvals(&situation(world), &verdict.target, blocker),
                 right: right_to_approve(covered, content),
                 command: approve_command(covered, content),
                 known,

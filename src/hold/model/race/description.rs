@@ -62,7 +62,7 @@ impl RaceModel {
                     UserState::Exists(_) => "one that does not use it",
                     _ => "none",
                 };
-                let live = self.guards.live && self.guards.new_sweep;
+                let live = self.guards.live && self.guards.lists_after_token;
                 let lists = if live { "lists" } else { "reads from its cache" };
                 (LEADERS[*l], format!("{lists} {}s: {found}", kind(*i)))
             }

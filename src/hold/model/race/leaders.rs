@@ -189,10 +189,10 @@ fn check_use(listed: &[Option<UserState>; 3], other_reads: u64) -> UseCheck {
 
 impl RaceModel {
     /// The users that a list of this leader returns: the stored ones, or without one of the guards
-    /// `live` and `new_sweep` those in its cache.
+    /// `live` and `lists_after_token` those in its cache.
     pub(super) fn visible_users<'s>(&self, state: &'s State, l: usize) -> &'s Users {
-        let Guards { live, new_sweep, .. } = self.guards;
-        if live && new_sweep { &state.users } else { &state.leaders[l].cache }
+        let Guards { live, lists_after_token, .. } = self.guards;
+        if live && lists_after_token { &state.users } else { &state.leaders[l].cache }
     }
 
     pub(super) fn execute_request(&self, next: &mut State, l: usize) -> Option<()> {

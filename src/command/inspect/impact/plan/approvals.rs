@@ -42,7 +42,7 @@ pub async fn missing_approvals(
             |blocker: &&Blocker| *blocker.object_to_approve(&verdict.target) == need.object;
         let blockers = || verdict.blockers.iter().filter(covers);
         let given: Vec<_> =
-            blockers().map(|blocker| given_approvals(&situation, blocker)).collect();
+            blockers().map(|one| given_approvals(&situation, &verdict.target, one)).collect();
         let missing = blockers().zip(&given);
         let missing =
             missing.map(|(blocker, given)| blocker.required_approvals.saturating_sub(given.len()));
