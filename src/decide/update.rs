@@ -190,12 +190,18 @@ impl<'a> OwnerChanges<'a> {
         let versions: KeyedSet<_> =
             after.iter().map(|owner_ref| (owner_identity(owner_ref), owner_ref.version)).collect();
         let resolvable: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
-        let old_owners: KeyedSet<_> = before.iter().map(owner_identity).collect();
+        // The reverse change makes the garbage collector find the owner, or its absence.
+        let old_versions: KeyedSet<_> =
+            before.iter().map(|owner_ref| (owner_identity(owner_ref), owner_ref.version)).collect();
+        let old_owners: KeyedSet<_> = before.iter().filter(resolves).map(owner_identity).collect();
         let (remaining, removed): (Vec<_>, Vec<_>) = before.into_iter().partition(|owner_ref| {
             resolvable.contains(&owner_identity(owner_ref))
                 || versions.contains(&(owner_identity(owner_ref), owner_ref.version))
         });
-        let is_old = |owner_ref: &OwnerRef<'_>| old_owners.contains(&owner_identity(owner_ref));
+        let is_old = |owner_ref: &OwnerRef<'_>| {
+            old_owners.contains(&owner_identity(owner_ref))
+                || old_versions.contains(&(owner_identity(owner_ref), owner_ref.version))
+        };
         let added: Vec<_> = after.iter().filter(|owner_ref| !is_old(owner_ref)).copied().collect();
         let added_uids: KeyedSet<_> = added.iter().map(|owner_ref| owner_ref.uid).collect();
         let has_added_uid = |owner_ref: &OwnerRef<'_>| added_uids.contains(&owner_ref.uid);
