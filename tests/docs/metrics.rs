@@ -30,6 +30,7 @@ fn scraped() -> String {
     metrics.hold_changed("added", true);
     metrics.released("unused");
     metrics.count_live_read("ok", Duration::ZERO);
+    metrics.count_live_review("delete");
     metrics.set_feed(&FeedState::default());
     metrics.unreadable(&[("pods".to_owned(), 1)]);
     metrics.encode()

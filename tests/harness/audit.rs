@@ -48,7 +48,7 @@ pub fn text(value: &Value) -> &str {
 
 /// Whether a request was refused because a right is missing.
 fn lacks_a_right(event: &Value) -> bool {
-    if event["responseStatus"]["code"] != 403 {
+    if event["responseStatus"]["code"] != 403 || lists_labelled_instances(event) {
         return false;
     }
     if event["annotations"]["authorization.k8s.io/decision"] == "forbid" {
@@ -62,6 +62,16 @@ fn lacks_a_right(event: &Value) -> bool {
     let by_admission =
         message.contains("admission webhook") || message.contains("is being terminated");
     !message.is_empty() && !by_admission
+}
+
+/// Whether a request lists the labelled instances of a CRD that is deleted. If belay may not, they
+/// count as unlabelled.
+fn lists_labelled_instances(event: &Value) -> bool {
+    let group = text(&event["objectRef"]["apiGroup"]);
+    event["verb"] == "list"
+        && text(&event["requestURI"]).contains("labelSelector=belay.dev%2Fprotect")
+        && group.contains('.')
+        && !group.ends_with(".k8s.io")
 }
 
 fn event_text(event: &Value) -> String {
