@@ -261,7 +261,7 @@ fn terminating_claims_are_deleted_with_their_last_users() {
     // With a hold, a Deployment without Pods is still a user.
     let why = belay(plane, &["why", "pvc/data", "-n", &ns]).stdout;
     let loss = format!(
-        "    to end the use, delete Deployment web; then volume {} is deleted as well, unless its \
+        "    to end the use, delete Deployment web; then the data of volume {} is destroyed, unless its \
          reclaimPolicy is Retain\n",
         volumes[0]
     );
