@@ -82,7 +82,12 @@ impl ClusterDecider {
             self.cluster.count_live_review(review.operation);
         }
         if verdict.decision != Decision::Allow {
-            verdict.recordable = pending.find_recordable().await;
+            let is_recorded_elsewhere =
+                is_recorded_by_other_review(&self.world.read().policies, review, &verdict);
+            verdict.recordable = match is_recorded_elsewhere {
+                true => Recordable::No,
+                false => pending.find_recordable().await,
+            };
         }
         verdict
     }
@@ -321,10 +326,7 @@ impl Decider for ClusterDecider {
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let mut verdict = self.answer(review, deadline, &Effort::default()).await;
-            if is_recorded_by_other_review(&self.world.read().policies, review, &verdict) {
-                verdict.recordable = Recordable::No;
-            }
+            let verdict = self.answer(review, deadline, &Effort::default()).await;
             if verdict.recordable != Recordable::No {
                 self.journal.record(review, &verdict);
             }

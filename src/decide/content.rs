@@ -8,9 +8,7 @@ use super::situation::{Completeness, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, ListPart, LiveRead, NextStep, Situation};
 use crate::graph::{Fates, Graph, Node, NodeId, SEARCH_STEPS};
-use crate::objects::{
-    ApiError, CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name,
-};
+use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name};
 use crate::policy::api::Action;
 use crate::policy::{
     AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
@@ -290,19 +288,16 @@ pub(super) fn require_content_lists(
     blocking
 }
 
-/// Requires the list of the labelled objects of a kind, if belay may list the kind.
+/// Requires the list of the labelled objects of a kind that belay knows. Files have no such list.
 fn require_labelled(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
     blocking: &mut BlockingObjects,
 ) {
     let kinds = &situation.graph.kinds;
-    let (Some(reads), Some(kind)) = (situation.reads(), kinds.find_resource(group, resource))
-    else {
-        return;
-    };
-    let list = situation.read_of_list(kind, "", ListPart::Labelled);
-    if !matches!(reads.results.get(&list), Some(Err(ApiError::Forbidden(_)))) {
+    let kind = kinds.find_resource(group, resource).filter(|_| situation.reads().is_some());
+    if let Some(kind) = kind {
+        let list = situation.read_of_list(kind, "", ListPart::Labelled);
         let completeness = situation.check_completeness_by_metadata(kind, list);
         blocking.require_complete(kinds.info(kind), completeness);
     }

@@ -261,8 +261,8 @@ fn terminating_claims_are_deleted_with_their_last_users() {
     // With a hold, a Deployment without Pods is still a user.
     let why = belay(plane, &["why", "pvc/data", "-n", &ns]).stdout;
     let loss = format!(
-        "    to end the use, delete Deployment web; then the data of volume {} is destroyed, unless its \
-         reclaimPolicy is Retain\n",
+        "    to end the use, delete Deployment web; then the data of volume {} is destroyed, \
+         unless its reclaimPolicy is Retain\n",
         volumes[0]
     );
     assert!(why.contains(&loss), "{why}");

@@ -202,12 +202,12 @@ fn a_kind_that_is_not_installed_has_no_objects() {
 #[test]
 fn a_forbidden_read_is_unknown() {
     let plane = &world().plane;
-    let nobody = Side::of(&plane.user("nobody-at-all", None).unwrap());
-    let words = nobody.read(list("", "pods", "default", ListPart::All)).unwrap_err();
+    let unprivileged = Side::of(&plane.user("nobody-at-all", None).unwrap());
+    let words = unprivileged.read(list("", "pods", "default", ListPart::All)).unwrap_err();
     assert!(words.starts_with("pods is forbidden"), "{words}");
-    let words = nobody.read(object("pods", "default", "p")).unwrap_err();
+    let words = unprivileged.read(object("pods", "default", "p")).unwrap_err();
     assert!(words.starts_with("pods \"p\" is forbidden"), "{words}");
-    let words = nobody.read(list("live.io", "widgets", "", ListPart::All)).unwrap_err();
+    let words = unprivileged.read(list("live.io", "widgets", "", ListPart::All)).unwrap_err();
     assert!(words.contains("is forbidden"), "{words}");
 }
 

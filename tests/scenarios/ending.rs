@@ -83,8 +83,8 @@ fn s45_a_delete_of_a_held_object_warns_with_its_users() {
         jane.apply(&pod(name).with_env_from("configMapRef", "settings"));
     }
     let waits = format!(
-        "Warning: configmap \"settings\" stays Terminating until Pod {ns}/a, Pod {ns}/b no longer use it; \
-         policy {ns}\n"
+        "Warning: configmap \"settings\" stays Terminating until Pod {ns}/a, Pod {ns}/b no longer \
+         use it; policy {ns}\n"
     );
     let says_so = |more: &[&str]| {
         let deleted = jane.delete(&[&["configmap/settings"], more].concat());

@@ -192,14 +192,6 @@ pub fn metric(probes: SocketAddr, begins: &str) -> Result<f64> {
     value.ok_or_else(|| format!("no metric {begins}").into())
 }
 
-/// The sum of a metric over all series of this operation.
-pub fn sum_by_operation(probes: SocketAddr, name: &str, operation: &str) -> Result<f64> {
-    let (_, text) = http_get(probes, "/metrics")?;
-    let label = format!("operation=\"{operation}\"");
-    let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(&label));
-    Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
-}
-
 /// Waits until no object has the hold. Returns the remaining ones.
 pub async fn wait_until_empty(caller: &Caller, limit: Duration) -> Result<Vec<String>> {
     let until = Instant::now() + limit;

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::cluster::Caller;
 use crate::command::session::UserSession;
-use crate::objects::{CLAIMS, Kinds, ObjectRef, full_name};
+use crate::objects::{CLAIMS, KindId, Kinds, ObjectRef, full_name};
 
 /// Every kind of every group.
 const EVERYTHING: (&str, &str) = ("*", "*");
@@ -61,15 +61,10 @@ impl<'s> UndoAdviser<'s> {
     }
 
     async fn is_volume_terminating(&self, name: &str) -> bool {
-        let kinds = Kinds::default();
-        let Some(kind) = kinds.find("", "PersistentVolume") else { return false };
-        if name.is_empty() || self.session.asks_files() {
-            return false;
-        }
-        let volume = self.session.caller.object(kinds.info(kind), "", name).await;
-        volume.is_ok_and(|volume| {
-            volume.is_some_and(|volume| volume["metadata"]["deletionTimestamp"].is_string())
-        })
+        let volumes = Kinds::default().find("", "PersistentVolume");
+        !name.is_empty()
+            && !self.session.asks_files()
+            && is_terminating(&self.session.caller, volumes, name).await
     }
 
     async fn lacks_rights(&mut self, object: &ObjectRef) -> bool {
@@ -90,9 +85,18 @@ pub async fn terminating_crd(caller: &Caller, group: &str, resource: &str) -> Op
     if Kinds::is_built_in(group, resource) {
         return None;
     }
-    let (kinds, name) = (Kinds::default(), full_name(group, resource));
-    let crd = caller.object(kinds.info(kinds.crd()?), "", &name).await.ok()??;
-    crd["metadata"]["deletionTimestamp"].is_string().then_some(name)
+    let name = full_name(group, resource);
+    is_terminating(caller, Kinds::default().crd(), &name).await.then_some(name)
+}
+
+/// Whether the cluster-scoped object of this built-in kind is Terminating. If it can't be read, it
+/// counts as not Terminating.
+async fn is_terminating(caller: &Caller, kind: Option<KindId>, name: &str) -> bool {
+    let Some(kind) = kind else { return false };
+    let object = caller.object(Kinds::default().info(kind), "", name).await;
+    object.is_ok_and(|object| {
+        object.is_some_and(|object| object["metadata"]["deletionTimestamp"].is_string())
+    })
 }
 
 async fn lacks_rights(session: &UserSession, object: &ObjectRef) -> bool {

@@ -18,9 +18,7 @@ use crate::graph::{
     Strength,
 };
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{
-    NumberMap, ObjectRef, PROTECT_LABEL, STORAGE_CLASSES, and_more, full_name, is_hold,
-};
+use crate::objects::{NumberMap, ObjectRef, PROTECT_LABEL, STORAGE_CLASSES, and_more, is_hold};
 
 /// The maximum number of objects that a note names.
 const MAX_NAMED: usize = 2;
@@ -111,20 +109,14 @@ impl<'s> ImpactOutcomes<'s> {
         let none = BTreeSet::new();
         let reached = Deletion::new(inspection, &all, &none, &none);
         let mut forecasts = forecast_all(inspection, &reached, |node| node.is_held());
-        let deleted_crds = targets.iter().filter_map(|(id, _)| graph.get(*id));
-        let deleted_crds: BTreeSet<&str> = deleted_crds
-            .filter(|node| Some(node.kind()) == graph.kinds.crd())
-            .map(Node::name)
-            .collect();
+        let is_target = |id: NodeId| targets.iter().any(|(target, _)| *target == id);
         let is_protected = |node: &Node<'_>| {
             // The API server deletes the instances of a CRD without admission.
-            let (group, resource) = graph.kinds.info(node.kind()).group_resource();
-            let is_instance = || deleted_crds.contains(&*full_name(group, resource));
-            let is_target = targets.iter().any(|(target, _)| *target == node.id());
+            let is_instance = || graph.crd_of(node.kind()).is_some_and(|crd| is_target(crd.id()));
             let label = node.labels().get(PROTECT_LABEL);
             !node.is_held()
                 && !node.is_terminating()
-                && !is_target
+                && !is_target(node.id())
                 && label.is_some()
                 && !is_instance()
         };
