@@ -54,39 +54,37 @@ impl Verdict {
             let node = graphs.find_map(|graph| graph.object_by_ref(&object.object))?;
             Some(JudgedObject::of_node(situation, node))
         };
-        let refused_verdict = |object: &ObjectName| {
-            let item = item(object)?;
+        let refused_verdict = |item: &JudgedObject<'_>| {
             let verdict = match item.is_terminating() && item.hold() != HoldAge::NotHeld {
-                true => explain_hold(situation, review, &item),
-                false => decide_with_propagation(situation, review, &item, Propagation::Background),
+                true => explain_hold(situation, review, item),
+                false => decide_with_propagation(situation, review, item, Propagation::Background),
             };
             let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Hold);
             is_refused.then_some(verdict)
         };
         let namespace = self.target.own_namespace();
+        let is_denied = |object: &ObjectName| {
+            let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
+            object.object.is_volume()
+                // The message shows no names of other namespaces.
+                || is_in_other_namespace(namespace, &object.object.namespace)
+                || item(object).and_then(|item| refused_verdict(&item)).is_some_and(denies)
+        };
         let (mut refused_deletes, mut lost_volumes) = (Vec::new(), Vec::new());
         let mut terminating_objects = Vec::new();
         let blockers = self.blockers.iter().take(advised);
         let objects = blockers.flat_map(|blocker| keeping_objects(&self.target, Some(blocker)));
         for object in objects {
-            let is_terminating = item(object).is_some_and(|item| item.is_terminating());
-            if is_terminating && object.object != self.target {
+            let Some(item) = item(object) else { continue };
+            if item.is_terminating() && object.object != self.target {
                 terminating_objects.push(object.clone());
             }
-            let is_user = object.object.is_of(STATEFUL_SETS) && self.reason == Some(Reason::InUse);
-            let set = item(object).filter(|_| is_user);
-            let lost = set.and_then(|set| lost_volume(situation, &set, Propagation::Background));
-            lost_volumes.extend(lost);
-            let Some(verdict) = refused_verdict(object) else { continue };
+            if object.object.is_of(STATEFUL_SETS) && self.reason == Some(Reason::InUse) {
+                lost_volumes.extend(lost_volume(situation, &item, Propagation::Background));
+            }
+            let Some(verdict) = refused_verdict(&item) else { continue };
             let first: Vec<ObjectName> =
                 keeping_objects(&verdict.target, verdict.blockers.first()).cloned().collect();
-            let is_denied = |object: &ObjectName| {
-                let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
-                object.object.is_volume()
-                    // The message shows no names of other namespaces.
-                    || is_in_other_namespace(namespace, &object.object.namespace)
-                    || refused_verdict(object).is_some_and(denies)
-            };
             let helps = !first.iter().any(is_denied);
             // If a hold waits for no known user, belay releases it.
             if verdict.decision == Decision::Deny || (helps && !first.is_empty()) {

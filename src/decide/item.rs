@@ -31,6 +31,7 @@ pub(crate) struct JudgedObject<'a> {
     kind_name: &'a str,
     /// The node, if the graph has the object with this uid.
     pub(super) node: Option<Node<'a>>,
+    uid: Uid,
     /// The age of the hold. It is stored here because the search for it reads all finalizers.
     hold: HoldAge,
     body: ObjectData<'a>,
@@ -75,7 +76,7 @@ impl<'a> JudgedObject<'a> {
         let age = object.hold_age();
         let hold = node.map_or(age, |node| node.hold().updated_by(age));
         let body = ObjectData::Review(object);
-        Self { facts, kind, kind_name, node, hold, body, needs_content_approval: false }
+        Self { facts, kind, kind_name, node, uid, hold, body, needs_content_approval: false }
     }
 
     /// An object of the situation's graph, or one that was read live.
@@ -85,6 +86,7 @@ impl<'a> JudgedObject<'a> {
             kind: Some(node.kind()),
             kind_name: &node.info().kind,
             node: situation.graph.find_counterpart(node),
+            uid: node.uid(),
             hold: node.hold(),
             body: ObjectData::Node(node),
             needs_content_approval: false,
@@ -97,10 +99,7 @@ impl<'a> JudgedObject<'a> {
     }
 
     pub(super) fn uid(&self) -> Uid {
-        match self.body {
-            ObjectData::Review(object) => Uid::new(&object.metadata.uid),
-            ObjectData::Node(node) => node.uid(),
-        }
+        self.uid
     }
 
     /// The uid as the API server writes it.

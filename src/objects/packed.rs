@@ -13,6 +13,9 @@ use super::Interner;
 /// No name, label or finalizer may contain this character.
 const SEPARATOR: char = '\0';
 
+/// Up to this many bytes, comparing each item is faster than memmem, which first prepares a search.
+const MAX_COMPARED: usize = 512;
+
 /// A list of strings.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PackedList(Arc<str>);
@@ -40,7 +43,10 @@ impl PackedList {
 
     /// Whether this string is one of them.
     pub fn contains(&self, item: &str) -> bool {
-        self.positions(item).next().is_some()
+        match self.0.len() {
+            ..=MAX_COMPARED => self.iter().any(|other| other == item),
+            _ => self.positions(item).next().is_some(),
+        }
     }
 
     /// The positions of all items that equal this string: the offset in the packed string, and
@@ -87,6 +93,9 @@ impl PackedMap {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
+        if self.0.0.len() <= MAX_COMPARED {
+            return self.iter().find(|(other, _)| *other == key).map(|(_, value)| value);
+        }
         let (offset, _) = self.0.positions(key).find(|(_, index)| index % 2 == 0)?;
         let value = self.0.0.get(offset + key.len() + 1..)?;
         value.split(SEPARATOR).next()
@@ -129,12 +138,18 @@ mod tests {
         assert_eq!(map.iter().collect::<Vec<_>>(), [("app", "web"), ("tier", "")]);
         assert_eq!(map.get("tier"), Some(""));
         assert_eq!(map.get("web"), None);
-        // Texts within others, and values that are keys as well.
-        let texts = ["", "a", "aa", "aaa", "ba"];
-        let pairs: Vec<_> = texts.iter().zip(texts.iter().rev()).map(|(k, v)| (*k, *v)).collect();
-        let map = PackedMap::new(pairs.clone(), &mut interner);
-        pairs.iter().for_each(|(key, value)| assert_eq!(map.get(key), Some(*value), "{key}"));
-        assert_eq!((map.get("b"), map.get("aaaa")), (None, None));
+        // Texts within others, and values that are keys as well. A long map is searched otherwise.
+        let long = "c".repeat(MAX_COMPARED);
+        for last in ["ba", &long] {
+            let texts = ["", "a", "aa", "aaa", last];
+            let pairs: Vec<_> = std::iter::zip(texts, texts.into_iter().rev()).collect();
+            let map = PackedMap::new(pairs.clone(), &mut interner);
+            pairs.iter().for_each(|(key, value)| assert_eq!(map.get(key), Some(*value), "{key}"));
+            assert_eq!((map.get("b"), map.get("aaaa")), (None, None));
+            let list = PackedList::new(texts, &mut interner);
+            assert!(texts.iter().all(|text| list.contains(text)));
+            assert!(!list.contains("b") && !list.contains("aaaa"));
+        }
         assert!(PackedList::new([], &mut interner).is_empty());
         assert!(PackedMap::new([], &mut interner).is_empty());
     }
