@@ -92,7 +92,8 @@ fn the_causes_of_a_refusal_name_no_object_of_another_namespace() {
     let dev = Api::of(&kubeconfig).unwrap();
     let status = refusal(&dev, "configmap/settings", &ns, "StillNeeded");
     let causes = status["details"]["causes"].as_array().unwrap();
-    let cause = json!({"reason": "Cause", "message": "an object in another namespace"});
+    let message = "an object in another namespace (name hidden)";
+    let cause = json!({"reason": "Cause", "message": message});
     assert!(causes.contains(&cause), "{status:#}");
     for word in [&*other, "merger", "Secret", "More"] {
         assert!(!status.to_string().contains(word), "{word}: {status:#}");
