@@ -2,9 +2,10 @@
 //! a finalizer while other objects need it.
 //!
 //! The modules below are listed in their order of dependency: each may use the
-//! modules above it, never the modules below it. The test `tests/layers.rs`
-//! checks this order. `docs/ARCHITECTURE.md` describes how a DELETE travels from
-//! the socket to the verdict.
+//! modules above it, never the modules below it. Exception: `certs` uses the
+//! metrics of `telemetry`. The test `tests/layers.rs` checks this order.
+//! `docs/ARCHITECTURE.md` describes how a DELETE travels from the socket to the
+//! verdict.
 //!
 //! Where to find what several modules share:
 //! - approvals: `policy::approvals`, `decide::approved`, `decide::ancestors`,

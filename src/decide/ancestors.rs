@@ -25,28 +25,28 @@ pub(crate) enum ExemptionRecords {
     OfObject,
 }
 
-/// Whether an object that an approval names is being deleted.
+/// Whether the deletion of an object that an approval names has begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeletionState {
-    /// The object is not being deleted, or belay does not know whether it is.
-    NotKnownDeleted,
+    /// The deletion has not begun, or belay does not know whether it has.
+    NotKnownBegun,
     /// The object is Terminating or was deleted, with the time if belay observed it.
-    Deleted(Option<i64>),
+    Begun(Option<i64>),
 }
 
 impl DeletionState {
     pub(super) fn of_item(item: &JudgedObject<'_>) -> Self {
-        item.deletion_time().map_or(Self::NotKnownDeleted, |deleted| Self::Deleted(Some(deleted)))
+        item.deletion_time().map_or(Self::NotKnownBegun, |deleted| Self::Begun(Some(deleted)))
     }
 
     fn of_node(node: Node<'_>) -> Self {
-        node.deletion_time().map_or(Self::NotKnownDeleted, |deleted| Self::Deleted(Some(deleted)))
+        node.deletion_time().map_or(Self::NotKnownBegun, |deleted| Self::Begun(Some(deleted)))
     }
 
     fn deletion_time(self) -> Option<i64> {
         match self {
-            Self::NotKnownDeleted => None,
-            Self::Deleted(deleted) => deleted,
+            Self::NotKnownBegun => None,
+            Self::Begun(deleted) => deleted,
         }
     }
 }
@@ -56,7 +56,7 @@ impl DeletionState {
 pub(super) enum Covered {
     /// The object that the approval names.
     Object,
-    /// An object in the content of the named object, with the creation time of this content.
+    /// An object in the content of the named object, with the creation time of the covered object.
     Content { created: i64 },
 }
 
@@ -80,8 +80,8 @@ pub(super) fn is_approval_counted(
         return true;
     }
     match state {
-        DeletionState::NotKnownDeleted => false,
-        DeletionState::Deleted(deleted) => {
+        DeletionState::NotKnownBegun => false,
+        DeletionState::Begun(deleted) => {
             let follows = |deleted| approval.was_created_before(deleted) && created <= deleted;
             // An exemption bar permits nothing.
             records != ExemptionRecords::Ignored
@@ -319,16 +319,16 @@ fn find_absent<'a>(
     owner_ref: &OwnerRef<'_>,
 ) -> (DeletionState, Owners<'a>) {
     if let Some(deleted) = situation.graph.deleted_object(owner_ref.uid) {
-        return (DeletionState::Deleted(deleted.deletion_time), Owners::of_deleted(deleted));
+        return (DeletionState::Begun(deleted.deletion_time), Owners::of_deleted(deleted));
     }
     let Some(node) = owner_node(situation, owner_ref) else {
-        return (DeletionState::NotKnownDeleted, Owners::default());
+        return (DeletionState::NotKnownBegun, Owners::default());
     };
     if !is_absent(situation, owner_ref) {
         return (DeletionState::of_node(node), Owners::default());
     }
     // The graph still has the owner, but a live read shows that it was deleted.
-    (DeletionState::Deleted(node.deletion_time()), Owners::of_node(situation, node))
+    (DeletionState::Begun(node.deletion_time()), Owners::of_node(situation, node))
 }
 
 /// The owner from a live read or from the graph.

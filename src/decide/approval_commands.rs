@@ -92,7 +92,14 @@ pub(super) fn add_override(
     if is_change {
         let deletions: Vec<String> = approvals.iter().map(ApprovalCommand::deletion).collect();
         let deletions = deletions.join(" and ");
-        let _ = write!(text, " (this also approves the deletion of {deletions})");
+        // The last command may end with the number of people.
+        let separator = if text.ends_with(')') {
+            text.pop();
+            "; "
+        } else {
+            " ("
+        };
+        let _ = write!(text, "{separator}this also approves the deletion of {deletions})");
     }
 }
 

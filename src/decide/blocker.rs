@@ -82,7 +82,8 @@ pub struct ObjectName {
 }
 
 impl ObjectName {
-    /// The kind and the name, for an object in the namespace of its topmost owner.
+    /// The kind and the name, for a user that a message names with its owner. Usually both are in
+    /// the same namespace.
     pub(super) fn without_namespace(&self) -> String {
         format!("{} {}", quote_if_ambiguous(&self.kind), quote_if_ambiguous(&self.object.name))
     }

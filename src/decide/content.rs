@@ -206,8 +206,8 @@ impl<'a> Container<'a> {
     }
 }
 
-/// Requires proof that belay knows all objects of a kind, or one of them, whether or not it knows the
-/// kind.
+/// Requires a list of the objects of a kind: of all objects if belay knows at least one, otherwise
+/// only of the first one. belay may not know the kind.
 fn require_any_of_kind(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),

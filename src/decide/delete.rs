@@ -231,12 +231,12 @@ pub(super) fn judge_affected<'a>(
             continue;
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.with_content_approval(certain || !containers.is_empty(), |judgement| {
+        judgement.with_coverable_findings(certain || !containers.is_empty(), |judgement| {
             judge_protection(judgement, fates, &item, context);
         });
     }
     for (target, container) in &containers {
-        judgement.with_content_approval(true, |judgement| {
+        judgement.with_coverable_findings(true, |judgement| {
             for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
                 judge_protection(judgement, fates, &item, context);
             }
@@ -264,9 +264,10 @@ fn deleted_by_other_targets(
     fates.iter().map(|(id, _)| id).filter(|id| fates.is_certainly_deleted(*id)).collect()
 }
 
-/// Denies the request unless belay knows all content of a Namespace or CRD that policies, or for
-/// instances of a CRD the label, could protect. `loses_content`: whether the content is lost
-/// without admission, so that only an approval with scope Content covers unknown content.
+/// Denies the request if a Namespace or CRD may have protected content that belay does not know.
+/// Policies can protect the content, and for a CRD also the label. `loses_content`: whether the
+/// content is lost without admission, so that only an approval with scope Content covers unknown
+/// content.
 pub(super) fn require_known_content<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
@@ -282,8 +283,8 @@ pub(super) fn require_known_content<'a>(
     let mut target = *target;
     target.needs_content_approval = loses_content;
     judgement.add_unknown_objects(&target, &unknown, |policy| match policy.source {
-        // Kinds that belay may not list have no protected labels for it. Otherwise, the value of the
-        // label is unknown, and one policy is enough.
+        // If belay may not list the kind, the label counts for nothing. Otherwise the value of the
+        // label is unknown, and the finding of one label policy, `Always`, is enough for a denial.
         PolicySource::Label(_) => is_crd && !is_forbidden && policy.modes.always,
         PolicySource::Policy(_) => policy.names_kind(group, resource) && applies(policy),
     });
@@ -384,7 +385,7 @@ pub(super) fn judge_remaining_content<'a>(
         }
     }
     let Some(container) = Container::from_item(target) else { return };
-    judgement.with_content_approval(true, |judgement| {
+    judgement.with_coverable_findings(true, |judgement| {
         for item in container.judged_objects(situation) {
             for applied in situation.policies_of(item.facts) {
                 let source = || applied.policy.source.clone();

@@ -71,10 +71,14 @@ impl<'a> Judgement<'a> {
         self.allows_hold = false;
     }
 
-    /// Adds the findings of `judge`. `covers`: whether an approval of the target with scope
-    /// Content covers these findings.
-    pub(super) fn with_content_approval(&mut self, covers: bool, judge: impl FnOnce(&mut Self)) {
-        let outer = std::mem::replace(&mut self.covered_by_content_approval, covers);
+    /// Adds the findings of `judge`. `coverable`: whether an approval of the target with scope
+    /// Content would cover these findings.
+    pub(super) fn with_coverable_findings(
+        &mut self,
+        coverable: bool,
+        judge: impl FnOnce(&mut Self),
+    ) {
+        let outer = std::mem::replace(&mut self.covered_by_content_approval, coverable);
         judge(self);
         self.covered_by_content_approval = outer;
     }
@@ -111,8 +115,9 @@ impl<'a> Judgement<'a> {
     }
 
     /// Whether the control plane evicts a Pod, and `item` is another object that the deletion of
-    /// the Pod affects. A tenant could attach such an object to keep the Pod (H158). So belay
-    /// judges only the requests of the garbage collector for this object.
+    /// the Pod affects. A tenant could attach such an object to keep the Pod (H158). So belay now
+    /// skips the policies that bind the garbage collector. They apply when the garbage collector
+    /// sends its own DELETE of this object.
     fn is_left_to_collector(&self, item: &JudgedObject<'a>) -> bool {
         self.evicts_pod() && !self.is_target(item)
     }

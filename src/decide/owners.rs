@@ -78,8 +78,9 @@ fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &JudgedObject<'
 /// is doomed.
 pub(super) struct UserOwners<'a> {
     situation: Situation<'a>,
-    /// Whether an object is doomed, by uid. While belay searches above an object, the value is
-    /// `false`, because the garbage collector never deletes a cycle of owners (R10).
+    /// Whether an object is doomed, by uid. `false` also marks an object whose owners belay still
+    /// searches. So a cycle of owners counts as not doomed: the garbage collector never deletes
+    /// one (R10).
     doomed: KeyedMap<Uid, bool>,
     /// The number of objects that were checked for this user.
     checked: usize,
@@ -103,8 +104,8 @@ impl<'a> UserOwners<'a> {
     }
 
     /// Whether a user is doomed (docs/THEORY.md): certain to be deleted and not re-created, so that
-    /// waiting for it is enough. A Terminating user with an existing owner is not doomed: the owner
-    /// re-creates it, and the new object needs the same objects.
+    /// waiting for it is enough. A Terminating user is not doomed if one of its owners stays: the
+    /// owner re-creates it, and the new object needs the same objects.
     pub(super) fn is_doomed(&mut self, user: Node<'_>) -> bool {
         self.checked = 0;
         self.is_doomed_at(user, 0)
@@ -226,8 +227,8 @@ pub(super) fn find_owner<'a>(
 /// The search for a direct or indirect owner that is being deleted.
 pub(super) struct DeletionSearch<'s, 'a> {
     situation: &'s Situation<'a>,
-    /// The results by uid. While belay searches above an object, the value is `false`, because
-    /// the garbage collector never deletes a cycle of owners (R10).
+    /// The results by uid. `false` also marks an object whose owners belay still searches. So a
+    /// cycle of owners counts as not deleted: the garbage collector never deletes one (R10).
     results: KeyedMap<Uid, bool>,
     /// The missing live reads of the owners: the graph may lag behind their deletion.
     pub(super) unread: Vec<LiveRead>,

@@ -471,6 +471,6 @@ fn join(words: Vec<String>) -> Option<String> {
 }
 
 /// Whether the request is about a dependent, and the policy protects its owner.
-fn loses_dependent(target: &ObjectRef, blocker: &Blocker) -> bool {
+pub(super) fn loses_dependent(target: &ObjectRef, blocker: &Blocker) -> bool {
     blocker.object != *target && matches!(blocker.causes.first(), Some(Cause::Dependent(_)))
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use json_patch::Patch;
 
 use super::approval_commands::{ApprovalCommand, add_override, approval_commands};
-use super::remedy::{MAX_DESCRIBED, Remedy, remedy};
+use super::remedy::{MAX_DESCRIBED, Remedy, loses_dependent, remedy};
 use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
@@ -86,13 +86,14 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let mut text = String::new();
     for (index, (reason, blocker)) in reasons.iter().enumerate() {
         // Other reasons start with the name of an object, or with belay, and keep their case.
-        let starts = ["deleting ", "only ", "the ", "this ", "you "];
+        let starts = ["deleting ", "only ", "the ", "this ", "without ", "you "];
         let is_sentence = starts.iter().any(|start| reason.starts_with(start));
         let reason = match index > 0 && is_sentence {
             true => Cow::Owned(capitalize(reason)),
             false => Cow::Borrowed(reason.as_str()),
         };
-        let _ = write!(text, "{reason}; {}. ", policy_names(blocker));
+        let policies = policy_names(blocker);
+        let _ = write!(text, "{reason}; {policies}{}. ", owner_note(verdict, blocker));
     }
     match undescribed {
         0 => {}
@@ -114,6 +115,20 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
     let target = verdict.target.arguments();
     let _ = write!(text, ". Details: kubectl belay why {target}");
     text
+}
+
+/// The words after the policies of a reason if they protect the owner of the changed object.
+/// Without them, a user does not see why the message advises to approve the owner. Empty if the
+/// reason also has policies of the changed object.
+fn owner_note(verdict: &Verdict, blocker: &Cow<'_, Blocker>) -> &'static str {
+    let is_about_owner = verdict.change.is_some()
+        && matches!(blocker, Cow::Borrowed(_))
+        && loses_dependent(&verdict.target, blocker);
+    match blocker.policies.len() {
+        _ if !is_about_owner => "",
+        1 => " protects the owner",
+        _ => " protect the owner",
+    }
 }
 
 /// Whether the text about another blocker lists this object as protected by the same policy, and
@@ -281,8 +296,8 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
             let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
             format!(
-                "this DELETE would remove the finalizer {list} from {object}, because it does not \
-                 use --cascade={cascade}"
+                "without --cascade={cascade}, this DELETE would remove the finalizer {list} from \
+                 {object}"
             )
         }
         (Reason::FinalizerGuarded, _) => {
@@ -372,7 +387,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
         Cause::Hold { .. } => HOLD.to_owned(),
         Cause::Elsewhere { causes, .. } => match causes[..] {
             [Cause::Unknown(..)] => format!("{ELSEWHERE} can't be read"),
-            _ => ELSEWHERE.to_owned(),
+            _ => format!("{ELSEWHERE} (name hidden)"),
         },
         Cause::Unknown(what, _) | Cause::NotEvaluated(what, _) | Cause::TooLarge(what) => {
             one_line(what, MAX_MESSAGE).into_owned()

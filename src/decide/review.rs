@@ -87,8 +87,8 @@ pub struct Review<'a> {
     pub old_object: Option<Object<'a>>,
     /// Fields of the objects that only some decisions need.
     pub details: ReviewDetails,
-    /// Whether the webhook for labelled objects sent the review. If a policy may select the
-    /// object as well, the API server sends another review for the request.
+    /// Whether the API server sent the review to the webhook for labelled objects. If a policy may
+    /// select the object as well, the API server sends another review for the request.
     pub labelled: bool,
 }
 

@@ -176,7 +176,7 @@ mod tests {
         let expected = [
             ("Object", "persistentvolumeclaims/data -n db", ""),
             ("Cause", "StatefulSet db/postgres (StatefulSet postgres-0)", path.as_str()),
-            ("Cause", "an object in another namespace", ""),
+            ("Cause", "an object in another namespace (name hidden)", ""),
             ("MoreCauses", "2", ""),
             ("Policy", "claims", ""),
             ("Label", "label belay.dev/protect=Always", ""),

@@ -428,7 +428,8 @@ fn judge_owner_removal<'a>(
     let situation = judgement.situation;
     let identities = &situation.policies.identities;
     let requester = &judgement.review.requester.name;
-    // Other controllers may act on a copy of the owner that is older than its deletion.
+    // Other controllers may act on an old copy of the owner (H113). So belay trusts only the
+    // garbage collector to remove a reference because the owner is deleted.
     let by_collector = identities.is_garbage_collector(requester);
     let by_control_plane = identities.is_control_plane(requester);
     let denies_orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;

@@ -59,14 +59,14 @@ pub(super) fn find_users<'a>(
     // Whether the garbage collector can delete this user before the object, or the order is
     // irrelevant, because the object is held. In a foreground deletion the garbage collector
     // deletes an object before its owner.
-    let may_precede = |user: Node<'a>| {
+    let is_order_safe = |user: Node<'a>| {
         owner_propagation.is_some_and(|propagation| {
             held || (propagation != Propagation::Foreground && !user.waits_in_foreground())
         })
     };
     let does_not_count = |user: Node<'a>| {
         is_deleted_together(fates, user)
-            || (may_precede(user) && is_deleted_first(situation, fates, item, user))
+            || (is_order_safe(user) && is_deleted_first(situation, fates, item, user))
     };
     let live = live && !held;
     let namespace = item.facts.own_namespace();

@@ -161,7 +161,7 @@ pub struct Verdict {
     /// propagation, or because the target uses an object that is deleted before it.
     pub passing_propagation: Option<Propagation>,
     /// The objects whose DELETE would also delete a volume or claim. A message must not advise
-    /// these DELETEs.
+    /// these DELETEs unless an earlier step keeps the volume or claim.
     pub lost_volumes: Vec<LostVolume>,
     /// The change by which an UPDATE leads to the deletion. `None` if the request is no UPDATE.
     pub change: Option<ChangeDescription>,

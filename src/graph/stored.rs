@@ -9,7 +9,7 @@ use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid};
 /// The phase of an object. It decides whether the object still uses other objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ObjectPhase {
-    /// Every other object.
+    /// None of the phases below.
     #[default]
     Active,
     /// A Pod or Job that succeeded or failed. It no longer uses other objects.

@@ -219,7 +219,7 @@ impl<'a> UseSearch<'a> {
         loop {
             self.find_users(target, &effects)?;
             let has_new_candidates =
-                self.cycle_candidates.iter().any(|candidate| !effects.contains(*candidate));
+                self.cycle_candidates.iter().any(|candidate| !effects.is_candidate(*candidate));
             if !has_new_candidates
                 || !self.needed_reads.is_empty()
                 || self.pass_reads.situation.work.is_used_up()

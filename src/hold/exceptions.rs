@@ -21,9 +21,9 @@ pub enum UserException {
     /// since the creation of the target, or if it has finalizers and all of them belong to
     /// controllers that only wait.
     TerminatingOwner,
-    /// A newcomer: the user and its owners were created after the deletion of the target and
-    /// the settle time. It can wait until the target is re-created. If it counted, new users
-    /// could keep the target forever.
+    /// A newcomer: the user and its owners were created after the deletion of the target, the
+    /// settle time and the greatest difference of clocks. It can wait until the target is
+    /// re-created. If it counted, new users could keep the target forever.
     CreatedAfterDeletion,
     /// The user is Terminating, its hold is its only finalizer, and the release of that hold
     /// waits for the target: the two objects use each other.
@@ -70,7 +70,7 @@ impl ReleaseEffects {
         Self { cycle_candidates: candidates.iter().copied().collect(), fates }
     }
 
-    pub(super) fn contains(&self, id: NodeId) -> bool {
+    pub(super) fn is_candidate(&self, id: NodeId) -> bool {
         self.cycle_candidates.contains(&id)
     }
 
@@ -78,7 +78,7 @@ impl ReleaseEffects {
     pub(super) fn possibly_deleted(&self) -> Vec<NodeId> {
         let all = self.fates.iter().map(|(id, _)| id);
         let mut deleted: Vec<_> =
-            all.filter(|id| self.fates.may_be_lost(*id) && !self.contains(*id)).collect();
+            all.filter(|id| self.fates.may_be_lost(*id) && !self.is_candidate(*id)).collect();
         deleted.sort_unstable();
         deleted
     }
@@ -87,7 +87,7 @@ impl ReleaseEffects {
     /// may delay the removal of the user.
     pub(super) fn certainly_gets_delete(&self, user: Node<'_>) -> bool {
         // A candidate is already Terminating. Its release removes it without another DELETE.
-        !self.contains(user.id())
+        !self.is_candidate(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
                     && matches!(

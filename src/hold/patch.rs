@@ -23,8 +23,9 @@ pub struct TargetState {
     pub deletion_timestamp: Option<Arc<str>>,
     /// The hold; `None` if the target has no hold.
     pub hold: Option<HoldEntry>,
-    /// The finalizers without the hold, if the target has it several times (H179).
-    pub other_finalizers: Option<Arc<[Arc<str>]>>,
+    /// The finalizers that remain after a removal of all holds at once; `None` unless the target
+    /// has several holds (H179).
+    pub remaining_after_bulk_removal: Option<Arc<[Arc<str>]>>,
     /// The token of the last pass.
     pub token: Option<Arc<str>>,
     /// Whether the target has annotations. If not, a JSON patch must create the map first.
@@ -45,8 +46,8 @@ impl TargetState {
             resource_version: text("resourceVersion")?,
             deletion_timestamp: text("deletionTimestamp"),
             hold: HoldEntry::find(finalizers.iter().copied()),
-            other_finalizers: finalizers_after_bulk_removal(&finalizers, is_hold)
-                .map(|others| others.into_iter().map(Arc::from).collect()),
+            remaining_after_bulk_removal: finalizers_after_bulk_removal(&finalizers, is_hold)
+                .map(|remaining| remaining.into_iter().map(Arc::from).collect()),
             token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
         })
@@ -124,7 +125,7 @@ impl HoldRemoval {
             deletion_timestamp: observed.deletion_timestamp.clone()?,
             token: observed.token.clone()?,
             hold: observed.hold?,
-            remaining: observed.other_finalizers.clone().map(|finalizers| {
+            remaining: observed.remaining_after_bulk_removal.clone().map(|finalizers| {
                 let version = observed.resource_version.clone();
                 RemainingFinalizers { version, finalizers }
             }),

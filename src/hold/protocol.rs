@@ -70,8 +70,8 @@ pub enum Input {
     TokenWritten(RequestResult),
     /// Each read succeeded, or proved that the objects do not exist.
     Read {
-        /// For each read, the time of the request of its last page; the earliest of these times.
-        /// `None` if no read needed a request. Then the time of [`Output::Read`] counts.
+        /// The earliest time at which one of these reads requested its last page. `None` if no
+        /// read needed a request. Then the time of [`Output::Read`] counts.
         requested_at: Option<Duration>,
     },
     /// A read failed: 403, 405, 5xx, a time-out or an incomplete discovery. The text names its

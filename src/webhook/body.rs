@@ -54,15 +54,17 @@ pub struct BodyMemory {
     lists: Arc<Semaphore>,
 }
 
-/// A number of bytes, and the senders that reserve them. If all bytes are reserved, one body may
-/// exceed the limit; the others wait until it is answered or bytes are free. While bodies wait,
-/// belay ends silent senders.
+/// A number of bytes that bodies reserve. If all bytes are reserved, one body may exceed the limit;
+/// the others wait until it is answered or bytes are free. While bodies wait, belay ends silent
+/// senders.
 #[derive(Clone)]
 struct Budget {
     free: Arc<Semaphore>,
     /// The only permit to exceed the limit.
     excess: Arc<Semaphore>,
-    senders: ConnectionSlots,
+    /// The parts of bodies that belay receives now. A part that takes longer than `SILENCE_LIMIT`
+    /// has a silent sender.
+    parts: ConnectionSlots,
 }
 
 /// The memory that a body reserves until this is dropped.
@@ -102,7 +104,7 @@ impl Budget {
     fn new(bytes: usize, max_body: usize) -> Self {
         let units = (bytes.saturating_sub(max_body) / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
         let (free, excess) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
-        Self { free, excess, senders: ConnectionSlots::new(usize::MAX) }
+        Self { free, excess, parts: ConnectionSlots::new(usize::MAX) }
     }
 
     /// Reserves memory for a step, or for the whole rest if this body gets the permit to exceed the
@@ -117,7 +119,7 @@ impl Budget {
                 biased;
                 taken = &mut free => return (taken.ok(), step),
                 taken = &mut excess => return (taken.ok(), rest),
-                () = tokio::time::sleep(CHECK_INTERVAL) => self.senders.end_older_than(SILENCE_LIMIT),
+                () = tokio::time::sleep(CHECK_INTERVAL) => self.parts.end_older_than(SILENCE_LIMIT),
             }
         }
     }
@@ -251,7 +253,7 @@ impl PartialBody<'_> {
                 self.allow(reserved.saturating_sub(self.bytes.len()));
             }
             let part = reserved.min(self.bytes.len() + PART_BYTES);
-            let arrived = budget.senders.run(None, self.receive(part)).await;
+            let arrived = budget.parts.run(None, self.receive(part)).await;
             match arrived.transpose()? {
                 None => return Ok(None),
                 Some(true) => {}

@@ -152,8 +152,8 @@ impl ConnectionControl {
         }
     }
 
-    /// Records that the first bytes of a request have arrived. This withdraws a request to end
-    /// the connection.
+    /// Records that the first bytes of a request have arrived. If a newer connection has asked this
+    /// one to end, it no longer has to.
     pub fn begin_request(&self) {
         if let Some(occupied) = &mut *self.slot.borrow_mut() {
             match occupied.state {

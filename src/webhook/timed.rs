@@ -36,7 +36,7 @@ pub trait Socket {
     fn end_answer(&self) {}
 
     /// Whether more than 20 KiB have arrived since HTTP last got data.
-    fn carries_no_data(&self) -> bool {
+    fn exceeds_empty_limit(&self) -> bool {
         false
     }
 }
@@ -57,8 +57,8 @@ impl Socket for TlsStream<RecordSocket> {
         self.get_ref().0.allow_for(bytes);
     }
 
-    fn carries_no_data(&self) -> bool {
-        self.get_ref().0.carries_no_data()
+    fn exceeds_empty_limit(&self) -> bool {
+        self.get_ref().0.exceeds_empty_limit()
     }
 
     fn end_answer(&self) {
@@ -149,7 +149,7 @@ impl<T: AsyncRead + Socket + Unpin> TimedStream<T> {
         if read.is_pending() {
             // A newer connection takes its slot. No request is lost, because no bytes are unread.
             let is_asked = self.connection.is_asked_to_end(cx.waker());
-            if is_asked && !self.io.has_unread() || self.io.carries_no_data() {
+            if is_asked && !self.io.has_unread() || self.io.exceeds_empty_limit() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             return self.or_timed_out(cx);

@@ -77,7 +77,7 @@ impl RecordSocket {
 
     /// Whether more than 20 KiB have arrived since HTTP last got data. TLS reads several records
     /// before HTTP gets their data, so only check this when there is nothing more to read.
-    pub fn carries_no_data(&self) -> bool {
+    pub fn exceeds_empty_limit(&self) -> bool {
         self.empty_bytes.get() > MAX_EMPTY_BYTES
     }
 
@@ -88,7 +88,7 @@ impl RecordSocket {
 
     fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         self.empty_bytes.set(self.empty_bytes.get() + bytes.len());
-        if self.is_handshaking.get() && self.carries_no_data() {
+        if self.is_handshaking.get() && self.exceeds_empty_limit() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         while let Some(first) = bytes.first() {
@@ -199,10 +199,10 @@ mod tests {
         socket.end_handshake();
         let record = [&[23, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat();
         assert!((0..3).all(|_| socket.count(&record).is_ok()));
-        assert!(socket.carries_no_data());
+        assert!(socket.exceeds_empty_limit());
         // HTTP gets the data of these records.
         socket.allow_for(3 * 0x3fe0);
-        assert!(socket.count(&record[..0x4000]).is_ok() && !socket.carries_no_data());
+        assert!(socket.count(&record[..0x4000]).is_ok() && !socket.exceeds_empty_limit());
     }
 
     #[tokio::test]

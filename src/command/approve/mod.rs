@@ -95,12 +95,12 @@ impl ObjectReport for ApproveOutput {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
-    /// Only the object. If a policy protects its content or a dependent, belay still denies the
-    /// DELETE
+    /// Only the object. This also overrides whileNotEmpty. If a policy protects an object in it or
+    /// a dependent, belay still denies the DELETE
     Object,
     /// The object and everything that is deleted with it, even if a policy protects one of these.
-    /// Also covers dependents that --cascade=orphan leaves without an owner; needed if a policy
-    /// forbids that (fromOrphaning)
+    /// With --cascade=orphan, also the dependents that lose their owner: needed if a policy has
+    /// fromOrphaning
     Content,
 }
 

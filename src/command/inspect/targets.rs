@@ -48,8 +48,7 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// After a TYPE without a name: select every object of this type. Also print long lists
-    /// completely
+    /// Select all objects of each TYPE without a name, and print long lists completely
     #[arg(long)]
     pub all: bool,
 

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::kinds::is_recreated;
+use super::kinds::is_left_out;
 use super::manifest::{OLD_RECLAIM_POLICY, RESTORED_BY, RESTORED_FROM};
 use super::read::{Found, UndoReader};
 use super::record::{LostObject, SavedObject, SavedVolume};
@@ -115,7 +115,7 @@ impl UndoReader<'_> {
                 let (kind, namespace, name) = graph.coordinates(edge.to);
                 let info = graph.kinds.info(kind);
                 let object = Object::of(&ObjectRef::of_kind(info, namespace, name), &graph.kinds);
-                let is_here = namespace == self.target.name() && !is_recreated(info, name);
+                let is_here = namespace == self.target.name() && !is_left_out(info, name);
                 if is_here && known.insert(object.arguments.clone()) {
                     let user = user.object_ref().arguments();
                     let why = format!("it does not exist; {user} needs it");
@@ -140,8 +140,8 @@ impl UndoReader<'_> {
         // With this annotation, an interrupted undo has kept the volume, and the time of its
         // release does not matter.
         let kept = noted.get(OLD_RECLAIM_POLICY);
-        // A reserved volume has no claim uid. The uid of the volume replaces it: no claim has that
-        // uid.
+        // A reserved volume has no claim uid. The record identifies objects by uid, so use the uid
+        // of the volume, which no claim has.
         let restored_from = claim.uid;
         let uid = restored_from.clone().or(kept.and(volume.metadata.uid))?;
         let target = self.target.object_ref();

@@ -5,9 +5,9 @@ use crate::objects::{KindInfo, Kinds, SCALABLE};
 
 const APPROVALS: (&str, &str) = ("belay.dev", "deletionapprovals");
 
-/// Kinds whose objects undo never creates again. Their controllers do so, except for approvals,
-/// which don't apply to a re-created object.
-const RECREATED: &[(&str, &str)] = &[
+/// Kinds whose objects undo never creates again. Their controllers create them again, except for
+/// approvals, which don't apply to a re-created object.
+const LEFT_OUT: &[(&str, &str)] = &[
     ("", "pods"),
     ("", "events"),
     ("events.k8s.io", "events"),
@@ -18,9 +18,9 @@ const RECREATED: &[(&str, &str)] = &[
     APPROVALS,
 ];
 
-/// Whether undo leaves the creation of this object to Kubernetes.
-pub fn is_recreated(info: &KindInfo, name: &str) -> bool {
-    is_one_of(RECREATED, info) || is_default_object(&info.group, &info.resource, name)
+/// Whether undo never creates this object again.
+pub fn is_left_out(info: &KindInfo, name: &str) -> bool {
+    is_one_of(LEFT_OUT, info) || is_default_object(&info.group, &info.resource, name)
 }
 
 /// Why undo does not create such an object again.
@@ -62,7 +62,7 @@ mod tests {
     fn no_controller_creates_an_approval_again() {
         let approval =
             Kinds::custom("belay.dev", "v1alpha1", "DeletionApproval", APPROVALS.1, true);
-        assert!(is_recreated(&approval, "a") && !why_left_out(&approval).contains("controller"));
+        assert!(is_left_out(&approval, "a") && !why_left_out(&approval).contains("controller"));
         let pod = Kinds::custom("", "v1", "Pod", "pods", true);
         assert_eq!(why_left_out(&pod), "its controller creates it again");
     }

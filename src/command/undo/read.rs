@@ -359,7 +359,7 @@ impl<'i> UndoReader<'i> {
             // its owner reference.
             found.volumes.extend(volume);
             let needs_no_manifest = dependent.is_some_and(|dependent| {
-                dependent.is_recreated || why_irreversible(node.info()).is_some()
+                dependent.is_left_out || why_irreversible(node.info()).is_some()
             });
             let is_limited = stays || is_others(&saved.object);
             if needs_no_manifest || !is_exact || is_limited && !is_small(&saved.manifest) {

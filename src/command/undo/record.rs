@@ -238,8 +238,9 @@ impl UndoRecord {
         steps.join(", and ")
     }
 
-    /// The record without what other users change all the time.
-    pub fn without_manifests(&self) -> Self {
+    /// The part of the record that `Undo::is_current` compares: without manifests and objects of
+    /// other users, because these change all the time.
+    pub fn comparable_part(&self) -> Self {
         let mut record = self.clone();
         record.objects.retain(|saved| !self.is_of_others(&saved.object));
         for saved in &mut record.objects {
@@ -410,7 +411,8 @@ impl UndoRecord {
 
 /// The steps of an undo that are done.
 pub struct CompletedSteps {
-    /// Whether an old object is awaited.
+    /// Whether an old object still exists, so that undo still has to wait for its deletion and do
+    /// the steps before.
     pub is_waiting: bool,
     /// The names of the volumes with the policy Retain.
     pub retained: HashSet<String>,

@@ -141,7 +141,7 @@ impl Undo<'_> {
     pub async fn is_current(&self) -> Result<bool, CommandError> {
         let UndoRecord { target, marker, ignored_namespaces, .. } = &self.record;
         let now = build_record(target, self.cluster.clone(), marker, ignored_namespaces).await?;
-        Ok(now.without_manifests() == self.record.without_manifests())
+        Ok(now.comparable_part() == self.record.comparable_part())
     }
 
     pub async fn run(&mut self) -> Result<UndoOutcome, CommandError> {
@@ -168,7 +168,7 @@ impl Undo<'_> {
         self.restore_all(&waiter).await
     }
 
-    /// Whether an object of the deletion still exists.
+    /// Whether one of the objects that undo awaits still exists ([`UndoRecord::awaited`]).
     pub(super) async fn has_old_objects(&self) -> Result<bool, CommandError> {
         for object in self.record.awaited() {
             if self.old(&object).await?.is_some() {

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::kinds::{is_recreated, is_workload, why_left_out};
+use super::kinds::{is_left_out, is_workload, why_left_out};
 use super::read::UndoReader;
 use super::record::{LostObject, SavedObject, is_of_others};
 use super::workloads::{controller_of, workload_of};
@@ -35,8 +35,8 @@ pub(super) struct LiveDependent<'g> {
     pub(super) node: Node<'g>,
     /// The uids of its deleted owners.
     pub(super) owners: HashSet<String>,
-    /// Whether a controller creates it again.
-    pub(super) is_recreated: bool,
+    /// Whether undo does not create it again if it is deleted.
+    pub(super) is_left_out: bool,
 }
 
 impl<'g> TerminatingObjects<'g> {
@@ -57,10 +57,10 @@ impl<'g> TerminatingObjects<'g> {
         self.seen.iter().map(Uid::to_string).collect()
     }
 
-    fn keep(&mut self, node: Node<'g>, owner: Node<'g>, is_recreated: bool) {
+    fn keep(&mut self, node: Node<'g>, owner: Node<'g>, is_left_out: bool) {
         let place = *self.places.entry(node.uid()).or_insert(self.dependents.len());
         if place == self.dependents.len() {
-            self.dependents.push(LiveDependent { node, owners: HashSet::new(), is_recreated });
+            self.dependents.push(LiveDependent { node, owners: HashSet::new(), is_left_out });
         }
         if let Some(dependent) = self.dependents.get_mut(place) {
             dependent.owners.insert(owner.uid().to_string());
@@ -78,7 +78,7 @@ impl<'i> UndoReader<'i> {
         let mut found = TerminatingObjects::default();
         found.save(self.target);
         for node in content {
-            if is_recreated(node.info(), node.name()) {
+            if is_left_out(node.info(), node.name()) {
                 continue;
             }
             match why_irreversible(node.info()) {
@@ -90,7 +90,7 @@ impl<'i> UndoReader<'i> {
             match node.is_terminating() {
                 _ if found.seen.contains(&node.uid()) => {}
                 true => found.lose(node, self.lost(node, "it is deleted as a dependent")),
-                false => found.keep(node, self.target, is_recreated(node.info(), node.name())),
+                false => found.keep(node, self.target, is_left_out(node.info(), node.name())),
             }
         }
         found
@@ -133,16 +133,16 @@ impl<'i> UndoReader<'i> {
         found: &mut TerminatingObjects<'i>,
     ) {
         for node in self.dependents(owner) {
-            let is_recreated =
-                is_recreated(node.info(), node.name()) || owner.info().creates(node.info());
+            let is_left_out =
+                is_left_out(node.info(), node.name()) || owner.info().creates(node.info());
             if !node.is_terminating() {
-                if is_restored || !is_recreated {
-                    found.keep(node, owner, is_recreated);
+                if is_restored || !is_left_out {
+                    found.keep(node, owner, is_left_out);
                 }
                 continue;
             }
-            let recreated = is_recreated.then(|| why_left_out(node.info()));
-            let Some(why) = why_irreversible(node.info()).or(recreated) else {
+            let left_out = is_left_out.then(|| why_left_out(node.info()));
+            let Some(why) = why_irreversible(node.info()).or(left_out) else {
                 found.save(node);
                 continue;
             };

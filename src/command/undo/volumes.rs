@@ -112,7 +112,8 @@ impl Undo<'_> {
                 None => annotate(current, OLD_RECLAIM_POLICY, now.as_str()),
                 Some(_) => annotate(current, OLD_RECLAIM_POLICY, None),
             };
-            // Without the annotation, the undo has not changed the policy, or others have decided since.
+            // To retain: the policy is Retain already. To restore: without the annotation, undo has
+            // not changed the policy, or others have removed the annotation since.
             if noted.is_empty() && (is_set || claim_uid.is_some()) {
                 return Ok(Vec::new());
             }

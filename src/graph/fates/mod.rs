@@ -8,7 +8,8 @@
 //!   remove their finalizers, and an owner that can't be resolved counts as absent.
 //! * The walk of **certain** deletions keeps every object that something could keep.
 //!
-//! Verdicts use the possible deletions, and releases use the certain ones.
+//! Verdicts and releases use both. A check of which objects may be lost uses the possible
+//! deletions. A check that ignores users because they are deleted as well uses the certain ones.
 
 mod mode;
 mod references;

@@ -9,11 +9,11 @@
 //!
 //! An object with a predecessor gets no DELETE from the client: a controller deletes it after its
 //! predecessor. All objects that follow one DELETE form a unit. The code identifies a unit by the
-//! object of this DELETE. A unit is in a later wave than the units that use one of its objects, and
-//! than the content of its Namespace or CRD. Units that use each other form a cycle, and share a
-//! wave. A client sends their DELETEs one by one. Exception: the namespace controller deletes the
-//! objects of a cycle, if their Namespace is deleted too and an order exists in which users come
-//! first.
+//! object of this DELETE. A unit is in a later wave than the units that use one of its objects. A
+//! unit with a Namespace or CRD is in a later wave than the content of that Namespace or CRD. Units
+//! that use each other form a cycle, and share a wave. A client sends their DELETEs one by one.
+//! Exception: the namespace controller deletes the objects of a cycle, if their Namespace is
+//! deleted too and an order exists in which users come first.
 
 mod cycles;
 mod predecessors;
@@ -67,9 +67,9 @@ pub struct WaveObject {
 pub struct Waves {
     /// The waves. Each object is in one of them.
     pub waves: Vec<Vec<WaveObject>>,
-    /// The objects with a DELETE that use each other, also through objects that follow them. Each
-    /// list is sorted: if a client waits for each deletion before it sends the next DELETE, most of
-    /// these DELETEs find no remaining users.
+    /// The objects with a DELETE that use each other, also through objects that follow them. In
+    /// each list, users come first where possible. So if a client waits for each deletion before
+    /// the next DELETE, most of these DELETEs find no remaining users.
     pub cycles: Vec<Vec<NodeId>>,
 }
 

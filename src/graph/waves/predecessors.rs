@@ -84,8 +84,9 @@ impl Predecessors {
     }
 
     /// The content that can be left to the namespace controller, each with its Namespace. Other
-    /// controllers create such content again if a client deletes it before the Namespace. Content
-    /// that uses anything other than such content of the same Namespace needs its own DELETE.
+    /// controllers create such content again if a client deletes it before the Namespace. Only
+    /// objects of rank `Other` that no other controller deletes can be left. Each of them may use
+    /// only other left objects of its Namespace; otherwise it needs its own DELETE.
     fn content_left_to_namespaces(&self, objects: &Objects<'_>) -> Vec<(usize, usize)> {
         let namespace_of_left = |number: usize| {
             let is_left = self.has_own_delete(number) && objects.rank(number) == Rank::Other;

@@ -65,7 +65,7 @@ impl<'a> UseSearch<'a> {
         let graph = self.pass_reads.graph();
         let live = Situation { graph, ..*self.pass_reads.situation };
         let item = JudgedObject::of_node(&live, node);
-        let remains = |user: ObjectUser<'_>| !effects.contains(user.node.id());
+        let remains = |user: ObjectUser<'_>| !effects.is_candidate(user.node.id());
         Ok(modes.into_iter().any(|in_use| relevant_users(&live, &item, in_use, graph).any(remains)))
     }
 }

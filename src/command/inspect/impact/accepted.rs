@@ -68,16 +68,17 @@ impl AcceptedPart {
     /// `count`: the number of all targets; `namespace`: left out of names.
     pub fn text(&self, count: usize, namespace: &str) -> String {
         let least = if count > MAX_ASKED { "at least " } else { "" };
-        let client = if self.is_prune { "a prune can still" } else { "kubectl would still" };
+        let client = if self.is_prune { "a prune can" } else { "kubectl would" };
         let mut text = format!(
-            "{client} delete {least}{} of these {count} objects: {}{}",
+            "{client} delete {least}{} of these {count} objects before or after the denial: {}{}",
             self.targets.len(),
             names(&self.targets, namespace),
             destruction(&self.destroyed)
         );
         if !self.in_another_order.is_empty() {
             text.push_str(&format!(
-                ". A client with another order, such as helm uninstall, would also delete {}{}",
+                ". A client that deletes in another order, such as helm uninstall, would also \
+                 delete {}{}",
                 names(&self.in_another_order, namespace),
                 destruction(&self.destroyed_in_another_order)
             ));

@@ -58,7 +58,7 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; name lists the objects that the deletion deletes or keeps Terminating
+    /// The output format; name lists the objects that would be deleted or would stay Terminating
     #[arg(
         short,
         long,
