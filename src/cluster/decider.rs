@@ -13,9 +13,9 @@ use super::live::{
 };
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Operation, Recordable,
-    Resource, Review, Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown,
-    decide_within, target_existence,
+    AdmissionPhase, Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Operation,
+    Recordable, Resource, Review, Situation, Verdict, decide_paused, decide_unconfirmed,
+    decide_unknown, decide_within, target_existence,
 };
 use crate::graph::StepBudget;
 use crate::objects::{ApiError, Uid};
@@ -343,12 +343,16 @@ impl Decider for ClusterDecider {
 /// Whether belay records the verdict of the other review of this request. The API server calls a
 /// webhook of its own for labelled objects, and the webhooks for the kinds of policies only if a
 /// policy may select the object. The webhook for labelled objects receives each DELETE, but not the
-/// changes of annotations, which concern only policies, and of `spec.finalizers`.
+/// changes of annotations, which concern only policies, and of `spec.finalizers`. A removal of the
+/// hold that passes the mutating phase has another review in the validating phase.
 fn is_recorded_by_other_review(
     policies: &PolicySet,
     review: &Review<'_>,
     verdict: &Verdict,
 ) -> bool {
+    if review.phase == AdmissionPhase::Mutate && verdict.decision.passes() {
+        return true;
+    }
     let Resource { group, resource, subresource } = &review.resource;
     let mut sources = verdict.blockers.iter().flat_map(|blocker| &blocker.policies);
     let names_policy = sources.any(|source| matches!(source, PolicySource::Policy(_)));

@@ -141,7 +141,9 @@ fn pause_output(pause: Pause, lasts: Duration) -> PauseOutput {
             format_duration(lasts)
         ),
         "To list the requests that belay would deny: kubectl belay denials --would".to_owned(),
-        "Held objects stay held. The status of every policy reports the pause.".to_owned(),
+        "Holds still keep protected objects Terminating, but users may remove holds. The status \
+         of every policy reports the pause."
+            .to_owned(),
         format!("pause {name} by {by}: {reason}"),
         "To end the pause: kubectl belay pause --end".to_owned(),
     ];

@@ -149,6 +149,8 @@ pub enum Cause {
         /// The number of further causes.
         more: usize,
     },
+    /// belay did not look for further causes. This is the last cause of a list.
+    PerhapsOthers,
     /// Something is unknown; the text gives the reason.
     Unknown(String, Option<NextStep>),
     /// Something exceeds a limit; the text names the limit.

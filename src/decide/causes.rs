@@ -15,6 +15,8 @@ pub(super) struct CauseList {
     pub(super) namespace: String,
     same_namespace: ListedCauses,
     elsewhere: ListedCauses,
+    /// Whether belay did not look for further causes.
+    pub(super) may_have_others: bool,
 }
 
 #[derive(Default)]
@@ -53,6 +55,7 @@ impl CauseList {
         if !elsewhere.causes.is_empty() {
             causes.push(Cause::Elsewhere { causes: elsewhere.causes, more: elsewhere.more });
         }
+        causes.extend(self.may_have_others.then_some(Cause::PerhapsOthers));
         (causes, more)
     }
 }

@@ -183,6 +183,14 @@ impl<'a> Container<'a> {
             && is_default_object(group, resource, name)
     }
 
+    /// Whether belay read only the first object of a kind that it does not watch.
+    fn has_only_first_read(self, situation: &Situation<'_>) -> bool {
+        let Self::ObjectsOfKind(group, resource) = self else { return false };
+        let (group, resource, namespace) = (group.to_owned(), resource.to_owned(), String::new());
+        let first = LiveRead::List { group, resource, namespace, part: ListPart::First };
+        situation.reads().is_some_and(|reads| reads.results.contains_key(&first))
+    }
+
     /// Requires live lists of the content of these kinds. This is the last check of the content: a
     /// hold keeps the container, not its content.
     fn require_lists(
@@ -262,6 +270,7 @@ pub(super) fn find_content<'a>(
         let cause = || Cause::Content { object: member.object_name(), why };
         blocking.causes.add(member.facts.namespace, cause);
     }
+    blocking.causes.may_have_others = container.has_only_first_read(situation);
     if blocking.causes.is_empty() {
         let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
         container.require_lists(situation, kinds, &mut blocking);
@@ -323,6 +332,7 @@ pub(super) fn find_existing<'a>(
         };
         for (other, ()) in find_counted(situation, container.judged_objects(*situation), reason) {
             blocking.causes.add(other.facts.namespace, || Cause::Exists(other.object_name()));
+            blocking.causes.may_have_others |= container.has_only_first_read(situation);
         }
         if blocking.causes.is_empty() {
             // The release does not check this again.

@@ -152,7 +152,11 @@ impl<'a> UserOwners<'a> {
         }
         let mut owner_refs = node.owner_refs().peekable();
         if owner_refs.peek().is_none() {
-            return node.is_terminating();
+            let live = self.situation.live_object(node.kind(), node.namespace(), node.name());
+            let live = live.map(|object| object.filter(|object| object.uid() == node.uid()));
+            return live.map_or(node.is_terminating(), |object| {
+                object.is_none_or(|object| object.is_terminating())
+            });
         }
         owner_refs.all(|owner_ref| {
             match owner_state(&self.situation, node.namespace(), &owner_ref) {
@@ -301,22 +305,6 @@ pub(super) fn require_read(
     }
     let read = unread_owner(situation, owner_ref).filter(|read| !unread.contains(read));
     unread.extend(read);
-}
-
-/// The live read that shows whether the topmost owner exists; `None` for a user without
-/// owners.
-pub(super) fn topmost_owner_read(
-    situation: &Situation<'_>,
-    user: Node<'_>,
-    topmost_owner: Node<'_>,
-) -> Option<LiveRead> {
-    (topmost_owner.id() != user.id()).then(|| {
-        situation.read_of_object(
-            topmost_owner.kind(),
-            topmost_owner.namespace(),
-            topmost_owner.name(),
-        )
-    })
 }
 
 #[cfg(test)]

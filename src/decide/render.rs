@@ -392,6 +392,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
         Cause::Unknown(what, _) | Cause::NotEvaluated(what, _) | Cause::TooLarge(what) => {
             one_line(what, MAX_MESSAGE).into_owned()
         }
+        Cause::PerhapsOthers => "perhaps others".to_owned(),
         Cause::Always | Cause::CheckedAtRelease | Cause::WeakerProtection(_) => String::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_namespace};
 use super::item::{JudgedObject, object_name, only_wait};
-use super::owners::{OwnerSearch, UserOwners, find_owner, topmost_owner_read};
+use super::owners::{OwnerSearch, UserOwners, find_owner};
 use super::situation::Completeness;
 use super::{Cause, ListPart, LiveRead, NextStep, Situation};
 use crate::graph::{
@@ -86,6 +86,7 @@ pub(super) fn find_users<'a>(
             break;
         }
     }
+    let are_in_graph = !blocking.is_empty();
     // There are live reads also for a held object, if a watch is not connected.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
         for user in relevant_users(situation, item, in_use, &reads.graph) {
@@ -106,10 +107,14 @@ pub(super) fn find_users<'a>(
     }
     let (blocking, doomed) = (blocking.into_sorted(), doomed.into_sorted());
     // After `kubectl delete sts/x pvc/y` the graph may not show the first deletion yet. So read
-    // the topmost owners of users live.
+    // live the topmost owners of users, and the users of the graph that have no owner.
     let blocking_users = blocking.users.iter().take(MAX_TOPMOST_OWNERS_READ).filter(|_| held);
     let reads = blocking_users.filter_map(|(_, user)| {
-        topmost_owner_read(situation, user.node, owners.topmost_owner(user.node))
+        let topmost = owners.topmost_owner(user.node);
+        let is_needed = topmost.id() != user.node.id()
+            || (are_in_graph && user.node.owner_refs().next().is_none());
+        is_needed
+            .then(|| situation.read_of_object(topmost.kind(), topmost.namespace(), topmost.name()))
     });
     findings.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
     findings.needed_reads.append(&mut owners.unread);

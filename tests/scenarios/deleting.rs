@@ -43,9 +43,9 @@ fn s01_a_crd_with_objects_stays_and_one_without_is_deleted() {
             format!(
                 "Error from server (NotEmpty): admission webhook \"delete.belay.dev\" denied the \
                  request: customresourcedefinition.apiextensions.k8s.io \
-                 \"lamps.s01.example.com\" is not empty: it contains Lamp {ns}/of-{version}; \
-                 policy s01. To delete it, first delete Lamp {ns}/of-{version}. To override: \
-                 kubectl belay approve \
+                 \"lamps.s01.example.com\" is not empty: it contains Lamp \
+                 {ns}/of-{version}, perhaps others; policy s01. To delete it, first delete Lamp \
+                 {ns}/of-{version}. To override: kubectl belay approve \
                  customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com --reason \
                  \"…\". Details: kubectl belay why \
                  customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com\n"

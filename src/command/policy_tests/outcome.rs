@@ -120,6 +120,7 @@ fn object_names(cause: &Cause) -> Vec<String> {
         Cause::Always
         | Cause::CheckedAtRelease
         | Cause::Hold { .. }
+        | Cause::PerhapsOthers
         | Cause::Unknown(..)
         | Cause::NotEvaluated(..)
         | Cause::TooLarge(_) => Vec::new(),
