@@ -9,7 +9,7 @@ use crate::deleting::{left, plan, shop};
 use crate::harness::audit::text;
 use crate::harness::eventually;
 use crate::harness::manifest::{
-    Manifest as _, admission_policy, bound_claim, config_map, object, owner, reader, secret,
+    Manifest as _, admission_policy, bound_claim, config_map, owner, reader, secret,
 };
 use crate::harness::rbac::{self, rule};
 use crate::{LIMIT, belay, json, kubectl, lost_answer, policy, terminal, world};
@@ -261,37 +261,6 @@ fn the_time_limit_ends_with_the_reason() {
     assert_eq!(told["result"], "TimedOut", "{told}");
     assert_eq!(told["stays"][0]["causes"][0]["finalizer"], "x.example.test/y", "{told}");
     plane.patch("cm/kept", &ns, &json!({"metadata": {"finalizers": null}}));
-}
-
-#[test]
-fn h160_dependents_in_other_namespaces_do_not_stop_the_deletion() {
-    let plane = &world().plane;
-    let [ns, tenant] = ["delete-own", "delete-tenant"].map(|name| plane.namespace(name).unwrap());
-    let [namespace, class] = [format!("ns/{ns}"), format!("sc/{ns}")];
-    plane
-        .apply(&object("storage.k8s.io/v1", "StorageClass", &ns).with(json!({"provisioner": "x"})))
-        .unwrap();
-    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
-    for (kind, target, names) in
-        [("Namespace", &namespace, ["a", "b"]), ("StorageClass", &class, ["c", "d"])]
-    {
-        let found = plane.api().get(target, "").unwrap().unwrap();
-        let version = json!({"apiVersion": found["apiVersion"]});
-        let owner = owner(kind, &ns, text(&found["metadata"]["uid"])).with(version);
-        for name in names {
-            let anchor = config_map(name).with_owner(owner.clone()).with_namespace(&tenant);
-            plane.apply(&anchor.with_finalizers(&["example.com/mine"])).unwrap();
-        }
-    }
-    let args = ["delete", &namespace, &class, "--yes", "--timeout", "30s"];
-    let output = belay(plane, &args);
-    assert_eq!(output.code, 0, "{output:?}");
-    let [a, b, c] = ["a", "b", "c"].map(|name| format!("configmaps/{name} -n {tenant}"));
-    let says = format!("not awaited: {a}, {b}, {c} and 1 more object in other namespaces\n");
-    assert!(output.stdout.ends_with(&says), "{output:?}");
-    for gone in [&namespace, &class] {
-        assert_eq!(plane.api().get(gone, "").unwrap(), None);
-    }
 }
 
 /// A refusal that no dry run shows.

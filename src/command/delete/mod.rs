@@ -225,7 +225,7 @@ async fn wait_for_leftovers(
     waiter: &Waiter,
 ) -> Result<(DeletionState, Vec<Object>), CommandError> {
     let leftovers = state.leftovers(plan);
-    let waiting = state.awaited(leftovers.iter());
+    let waiting = state.awaited(leftovers.awaited.iter());
     if waiting.is_empty() {
         return Ok((state, Vec::new()));
     }

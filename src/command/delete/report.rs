@@ -32,8 +32,9 @@ pub struct DeleteReport {
     pub(super) remaining: Vec<Object>,
     /// Why the remaining objects that are Terminating stay.
     pub(super) stays: Vec<StuckObject>,
-    /// The dependents in namespaces in which the command deletes nothing. The garbage collector
-    /// deletes them, unless belay or a finalizer keeps them. The command does not wait for them.
+    /// The dependents and the Terminating users in namespaces in which the command deletes nothing.
+    /// A controller of Kubernetes deletes the dependents, unless belay or a finalizer keeps them.
+    /// The command does not wait for these objects.
     pub(super) not_awaited: Vec<Object>,
     /// The changes of the cluster since the plan.
     pub(super) changes: Vec<PlanChange>,

@@ -34,6 +34,14 @@ async fn inspect(selection: &Selection) -> Result<Inspection, CommandError> {
     read_inspection(&selection.query, search, false).await
 }
 
+/// The objects whose deletion began before the deletion of the selected objects.
+pub struct Leftovers {
+    /// The objects to wait for before the next DELETE.
+    pub awaited: Vec<PlannedObject>,
+    /// The users in namespaces in which the command deletes nothing. It does not wait for them.
+    pub others: Vec<PlannedObject>,
+}
+
 /// The deletion of the selected objects, from one read of the cluster.
 pub struct DeletionState {
     pub inspection: Inspection,
@@ -116,10 +124,10 @@ impl DeletionState {
         planned.id.and_then(|id| self.inspection.graph.get(id))
     }
 
-    /// The objects to wait for before the next DELETE, because their deletion began before: objects
-    /// of the plan that a controller is still deleting, and users of an object to delete.
-    /// Admission would deny the DELETE of the objects that they use.
-    pub fn leftovers(&self, first_plan: &DeletionPlan) -> Vec<PlannedObject> {
+    /// The objects whose deletion began before: objects of the plan that a controller is still
+    /// deleting, and users of an object to delete. Admission may deny the DELETE of the objects that
+    /// they use.
+    pub fn leftovers(&self, first_plan: &DeletionPlan) -> Leftovers {
         let graph = &self.inspection.graph;
         let planned: HashSet<Uid> = first_plan
             .objects()
@@ -145,7 +153,10 @@ impl DeletionState {
             })
         };
         let leftovers = first_plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
-        leftovers.chain(users.into_iter().filter_map(user)).collect()
+        let is_own = first_plan.is_own();
+        let leftovers = leftovers.chain(users.into_iter().filter_map(user));
+        let (awaited, others) = leftovers.partition(|one| is_own(&one.object));
+        Leftovers { awaited, others }
     }
 
     /// The propagation of the DELETE of an object, as the impact assumes it: the namespace

@@ -126,7 +126,8 @@ impl DeletionPlan {
     ) -> Vec<&'p PlannedObject> {
         let remaining = self.remaining(inspection, current);
         let remaining = remaining.filter(|one| one.deleted_by != DeletedBy::Command && !one.stays);
-        remaining.filter(self.awaits()).collect()
+        let is_own = self.is_own();
+        remaining.filter(|one| is_own(&one.object)).collect()
     }
 
     /// The objects of this plan that exist and are not in `current`.

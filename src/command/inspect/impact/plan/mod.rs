@@ -193,18 +193,15 @@ impl DeletionPlan {
         self.waves.iter().flat_map(|wave| &wave.objects)
     }
 
-    /// Whether `delete` waits for an object, unless it stays. It does not wait for dependents in
-    /// namespaces in which it deletes nothing, because their tenants may keep them (H160).
-    pub fn awaits(&self) -> impl Fn(&&PlannedObject) -> bool {
-        let deleted = self.objects().filter(|one| one.deleted_by == DeletedBy::Command);
-        let deleted = self.targets.iter().chain(deleted.map(|one| &one.object));
-        let namespaces: HashSet<&str> = deleted.map(Object::own_namespace).collect();
-        move |one| {
-            let namespace = one.object.namespace.as_str();
-            one.deleted_by != DeletedBy::GarbageCollector
-                || namespace.is_empty()
-                || namespaces.contains(namespace)
-        }
+    /// Whether an object is cluster-scoped, or in a namespace in which `delete` deletes objects.
+    /// `delete` does not wait for other objects, because their tenants may keep them (H160, H202).
+    pub fn is_own(&self) -> impl Fn(&Object) -> bool {
+        let sources = self
+            .objects()
+            .filter(|one| one.deleted_by == DeletedBy::Command || one.object.is_namespace());
+        let sources = self.targets.iter().chain(sources.map(|one| &one.object));
+        let namespaces: HashSet<&str> = sources.map(Object::own_namespace).collect();
+        move |object| object.namespace.is_empty() || namespaces.contains(object.namespace.as_str())
     }
 }
 
