@@ -9,7 +9,7 @@ use crate::deleting::{left, plan, shop};
 use crate::harness::audit::text;
 use crate::harness::eventually;
 use crate::harness::manifest::{
-    Manifest as _, admission_policy, bound_claim, config_map, owner, reader, secret,
+    Manifest as _, admission_policy, bound_claim, config_map, object, owner, pod, reader, secret,
 };
 use crate::harness::rbac::{self, rule};
 use crate::{LIMIT, belay, json, kubectl, lost_answer, policy, terminal, world};
@@ -70,6 +70,42 @@ fn a_changed_cluster_stops_the_deletion() {
     let done = belay(plane, &["delete", "--plan", &path, "--yes"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!left(plane, &ns).contains("secrets/password"));
+}
+
+#[test]
+fn a_new_user_of_data_stops_the_deletion() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-used").unwrap();
+    let [volume, claim] = bound_claim(&ns, "data", &ns);
+    plane.apply(&volume).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [of_volume, of_claim] = ["volume", "claim"].map(|name| folder.path().join(name));
+    let stops = |path: &Path, name: &str| {
+        let path = path.display().to_string();
+        let output = belay(plane, &["delete", "--plan", &path, "--yes", "-o", "json"]);
+        assert_eq!(output.code, 1, "{output:?}");
+        let told = json(&output);
+        let change = &told["changes"][0];
+        let found = (&told["result"], &change["change"], &change["object"]["name"]);
+        assert_eq!(found, (&"Changed".into(), &"NewUser".into(), &name.into()), "{told}");
+    };
+    plan(plane, &of_volume, &[&format!("pv/{ns}")]);
+    plane.apply(&claim).unwrap();
+    let claim = ("pvc/data", ns.as_str());
+    plane.api().wait_field(claim, LIMIT, ".status.phase", |phase| phase == "Bound").unwrap();
+    stops(&of_volume, "data");
+    plan(plane, &of_claim, &["pvc/data", "-n", &ns]);
+    // Only a scheduled Pod keeps a Terminating claim.
+    plane.apply(&object("v1", "Node", &ns)).unwrap();
+    let user = pod("user").with_claim("data").with_node(&ns);
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    stops(&of_claim, "user");
+    // It is Terminating already, so a stop would save nothing.
+    plane.api().delete(&["pvc/data"], &ns).unwrap().success().unwrap();
+    let path = of_claim.display().to_string();
+    let told = json(&belay(plane, &["delete", "--plan", &path, "--yes", "-o", "json"]));
+    assert_eq!(told["result"], "Stays", "{told}");
+    kubectl(plane, &["delete", "node", &ns]);
 }
 
 #[test]

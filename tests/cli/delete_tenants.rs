@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use crate::deleting::plan;
 use crate::harness::ControlPlane;
 use crate::harness::audit::text;
 use crate::harness::manifest::{Manifest as _, claim, config_map, object, owner, pod};
-use crate::{belay, world};
+use crate::{belay, json, world};
 
 /// The finalizer of a tenant.
 const MINE: &[&str] = &["example.com/mine"];
@@ -73,4 +74,51 @@ fn h202_terminating_users_in_other_namespaces_do_not_stop_the_deletion() {
     for gone in [&class, &node] {
         assert_eq!(plane.api().get(gone, "").unwrap(), None);
     }
+}
+
+#[test]
+fn h203_new_objects_in_other_namespaces_stop_a_deletion_only_if_it_deletes_them() {
+    let plane = &world().plane;
+    let tenant = plane.namespace("delete-newer").unwrap();
+    let class = storage_class(plane, &tenant);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    plan(plane, &path, &[&class]);
+    let path = path.display().to_string();
+    let delete = |more: &[&str]| {
+        belay(plane, &[&["delete", "--plan", &path, "--yes", "-o", "json"], more].concat())
+    };
+    let changes = |told: &Value, list: &str| {
+        let all = told[list].as_array().unwrap().iter();
+        let line =
+            |one: &Value| format!("{} {}", text(&one["change"]), text(&one["object"]["name"]));
+        all.map(line).collect::<Vec<_>>()
+    };
+    let user = claim("user").with(json!({"spec": {"storageClassName": tenant}}));
+    plane.apply(&user.with_namespace(&tenant)).unwrap();
+    let output = delete(&["--dry-run", "server"]);
+    let told = json(&output);
+    assert_eq!((output.code, &told["result"]), (0, &"WouldDelete".into()), "{output:?}");
+    assert_eq!(changes(&told, "otherChanges"), ["NewUser user"], "{told}");
+
+    let owned = config_map("owned").with_owner(owner_reference(plane, "StorageClass", &class));
+    plane.apply(&owned.with_finalizers(MINE).with_namespace(&tenant)).unwrap();
+    let output = delete(&[]);
+    let told = json(&output);
+    assert_eq!((output.code, &told["result"]), (1, &"Changed".into()), "{output:?}");
+    assert_eq!(changes(&told, "changes"), ["Added owned"], "{told}");
+    let next = format!("add --ignore-namespace {tenant}");
+    assert!(text(&told["changes"][0]["says"]).ends_with(&next), "{told}");
+    assert!(plane.api().get(&class, "").unwrap().is_some());
+
+    let ignore = ["--ignore-namespace", &tenant];
+    let output = belay(plane, &[&["delete", "--plan", &path, "--yes"], &ignore[..]].concat());
+    assert_eq!(output.code, 0, "{output:?}");
+    let says = format!(
+        "changed in other namespaces: ConfigMap {tenant}/owned is not in the plan, and would be \
+         deleted as well; PersistentVolumeClaim {tenant}/user needs StorageClass {tenant} \
+         (spec.storageClassName)\n"
+    );
+    assert!(output.stdout.ends_with(&says), "{output:?}");
+    assert_eq!(plane.api().get(&class, "").unwrap(), None);
 }

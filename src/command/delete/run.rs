@@ -14,7 +14,9 @@ use super::state::{DeletionState, Leftovers, Selection};
 use crate::command::CommandError;
 use crate::command::delete_answer::CONCURRENT_DELETES;
 use crate::command::document::Object;
-use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuery};
+use crate::command::inspect::{
+    DeletedBy, DeletionPlan, Drift, PlanChange, PlannedObject, TargetQuery,
+};
 use crate::command::screen::progress;
 use crate::command::wait::{Awaited, Waiter};
 use crate::objects::counted;
@@ -40,6 +42,8 @@ pub struct Run {
     deleted: Vec<Object>,
     /// As in [`Leftovers`].
     others: Vec<PlannedObject>,
+    /// The last changes that did not stop the deletion.
+    other_changes: Vec<PlanChange>,
     /// The number of executed steps.
     waves: usize,
     /// The number of reads because an object changed just before its DELETE.
@@ -89,6 +93,7 @@ impl Run {
             sent: HashSet::new(),
             deleted: Vec::new(),
             others: Vec::new(),
+            other_changes: Vec::new(),
             waves: 0,
             changes: 0,
             refusals: 0,
@@ -104,7 +109,10 @@ impl Run {
                     DeletionState::read_again(&self.selection, self.denies_content_deletes).await?
                 }
             };
-            let changes = self.plan.changes(&state.inspection, &state.plan);
+            let Drift { changes, others } = state.drift(&self.plan, &self.selection);
+            if !others.is_empty() {
+                self.other_changes = others;
+            }
             if !changes.is_empty() {
                 let message = "stopped, because the cluster has changed since the plan".to_owned();
                 return Ok(DeleteReport { changes, ..self.report(DeleteResult::Changed, message) });
@@ -294,7 +302,8 @@ impl Run {
 
     fn report(&self, result: DeleteResult, message: String) -> DeleteReport {
         let report = DeleteReport::new(result, message, &self.plan, &self.selection.cluster);
-        DeleteReport { deleted: self.deleted.clone(), ..report }
+        let (deleted, other_changes) = (self.deleted.clone(), self.other_changes.clone());
+        DeleteReport { deleted, other_changes, ..report }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::cluster::{Caller, UserIdentity};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::{
-    Cascade, DeletedBy, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments,
+    Cascade, DeletedBy, DeletionPlan, Drift, Impact, Inspection, PlannedObject, SearchArguments,
     TargetQuery, ask_hold_reason, assess, plan_order, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
@@ -22,6 +22,8 @@ pub struct Selection {
     pub query: TargetQuery,
     pub namespace: Option<String>,
     pub cascade: Cascade,
+    /// The namespaces whose new dependents do not stop the deletion.
+    pub ignored_namespaces: Vec<String>,
     pub cluster: ClusterArguments,
 }
 
@@ -124,6 +126,11 @@ impl DeletionState {
         planned.id.and_then(|id| self.inspection.graph.get(id))
     }
 
+    /// The changes since this plan.
+    pub fn drift(&self, plan: &DeletionPlan, selection: &Selection) -> Drift {
+        plan.drift(&self.inspection, &self.plan, &selection.ignored_namespaces)
+    }
+
     /// The objects whose deletion began before: objects of the plan that a controller is still
     /// deleting, and users of an object to delete. Admission may deny the DELETE of the objects that
     /// they use.
@@ -149,6 +156,7 @@ impl DeletionState {
                 resource_version: None,
                 deleted_by: DeletedBy::EarlierDelete,
                 stays: false,
+                kept_by: None,
                 id: Some(id),
             })
         };
