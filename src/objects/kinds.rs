@@ -276,6 +276,9 @@ pub const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitio
 /// The kind of claims: its group and plural name.
 pub const CLAIMS: (&str, &str) = ("", "persistentvolumeclaims");
 
+/// The kind of volumes: its group and plural name.
+pub const VOLUMES: (&str, &str) = ("", "persistentvolumes");
+
 /// The kind of StatefulSets: its group and plural name.
 pub const STATEFUL_SETS: (&str, &str) = ("apps", "statefulsets");
 

@@ -45,8 +45,8 @@ pub use interner::Interner;
 pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
     CLAIMS, CRDS, DefaultPropagation, KindId, KindInfo, Kinds, NAMESPACES, SCALABLE, STATEFUL_SETS,
-    STORAGE_CLASSES, claim_prefix, full_name, is_namespace, split_api_version, split_full_name,
-    watch_also_value,
+    STORAGE_CLASSES, VOLUMES, claim_prefix, full_name, is_namespace, split_api_version,
+    split_full_name, watch_also_value,
 };
 pub use lossy_reader::read_lossy;
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};

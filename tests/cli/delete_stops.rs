@@ -9,7 +9,7 @@ use crate::deleting::{left, plan, shop};
 use crate::harness::audit::text;
 use crate::harness::eventually;
 use crate::harness::manifest::{
-    Manifest as _, admission_policy, bound_claim, config_map, object, owner, reader, secret,
+    Manifest as _, admission_policy, bound_claim, config_map, object, owner, pod, reader, secret,
 };
 use crate::harness::rbac::{self, rule};
 use crate::{LIMIT, belay, json, kubectl, lost_answer, policy, terminal, world};
@@ -70,6 +70,42 @@ fn a_changed_cluster_stops_the_deletion() {
     let done = belay(plane, &["delete", "--plan", &path, "--yes"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!left(plane, &ns).contains("secrets/password"));
+}
+
+#[test]
+fn a_new_user_of_data_stops_the_deletion() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-used").unwrap();
+    let [volume, claim] = bound_claim(&ns, "data", &ns);
+    plane.apply(&volume).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [of_volume, of_claim] = ["volume", "claim"].map(|name| folder.path().join(name));
+    let stops = |path: &Path, name: &str| {
+        let path = path.display().to_string();
+        let output = belay(plane, &["delete", "--plan", &path, "--yes", "-o", "json"]);
+        assert_eq!(output.code, 1, "{output:?}");
+        let told = json(&output);
+        let change = &told["changes"][0];
+        let found = (&told["result"], &change["change"], &change["object"]["name"]);
+        assert_eq!(found, (&"Changed".into(), &"NewUser".into(), &name.into()), "{told}");
+    };
+    plan(plane, &of_volume, &[&format!("pv/{ns}")]);
+    plane.apply(&claim).unwrap();
+    let claim = ("pvc/data", ns.as_str());
+    plane.api().wait_field(claim, LIMIT, ".status.phase", |phase| phase == "Bound").unwrap();
+    stops(&of_volume, "data");
+    plan(plane, &of_claim, &["pvc/data", "-n", &ns]);
+    // Only a scheduled Pod keeps a Terminating claim.
+    plane.apply(&object("v1", "Node", &ns)).unwrap();
+    let user = pod("user").with_claim("data").with_node(&ns);
+    plane.apply(&user.with_namespace(&ns)).unwrap();
+    stops(&of_claim, "user");
+    // It is Terminating already, so a stop would save nothing.
+    plane.api().delete(&["pvc/data"], &ns).unwrap().success().unwrap();
+    let path = of_claim.display().to_string();
+    let told = json(&belay(plane, &["delete", "--plan", &path, "--yes", "-o", "json"]));
+    assert_eq!(told["result"], "Stays", "{told}");
+    kubectl(plane, &["delete", "node", &ns]);
 }
 
 #[test]
@@ -261,37 +297,6 @@ fn the_time_limit_ends_with_the_reason() {
     assert_eq!(told["result"], "TimedOut", "{told}");
     assert_eq!(told["stays"][0]["causes"][0]["finalizer"], "x.example.test/y", "{told}");
     plane.patch("cm/kept", &ns, &json!({"metadata": {"finalizers": null}}));
-}
-
-#[test]
-fn h160_dependents_in_other_namespaces_do_not_stop_the_deletion() {
-    let plane = &world().plane;
-    let [ns, tenant] = ["delete-own", "delete-tenant"].map(|name| plane.namespace(name).unwrap());
-    let [namespace, class] = [format!("ns/{ns}"), format!("sc/{ns}")];
-    plane
-        .apply(&object("storage.k8s.io/v1", "StorageClass", &ns).with(json!({"provisioner": "x"})))
-        .unwrap();
-    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
-    for (kind, target, names) in
-        [("Namespace", &namespace, ["a", "b"]), ("StorageClass", &class, ["c", "d"])]
-    {
-        let found = plane.api().get(target, "").unwrap().unwrap();
-        let version = json!({"apiVersion": found["apiVersion"]});
-        let owner = owner(kind, &ns, text(&found["metadata"]["uid"])).with(version);
-        for name in names {
-            let anchor = config_map(name).with_owner(owner.clone()).with_namespace(&tenant);
-            plane.apply(&anchor.with_finalizers(&["example.com/mine"])).unwrap();
-        }
-    }
-    let args = ["delete", &namespace, &class, "--yes", "--timeout", "30s"];
-    let output = belay(plane, &args);
-    assert_eq!(output.code, 0, "{output:?}");
-    let [a, b, c] = ["a", "b", "c"].map(|name| format!("configmaps/{name} -n {tenant}"));
-    let says = format!("not awaited: {a}, {b}, {c} and 1 more object in other namespaces\n");
-    assert!(output.stdout.ends_with(&says), "{output:?}");
-    for gone in [&namespace, &class] {
-        assert_eq!(plane.api().get(gone, "").unwrap(), None);
-    }
 }
 
 /// A refusal that no dry run shows.

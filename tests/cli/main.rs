@@ -12,6 +12,7 @@ mod approvals;
 mod broken;
 mod cycles;
 mod delete_stops;
+mod delete_tenants;
 mod deleting;
 mod denials;
 mod developer;

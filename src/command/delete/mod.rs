@@ -31,7 +31,7 @@ use super::confirm::{self, ConfirmArguments};
 use super::document::Object;
 use super::duration::parse_timeout;
 use super::files::stdin_once;
-use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery, missing_text};
+use super::inspect::{Cascade, DeletionPlan, Drift, ObjectSelection, TargetQuery, missing_text};
 use super::place::{self, ClusterArguments};
 use super::report::{Format, Report as _, View};
 use super::screen::{Screen, progress};
@@ -79,6 +79,11 @@ pub struct DeleteArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
+    /// Don't stop for new dependents in the namespace NAME, although they are deleted as well. Only
+    /// for namespaces in which the command deletes nothing
+    #[arg(long, value_name = "NAME", value_parser = place::namespace)]
+    ignore_namespace: Vec<String>,
+
     #[command(flatten)]
     confirm: ConfirmArguments,
 
@@ -121,6 +126,7 @@ pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
 async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, CommandError> {
     let DeleteArguments { objects, plan, namespace, dry_run, timeout, output, cluster, .. } =
         arguments;
+    let ignored_namespaces = arguments.ignore_namespace;
     let file = plan.as_deref().map(DeletionPlan::read).transpose()?;
     let (query, cascade) = match &file {
         Some(plan) => (TargetQuery::of_objects(&plan.targets), plan.cascade),
@@ -129,7 +135,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
             (objects.query()?.with_missing_objects(), arguments.cascade)
         }
     };
-    let selection = Selection { query, namespace, cascade, cluster };
+    let selection = Selection { query, namespace, cascade, ignored_namespaces, cluster };
     let mut state = DeletionState::read(&selection).await?;
     if let Some(plan) = file.as_ref().filter(|plan| !plan.cluster.is_same(&state.plan.cluster)) {
         return Err(CommandError::Refused(format!(
@@ -156,10 +162,12 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     if !selects_nothing {
         show(&state, output)?;
     }
+    let Drift { changes, others } = state.drift(&plan, &selection);
     let picture = output.is_picture().then(|| state.impact.picture()).flatten();
     let report = |result, message: String| {
         let picture = picture.clone().map(|picture| picture.with_note(message.clone()));
-        DeleteReport { picture, ..DeleteReport::new(result, message, &plan, &selection.cluster) }
+        let report = DeleteReport::new(result, message, &plan, &selection.cluster);
+        DeleteReport { picture, other_changes: others.clone(), ..report }
     };
     if selects_nothing {
         let message = match state.inspection.missing.as_slice() {
@@ -168,7 +176,6 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         };
         return report(DeleteResult::Deleted, message).print(output);
     }
-    let changes = plan.changes(&state.inspection, &state.plan);
     if !changes.is_empty() {
         let message = "the cluster has changed since the plan; nothing was deleted".to_owned();
         return DeleteReport { changes, ..report(DeleteResult::Changed, message) }.print(output);
@@ -225,7 +232,7 @@ async fn wait_for_leftovers(
     waiter: &Waiter,
 ) -> Result<(DeletionState, Vec<Object>), CommandError> {
     let leftovers = state.leftovers(plan);
-    let waiting = state.awaited(leftovers.iter());
+    let waiting = state.awaited(leftovers.awaited.iter());
     if waiting.is_empty() {
         return Ok((state, Vec::new()));
     }

@@ -32,11 +32,15 @@ pub struct DeleteReport {
     pub(super) remaining: Vec<Object>,
     /// Why the remaining objects that are Terminating stay.
     pub(super) stays: Vec<StuckObject>,
-    /// The dependents in namespaces in which the command deletes nothing. The garbage collector
-    /// deletes them, unless belay or a finalizer keeps them. The command does not wait for them.
+    /// The dependents and the Terminating users in namespaces in which the command deletes nothing.
+    /// A controller of Kubernetes deletes the dependents, unless belay or a finalizer keeps them.
+    /// The command does not wait for these objects.
     pub(super) not_awaited: Vec<Object>,
     /// The changes of the cluster since the plan.
     pub(super) changes: Vec<PlanChange>,
+    /// The changes in namespaces in which the command deletes nothing, if they don't stop the
+    /// deletion.
+    pub(super) other_changes: Vec<PlanChange>,
     /// The DELETEs that would be refused.
     pub(super) refusals: Vec<DeleteRefusal>,
     /// The commands that approve the deletion, if it is denied.
@@ -87,6 +91,7 @@ impl DeleteReport {
             stays: Vec::new(),
             not_awaited: Vec::new(),
             changes: Vec::new(),
+            other_changes: Vec::new(),
             refusals: Vec::new(),
             approve: Vec::new(),
             picture: None,
@@ -109,10 +114,15 @@ impl DeleteReport {
 
 /// Names the first of some objects.
 fn named(objects: &[Object]) -> String {
+    first(objects, |object| &object.arguments, ", ", "object")
+}
+
+/// The texts of the first of some entries.
+fn first<T>(all: &[T], text: impl Fn(&T) -> &str, separator: &str, noun: &str) -> String {
     const MAX_NAMED: usize = 3;
-    let named = objects.iter().take(MAX_NAMED).map(|object| object.arguments.as_str());
-    let others = and_more(objects.len().saturating_sub(MAX_NAMED), "object");
-    format!("{}{others}", named.collect::<Vec<_>>().join(", "))
+    let texts: Vec<&str> = all.iter().take(MAX_NAMED).map(text).collect();
+    let others = and_more(all.len().saturating_sub(MAX_NAMED), noun);
+    format!("{}{others}", texts.join(separator))
 }
 
 impl Report for DeleteReport {
@@ -138,6 +148,10 @@ impl Report for DeleteReport {
         if !self.not_awaited.is_empty() {
             let objects = format!("{} in other namespaces", named(&self.not_awaited));
             text.push_str(&view.screen.behind("not awaited: ", 13, &objects));
+        }
+        if !self.other_changes.is_empty() {
+            let changes = first(&self.other_changes, |change| &change.message, "; ", "change");
+            text.push_str(&view.screen.behind("changed in other namespaces: ", 29, &changes));
         }
         let next = match self.result {
             // The printed impact has the approvals of a denied deletion.

@@ -10,11 +10,13 @@ use tokio::time::Instant;
 use super::report::{DeleteReport, DeleteResult};
 use super::request::DeleteOutcome::{Accepted, Changed, Gone, Refused};
 use super::request::delete;
-use super::state::{DeletionState, Selection};
+use super::state::{DeletionState, Leftovers, Selection};
 use crate::command::CommandError;
 use crate::command::delete_answer::CONCURRENT_DELETES;
 use crate::command::document::Object;
-use crate::command::inspect::{DeletedBy, DeletionPlan, PlannedObject, TargetQuery};
+use crate::command::inspect::{
+    DeletedBy, DeletionPlan, Drift, PlanChange, PlannedObject, TargetQuery,
+};
 use crate::command::screen::progress;
 use crate::command::wait::{Awaited, Waiter};
 use crate::objects::counted;
@@ -38,6 +40,10 @@ pub struct Run {
     /// The uids of the objects with an accepted DELETE.
     sent: HashSet<String>,
     deleted: Vec<Object>,
+    /// As in [`Leftovers`].
+    others: Vec<PlannedObject>,
+    /// The last changes that did not stop the deletion.
+    other_changes: Vec<PlanChange>,
     /// The number of executed steps.
     waves: usize,
     /// The number of reads because an object changed just before its DELETE.
@@ -86,6 +92,8 @@ impl Run {
             waiter,
             sent: HashSet::new(),
             deleted: Vec::new(),
+            others: Vec::new(),
+            other_changes: Vec::new(),
             waves: 0,
             changes: 0,
             refusals: 0,
@@ -101,13 +109,19 @@ impl Run {
                     DeletionState::read_again(&self.selection, self.denies_content_deletes).await?
                 }
             };
-            let changes = self.plan.changes(&state.inspection, &state.plan);
+            let Drift { changes, others } = state.drift(&self.plan, &self.selection);
+            if !others.is_empty() {
+                self.other_changes = others;
+            }
             if !changes.is_empty() {
                 let message = "stopped, because the cluster has changed since the plan".to_owned();
                 return Ok(DeleteReport { changes, ..self.report(DeleteResult::Changed, message) });
             }
-            let leftovers = state.leftovers(&self.plan);
-            let Some(step) = self.next_step(&state, leftovers.iter().collect()) else {
+            let Leftovers { awaited, others } = state.leftovers(&self.plan);
+            if !others.is_empty() {
+                self.others = others;
+            }
+            let Some(step) = self.next_step(&state, awaited.iter().collect()) else {
                 return self.end(&state).await;
             };
             if let Some(report) = self.execute(&state, step).await? {
@@ -123,7 +137,7 @@ impl Run {
         leftovers: Vec<&'s PlannedObject>,
     ) -> Option<Step<'s>> {
         let waves = &state.plan.waves;
-        let awaits = self.plan.awaits();
+        let is_own = self.plan.is_own();
         let first = Step { send: Vec::new(), wait: leftovers, later: waves.len() };
         let steps = waves.iter().enumerate().map(|(index, wave)| {
             let is_open = |planned: &&PlannedObject| {
@@ -136,7 +150,7 @@ impl Run {
                 wait: wave
                     .objects
                     .iter()
-                    .filter(|planned| !planned.stays && awaits(planned))
+                    .filter(|planned| !planned.stays && is_own(&planned.object))
                     .collect(),
                 later: waves.len() - index - 1,
             }
@@ -151,9 +165,12 @@ impl Run {
         state: &DeletionState,
         step: Step<'_>,
     ) -> Result<Option<DeleteReport>, CommandError> {
-        let planned = state.plan.objects().filter(self.plan.awaits());
-        let all = planned.chain(step.wait.iter().copied());
-        self.waiter.watch(&state.awaited(all)).await?;
+        let awaited = {
+            let is_own = self.plan.is_own();
+            let planned = state.plan.objects().filter(|planned| is_own(&planned.object));
+            state.awaited(planned.chain(step.wait.iter().copied()))
+        };
+        self.waiter.watch(&awaited).await?;
         self.waves += 1;
         let (wave, count) = (self.waves, self.waves + step.later);
         progress(&format!("wave {wave} of {count}: {}", names(&step)));
@@ -259,8 +276,9 @@ impl Run {
     /// The report at the end. Only objects that stay Terminating according to the impact may
     /// remain.
     async fn end(self, state: &DeletionState) -> Result<DeleteReport, CommandError> {
-        let remaining = state.plan.objects().filter(self.plan.awaits());
-        let remaining: Vec<Object> = remaining.map(|planned| planned.object.clone()).collect();
+        let remaining = state.plan.objects().map(|planned| &planned.object);
+        let is_own = self.plan.is_own();
+        let remaining: Vec<Object> = remaining.filter(|object| is_own(object)).cloned().collect();
         if remaining.is_empty() {
             let message = match self.deleted.len() {
                 0 => "nothing is left to delete".to_owned(),
@@ -276,15 +294,16 @@ impl Run {
 
     /// The report after all DELETEs, or at the time limit.
     fn report_of_end(&self, result: DeleteResult, message: String) -> DeleteReport {
-        let awaits = self.plan.awaits();
-        let others = self.plan.objects().filter(|planned| !awaits(planned));
-        let not_awaited = others.map(|planned| planned.object.clone()).collect();
+        let is_own = self.plan.is_own();
+        let planned = self.plan.objects().chain(&self.others).map(|planned| &planned.object);
+        let not_awaited = planned.filter(|object| !is_own(object)).cloned().collect();
         DeleteReport { not_awaited, ..self.report(result, message) }
     }
 
     fn report(&self, result: DeleteResult, message: String) -> DeleteReport {
         let report = DeleteReport::new(result, message, &self.plan, &self.selection.cluster);
-        DeleteReport { deleted: self.deleted.clone(), ..report }
+        let (deleted, other_changes) = (self.deleted.clone(), self.other_changes.clone());
+        DeleteReport { deleted, other_changes, ..report }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::cluster::{Caller, UserIdentity};
 use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::{
-    Cascade, DeletedBy, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments,
+    Cascade, DeletedBy, DeletionPlan, Drift, Impact, Inspection, PlannedObject, SearchArguments,
     TargetQuery, ask_hold_reason, assess, plan_order, read_inspection,
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
@@ -22,6 +22,8 @@ pub struct Selection {
     pub query: TargetQuery,
     pub namespace: Option<String>,
     pub cascade: Cascade,
+    /// The namespaces whose new dependents do not stop the deletion.
+    pub ignored_namespaces: Vec<String>,
     pub cluster: ClusterArguments,
 }
 
@@ -32,6 +34,14 @@ async fn inspect(selection: &Selection) -> Result<Inspection, CommandError> {
         cluster: selection.cluster.clone(),
     };
     read_inspection(&selection.query, search, false).await
+}
+
+/// The objects whose deletion began before the deletion of the selected objects.
+pub struct Leftovers {
+    /// The objects to wait for before the next DELETE.
+    pub awaited: Vec<PlannedObject>,
+    /// The users in namespaces in which the command deletes nothing. It does not wait for them.
+    pub others: Vec<PlannedObject>,
 }
 
 /// The deletion of the selected objects, from one read of the cluster.
@@ -116,10 +126,15 @@ impl DeletionState {
         planned.id.and_then(|id| self.inspection.graph.get(id))
     }
 
-    /// The objects to wait for before the next DELETE, because their deletion began before: objects
-    /// of the plan that a controller is still deleting, and users of an object to delete.
-    /// Admission would deny the DELETE of the objects that they use.
-    pub fn leftovers(&self, first_plan: &DeletionPlan) -> Vec<PlannedObject> {
+    /// The changes since this plan.
+    pub fn drift(&self, plan: &DeletionPlan, selection: &Selection) -> Drift {
+        plan.drift(&self.inspection, &self.plan, &selection.ignored_namespaces)
+    }
+
+    /// The objects whose deletion began before: objects of the plan that a controller is still
+    /// deleting, and users of an object to delete. Admission may deny the DELETE of the objects that
+    /// they use.
+    pub fn leftovers(&self, first_plan: &DeletionPlan) -> Leftovers {
         let graph = &self.inspection.graph;
         let planned: HashSet<Uid> = first_plan
             .objects()
@@ -141,11 +156,15 @@ impl DeletionState {
                 resource_version: None,
                 deleted_by: DeletedBy::EarlierDelete,
                 stays: false,
+                kept_by: None,
                 id: Some(id),
             })
         };
         let leftovers = first_plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
-        leftovers.chain(users.into_iter().filter_map(user)).collect()
+        let is_own = first_plan.is_own();
+        let leftovers = leftovers.chain(users.into_iter().filter_map(user));
+        let (awaited, others) = leftovers.partition(|one| is_own(&one.object));
+        Leftovers { awaited, others }
     }
 
     /// The propagation of the DELETE of an object, as the impact assumes it: the namespace

@@ -23,7 +23,7 @@ mod verdict;
 
 pub use backing::READ_WHOLE;
 pub use impact::{
-    Cascade, ClusterIdentity, DeletedBy, DeletionPlan, Impact, ImpactArguments, PlanChange,
+    Cascade, ClusterIdentity, DeletedBy, DeletionPlan, Drift, Impact, ImpactArguments, PlanChange,
     PlannedObject, ask_hold_reason, assess, plan_order, run as impact,
 };
 pub use inspection::{Inspection, PolicyState, missing_text, read as read_inspection};

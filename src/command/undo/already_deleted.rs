@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::kinds::is_left_out;
-use super::manifest::{OLD_RECLAIM_POLICY, RESTORED_BY, RESTORED_FROM};
+use super::manifest::{OLD_RECLAIM_POLICY, RESTORED_BY, RESTORED_FROM, object_marker};
 use super::read::{Found, UndoReader};
 use super::record::{LostObject, SavedObject, SavedVolume};
 use crate::cluster::list_all;
@@ -27,7 +27,7 @@ impl UndoReader<'_> {
     /// empty volumes.
     pub(super) async fn add_released_claims(
         &self,
-        marker: &str,
+        secret: &str,
         missing: &mut Vec<Object>,
         found: &mut Found,
     ) -> Result<(), CommandError> {
@@ -45,7 +45,7 @@ impl UndoReader<'_> {
         };
         volumes.sort_by_key(|volume| std::cmp::Reverse(released(volume)));
         for volume in volumes {
-            let Some(released) = self.released_claim(volume, marker) else { continue };
+            let Some(released) = self.released_claim(volume, secret) else { continue };
             let typed = &released.0.object.arguments;
             let is_known = found.objects.iter().any(|known| known.object.arguments == *typed);
             // Outside of a Terminating Namespace, a user may have deleted other claims on purpose.
@@ -131,7 +131,7 @@ impl UndoReader<'_> {
     fn released_claim(
         &self,
         volume: PersistentVolume,
-        marker: &str,
+        secret: &str,
     ) -> Option<(SavedObject, SavedVolume)> {
         let (spec, status) = (volume.spec?, volume.status?);
         let claim = spec.claim_ref?;
@@ -167,7 +167,7 @@ impl UndoReader<'_> {
         let object = Object::of(&claim, &Kinds::default()).with_uid(&uid);
         let volume_name = volume.metadata.name?;
         let storage = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"));
-        let mut annotations = json!({RESTORED_BY: marker});
+        let mut annotations = json!({RESTORED_BY: object_marker(secret, &uid)});
         if let Some(uid) = restored_from {
             annotations[RESTORED_FROM] = uid.into();
         }

@@ -66,9 +66,13 @@ impl Undo<'_> {
     fn state_by_metadata(&self, object: &Object, metadata: &Value) -> ObjectState {
         let is_terminating = metadata["deletionTimestamp"].is_string();
         let annotations = &metadata["annotations"];
+        // In the file of an earlier version, all manifests have the same marker.
+        let saved = self.record.objects.iter().find(|saved| saved.object.uid == object.uid);
+        let marker =
+            saved.and_then(|saved| saved.manifest["metadata"]["annotations"][RESTORED_BY].as_str());
         let by = if metadata["uid"] == object.uid.as_str() {
             return ObjectState::Old { is_terminating };
-        } else if annotations[RESTORED_BY] == self.record.marker.as_str() {
+        } else if marker.is_some_and(|marker| annotations[RESTORED_BY] == marker) {
             Restorer::ThisUndo
         } else if annotations[RESTORED_FROM] == object.uid.as_str() {
             Restorer::AnotherUndo

@@ -7,14 +7,16 @@ use serde_json::{Value, json};
 
 use crate::cluster::RELEASE_REQUESTED;
 use crate::hold::TOKEN;
-use crate::objects::{CLAIM_PROTECTION, FOREGROUND, Kinds, is_hold, operations, split_api_version};
+use crate::objects::{
+    CLAIM_PROTECTION, FOREGROUND, Kinds, is_hold, operations, short_digest, split_api_version,
+};
 
 /// The annotation of a created object with the uid of the deleted one.
 pub const RESTORED_FROM: &str = "belay.dev/restored-from";
 
-/// The annotation of a created object with the marker of the file. An undo that continues knows its
-/// own objects by it. The uid alone is no proof, because other users know it; they see the marker
-/// only after the creation.
+/// The annotation of a created object with its marker. An undo that continues knows its own objects
+/// by it. The uid alone is no proof, because other users know it; they see the marker only after the
+/// creation.
 pub const RESTORED_BY: &str = "belay.dev/restored-by";
 
 /// The annotations of a workload and of a volume that an undo changes, with the old value. A new undo
@@ -54,9 +56,15 @@ const STALE_ANNOTATIONS: &[&str] = &[
     OLD_REPLICAS,
 ];
 
+/// The marker of the object that replaces the object with this uid. Each object has its own one, so
+/// that users who read it can't create another object of the undo (H204). `secret`: that of the file.
+pub fn object_marker(secret: &str, uid: &str) -> String {
+    short_digest(&(secret, uid))
+}
+
 /// Returns the manifest that creates the object again, and the removed owner references to other
-/// saved objects. `marker`: the marker of the file; `saved`: the uids of all saved objects.
-pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Value, Vec<Value>) {
+/// saved objects. `secret`: that of the file; `saved`: the uids of all saved objects.
+pub fn manifest(mut object: Value, secret: &str, saved: &HashSet<String>) -> (Value, Vec<Value>) {
     let mut owners = Vec::new();
     let Some(fields) = object.as_object_mut() else { return (object, owners) };
     let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -89,6 +97,7 @@ pub fn manifest(mut object: Value, marker: &str, saved: &HashSet<String>) -> (Va
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.retain(|name, _| !STALE_ANNOTATIONS.contains(&name.as_str()));
+        let marker = object_marker(secret, uid.as_str().unwrap_or_default());
         annotations.insert(RESTORED_FROM.to_owned(), uid);
         annotations.insert(RESTORED_BY.to_owned(), marker.into());
     }
@@ -201,11 +210,13 @@ mod tests {
             },
             "spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"},
         });
+        let marker = object_marker("s", "old");
+        assert!(marker != object_marker("s", "other") && marker != object_marker("t", "old"));
         let expected = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {
                 "name": "data", "namespace": "shop", "labels": {"a": "b"},
-                "annotations": {"own": "text", RESTORED_FROM: "old", RESTORED_BY: "s"},
+                "annotations": {"own": "text", RESTORED_FROM: "old", RESTORED_BY: marker},
                 "finalizers": ["example.com/x"], "ownerReferences": [{"uid": "lives"}],
             },
             "spec": {"volumeName": "pv-1"},
@@ -218,7 +229,7 @@ mod tests {
             "metadata": {"name": "shop", "uid": "old", "finalizers": ["belay.dev/hold"]},
         });
         let expected = json!({"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": "shop", "annotations": {RESTORED_FROM: "old", RESTORED_BY: "s"}}});
+            "metadata": {"name": "shop", "annotations": {RESTORED_FROM: "old", RESTORED_BY: marker}}});
         assert_eq!(manifest(namespace, "s", &saved), (expected, Vec::new()));
     }
 }

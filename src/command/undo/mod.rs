@@ -132,8 +132,8 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
                 error => error,
             })?;
             let target = target.document();
-            let marker = random_hex().map_err(|why| CommandError::Remote(why.to_string()))?;
-            let record = read::build_record(&target, cluster.clone(), &marker, &ignored).await?;
+            let secret = random_hex().map_err(|why| CommandError::Remote(why.to_string()))?;
+            let record = read::build_record(&target, cluster.clone(), &secret, &ignored).await?;
             let path = out.unwrap_or_else(|| format!("undo-{}.json", record.target.uid).into());
             (record, path)
         }

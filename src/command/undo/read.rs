@@ -36,16 +36,16 @@ const LOST_VOLUME: &str = "its volume does not exist any longer, or belongs to a
 const INEXACT: &str =
     "its JSON is nested too deeply, or has a text or number that belay can't read";
 
-/// Builds the record of the undo of one object, with this marker.
+/// Builds the record of the undo of one object, with this secret.
 pub async fn build_record(
     target: &Object,
     cluster: ClusterArguments,
-    marker: &str,
+    secret: &str,
     ignored_namespaces: &[String],
 ) -> Result<UndoRecord, CommandError> {
     let inspection = inspect(target, cluster.clone()).await?;
     let reader = UndoReader::new(&inspection, target, ignored_namespaces)?;
-    reader.ok_or_else(|| just_deleted(target))?.record(marker, &cluster).await
+    reader.ok_or_else(|| just_deleted(target))?.record(secret, &cluster).await
 }
 
 /// Reads what the file does not contain yet: new objects and losses, dependents that have changed, and
@@ -58,7 +58,7 @@ pub async fn read_new(
     let reader = UndoReader::new(&inspection, &record.target, &record.ignored_namespaces)?;
     let Some(reader) = reader else { return Ok(Found::default()) };
     reader.require_complete()?;
-    let mut found = reader.find(&record.marker, Some(record)).await?;
+    let mut found = reader.find(&record.secret, Some(record)).await?;
     found.objects.retain(|new| {
         let mut known = record.objects.iter().filter(|known| known.object.uid == new.object.uid);
         known.all(|known| known.stays && known != new)
@@ -120,7 +120,7 @@ impl<'i> UndoReader<'i> {
 
     async fn record(
         &self,
-        marker: &str,
+        secret: &str,
         cluster: &ClusterArguments,
     ) -> Result<UndoRecord, CommandError> {
         let target = self.object;
@@ -129,7 +129,7 @@ impl<'i> UndoReader<'i> {
         self.require_complete()?;
         let identity = ClusterIdentity::read(self.inspection).await;
         let identity = identity.ok_or_else(|| CommandError::usage("undo needs a cluster"))?;
-        let mut found = self.find(marker, None).await?;
+        let mut found = self.find(secret, None).await?;
         for why in [LOST_VOLUME, INEXACT] {
             if found.lost.iter().any(|lost| lost.object == *target && lost.why == why) {
                 return Err(irreversible(target, why));
@@ -147,7 +147,7 @@ impl<'i> UndoReader<'i> {
             true => (Vec::new(), Vec::new()),
             false => self.workloads(&found.objects, cluster).await?,
         };
-        self.save_other_claims(&workloads, marker, &mut found).await?;
+        self.save_other_claims(&workloads, secret, &mut found).await?;
         let template_claims = self.absent_template_claims(&found);
         let mut missing_claims: Vec<Object> =
             template_claims.iter().map(|(claim, _)| claim.clone()).collect();
@@ -161,7 +161,7 @@ impl<'i> UndoReader<'i> {
             found.lost.extend(others);
         }
         if self.is_namespace() || !missing_claims.is_empty() {
-            self.add_released_claims(marker, &mut missing_claims, &mut found).await?;
+            self.add_released_claims(secret, &mut missing_claims, &mut found).await?;
         }
         // The controller of a StatefulSet still has to create the claims that have never existed.
         missing_claims.retain(|claim| !template_claims.contains(&(claim.clone(), false)));
@@ -175,7 +175,7 @@ impl<'i> UndoReader<'i> {
         let mut record = UndoRecord {
             cluster: identity,
             target: target.clone(),
-            marker: marker.to_owned(),
+            secret: secret.to_owned(),
             ignored_namespaces: self.ignored_namespaces.to_vec(),
             objects,
             volumes,
@@ -292,7 +292,7 @@ impl<'i> UndoReader<'i> {
     /// it that have become Terminating since are found only by their uid, because the undo has
     /// removed their owner references. Objects that the file contains completely are not read
     /// again.
-    async fn find(&self, marker: &str, record: Option<&UndoRecord>) -> Result<Found, CommandError> {
+    async fn find(&self, secret: &str, record: Option<&UndoRecord>) -> Result<Found, CommandError> {
         let known = record.map_or(&[][..], |record| &record.objects);
         let mut terminating = match self.is_namespace() {
             true => self.content(),
@@ -347,7 +347,7 @@ impl<'i> UndoReader<'i> {
             let has_volume =
                 ["Bound", "Lost"].iter().any(|phase| whole["status"]["phase"] == *phase);
             let (manifest, owners) =
-                manifest(whole, marker, dependent.map_or(&ids, |dependent| &dependent.owners));
+                manifest(whole, secret, dependent.map_or(&ids, |dependent| &dependent.owners));
             let is_last = is_last(node.info());
             let mut saved = SavedObject { object, manifest, owners, is_last, stays };
             if !stays && volume.is_none() && has_volume && saved.object.is_of(CLAIMS) {

@@ -16,7 +16,7 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::inspect::ClusterIdentity;
 use crate::command::report::{Document, MAX_DOCUMENT, read_document};
-use crate::objects::{CLAIMS, counted};
+use crate::objects::{CLAIMS, counted, short_digest};
 
 const KIND: &str = "UndoRecord";
 
@@ -33,8 +33,10 @@ pub fn all_typed<'o>(objects: impl IntoIterator<Item = &'o Object>) -> String {
 #[serde(rename_all = "camelCase")]
 pub struct UndoRecord {
     pub cluster: ClusterIdentity,
-    /// A random text in an annotation of each created object, by which the undo knows them.
-    pub marker: String,
+    /// A random text, from which the marker of each created object is computed. It is only in the
+    /// file.
+    #[serde(rename = "marker")]
+    pub secret: String,
     /// The object that the user names, with the uid of the deleted object.
     pub target: Object,
     /// The namespaces whose objects are ignored if they are dependents of a cluster-scoped target.
@@ -295,7 +297,7 @@ impl UndoRecord {
             return Err(std::io::Error::other(why));
         }
         let mut draft = path.as_os_str().to_owned();
-        draft.push(format!(".{}", self.marker));
+        draft.push(format!(".{}", short_digest(&self.secret)));
         let draft = Path::new(&draft);
         // An interrupted run may have left a draft.
         let _ = std::fs::remove_file(draft);

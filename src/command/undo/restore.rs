@@ -139,8 +139,8 @@ impl Undo<'_> {
     /// Whether the cluster is still as it was when the record was built. The manifests may change:
     /// they are saved again.
     pub async fn is_current(&self) -> Result<bool, CommandError> {
-        let UndoRecord { target, marker, ignored_namespaces, .. } = &self.record;
-        let now = build_record(target, self.cluster.clone(), marker, ignored_namespaces).await?;
+        let UndoRecord { target, secret, ignored_namespaces, .. } = &self.record;
+        let now = build_record(target, self.cluster.clone(), secret, ignored_namespaces).await?;
         Ok(now.comparable_part() == self.record.comparable_part())
     }
 
@@ -192,7 +192,7 @@ impl Undo<'_> {
             for field in ["apiVersion", "kind"] {
                 current[field] = saved.manifest[field].clone();
             }
-            (saved.manifest, saved.owners) = manifest(current, &self.record.marker, &ids);
+            (saved.manifest, saved.owners) = manifest(current, &self.record.secret, &ids);
             // The object may have lost an owner reference meanwhile.
             saved.add_owners(&old.owners);
             // Controllers remove their finalizers during the deletion.

@@ -81,7 +81,7 @@ impl UndoReader<'_> {
     pub(super) async fn save_other_claims(
         &self,
         workloads: &[StoppedWorkload],
-        marker: &str,
+        secret: &str,
         found: &mut Found,
     ) -> Result<(), CommandError> {
         let graph = &self.inspection.graph;
@@ -104,7 +104,7 @@ impl UndoReader<'_> {
                 continue;
             }
             let Some(whole) = self.whole(claim).await? else { continue };
-            let (manifest, owners) = manifest(whole, marker, &HashSet::new());
+            let (manifest, owners) = manifest(whole, secret, &HashSet::new());
             found.volumes.extend(self.volume(&object, &manifest).await?);
             found.objects.push(SavedObject {
                 object,

@@ -150,8 +150,9 @@ fn h156_a_claim_with_the_marker_of_an_undo_does_not_end_the_protection_of_its_vo
     free(plane, &ns, "pvc/data");
     plane.api().wait_gone(("pvc/data", &ns), LIMIT).unwrap();
     let record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    let marker = json!({"metadata": {"annotations": {"belay.dev/restored-by": record["marker"]}}});
-    plane.apply(&data.with(marker)).unwrap();
+    let annotations = &record["objects"][0]["manifest"]["metadata"]["annotations"];
+    assert!(annotations["belay.dev/restored-by"].is_string(), "{annotations}");
+    plane.apply(&data.with(json!({"metadata": {"annotations": annotations}}))).unwrap();
     bound(plane, &ns, "pvc/data");
     let resumed = belay(plane, &["undo", "--resume", &path, "--yes"]);
     let why = "is not bound to the restored claim, and keeps the reclaim policy Retain";

@@ -5,6 +5,7 @@ mod completed;
 mod dependents;
 mod foreign;
 mod losses;
+mod markers;
 mod meanwhile;
 mod namespaces;
 mod random;
@@ -232,9 +233,12 @@ fn dependents_that_are_created_after_the_file_are_kept() {
     // Killed when the Secret has lost its owner reference: it is in the file.
     assert!(lost_answer::is_killed(plane, &resume, 1));
     assert!(read(plane, &ns, "secret/late")["metadata"]["ownerReferences"].is_null());
-    // A new draft replaces that of an interrupted run.
-    let marker = serde_json::from_str::<Value>(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    std::fs::write(format!("{path}.{}", text(&marker["marker"])), "").unwrap();
+    // A new draft replaces that of an interrupted run. Its name does not contain the secret.
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let secret = [text(&record["marker"]).as_bytes(), &[0xff]].concat();
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &secret);
+    let digest: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(format!("{path}.{digest}"), "").unwrap();
     let (mut undo, _progress) = begin(plane, &resume, "waiting for the deletion");
     owned_secret(plane, &ns, "later", uid(&old));
     let is_free = |owners: &str| owners.is_empty();

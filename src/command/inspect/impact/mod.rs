@@ -30,7 +30,7 @@ use self::answer::{MAX_ASKED, TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
 use self::order::{FoundOrder, RequiredOrder};
 pub use self::plan::{
-    ClusterIdentity, DeletedBy, DeletionPlan, PlanChange, PlannedObject, PlannedOrder,
+    ClusterIdentity, DeletedBy, DeletionPlan, Drift, PlanChange, PlannedObject, PlannedOrder,
 };
 pub use self::report::Impact;
 use super::change::Change;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::approvals::{PlannedApproval, missing_approvals};
 pub use self::denial::PlannedOrder;
-pub use self::drift::PlanChange;
+pub use self::drift::{Drift, PlanChange};
 use super::affected::AffectedObject;
 use super::cascade::Cascade;
 use super::report::Impact;
@@ -87,6 +87,9 @@ pub struct PlannedObject {
     pub deleted_by: DeletedBy,
     /// Whether it stays Terminating, because an object that stays keeps it, or an approval is missing.
     pub stays: bool,
+    /// The object whose use keeps it Terminating, without a hold of belay.
+    #[serde(skip)]
+    pub kept_by: Option<Object>,
     #[serde(skip)]
     pub id: Option<NodeId>,
 }
@@ -193,18 +196,15 @@ impl DeletionPlan {
         self.waves.iter().flat_map(|wave| &wave.objects)
     }
 
-    /// Whether `delete` waits for an object, unless it stays. It does not wait for dependents in
-    /// namespaces in which it deletes nothing, because their tenants may keep them (H160).
-    pub fn awaits(&self) -> impl Fn(&&PlannedObject) -> bool {
-        let deleted = self.objects().filter(|one| one.deleted_by == DeletedBy::Command);
-        let deleted = self.targets.iter().chain(deleted.map(|one| &one.object));
-        let namespaces: HashSet<&str> = deleted.map(Object::own_namespace).collect();
-        move |one| {
-            let namespace = one.object.namespace.as_str();
-            one.deleted_by != DeletedBy::GarbageCollector
-                || namespace.is_empty()
-                || namespaces.contains(namespace)
-        }
+    /// Whether an object is cluster-scoped, or in a namespace in which `delete` deletes objects.
+    /// `delete` does not wait for other objects, because their tenants may keep them (H160, H202).
+    pub fn is_own(&self) -> impl Fn(&Object) -> bool {
+        let sources = self
+            .objects()
+            .filter(|one| one.deleted_by == DeletedBy::Command || one.object.is_namespace());
+        let sources = self.targets.iter().chain(sources.map(|one| &one.object));
+        let namespaces: HashSet<&str> = sources.map(Object::own_namespace).collect();
+        move |object| object.namespace.is_empty() || namespaces.contains(object.namespace.as_str())
     }
 }
 
@@ -274,12 +274,15 @@ fn planned_waves(
     let staying = staying(inspection, impact, &deleted);
     let object = |one: &crate::graph::WaveObject| {
         let node = graph.get(one.id)?;
-        let is_freed = deleted.get(&one.id).is_some_and(|object| object.is_freed);
+        let affected = deleted.get(&one.id);
+        let is_freed = affected.is_some_and(|object| object.is_freed);
+        let kept = affected.filter(|object| object.outcome == "Held" && !object.held_by_belay);
         Some(PlannedObject {
             object: Object::at(graph, one.id).with_uid(&node.uid().to_string()),
             resource_version: inspection.versions.get(&node.uid()).cloned(),
             deleted_by: if is_freed { DeletedBy::EarlierDelete } else { one.deleter.into() },
             stays: staying.contains(&one.id),
+            kept_by: kept.and_then(|object| object.after.first().cloned()),
             id: Some(one.id),
         })
     };
