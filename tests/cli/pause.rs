@@ -204,10 +204,10 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     becomes("the kept object", true, &|| Ok(would().contains(&format!("configmaps {ns}/kept"))));
     assert!(!would().contains(&format!("configmaps {ns}/approved")), "{}", would());
     // The removal of a hold has a review in both phases, and counts once.
-    let patch = ["patch", "configmap/later", "--type=merge", "-p"];
+    let patch = ["patch", "configmap/settings", "--type=merge", "-p"];
     let patch = [&patch[..], &[r#"{"metadata":{"finalizers":null}}"#, "-n", &ns]].concat();
     kubectl(&plane, &patch);
-    assert_eq!(plane.api().field("configmap/later", &ns, ".metadata.finalizers").unwrap(), "");
+    assert_eq!(plane.api().field("configmap/settings", &ns, ".metadata.finalizers").unwrap(), "");
     let (stored, path) = (format!("deletionpolicy/{ns}"), ".status.last24h.wouldDeny");
     plane.api().wait_field((&stored, ""), LIMIT, path, |count| count == "2").unwrap();
     // Both replicas report the pause.

@@ -63,8 +63,8 @@ pub fn object_marker(secret: &str, uid: &str) -> String {
 }
 
 /// Returns the manifest that creates the object again, and the removed owner references to other
-/// saved objects. `secret`: that of the file; `saved`: the uids of all saved objects.
-pub fn manifest(mut object: Value, secret: &str, saved: &HashSet<String>) -> (Value, Vec<Value>) {
+/// deleted objects. `secret`: that of the file; `deleted`: the uids of all deleted objects.
+pub fn manifest(mut object: Value, secret: &str, deleted: &HashSet<String>) -> (Value, Vec<Value>) {
     let mut owners = Vec::new();
     let Some(fields) = object.as_object_mut() else { return (object, owners) };
     let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -90,9 +90,9 @@ pub fn manifest(mut object: Value, secret: &str, saved: &HashSet<String>) -> (Va
         !is_hold(name) && !DELETION_FINALIZERS.contains(&name)
     });
     retain(metadata, "ownerReferences", |owner| {
-        let is_saved = owner["uid"].as_str().is_some_and(|uid| saved.contains(uid));
-        owners.extend(is_saved.then(|| owner.clone()));
-        !is_saved
+        let is_deleted = owner["uid"].as_str().is_some_and(|uid| deleted.contains(uid));
+        owners.extend(is_deleted.then(|| owner.clone()));
+        !is_deleted
     });
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
     if let Some(annotations) = annotations.as_object_mut() {
@@ -221,15 +221,15 @@ mod tests {
             },
             "spec": {"volumeName": "pv-1"},
         });
-        let saved = HashSet::from(["gone".to_owned()]);
+        let deleted = HashSet::from(["gone".to_owned()]);
         let owners = vec![json!({"uid": "gone"})];
-        assert_eq!(manifest(object, "s", &saved), (expected, owners));
+        assert_eq!(manifest(object, "s", &deleted), (expected, owners));
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "spec": {"finalizers": ["kubernetes"]},
             "metadata": {"name": "shop", "uid": "old", "finalizers": ["belay.dev/hold"]},
         });
         let expected = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "shop", "annotations": {RESTORED_FROM: "old", RESTORED_BY: marker}}});
-        assert_eq!(manifest(namespace, "s", &saved), (expected, Vec::new()));
+        assert_eq!(manifest(namespace, "s", &deleted), (expected, Vec::new()));
     }
 }
