@@ -31,8 +31,8 @@ impl fmt::Display for NextStep {
                 let value = watch_also_value(group, resource);
                 return write!(
                     f,
-                    "grant belay's service account this permission (chart value \
-                     rbac.watchAlso={{{value}}}), then try again"
+                    "grant belay's service account this permission (add {value} to the chart \
+                     value rbac.watchAlso), then try again"
                 );
             }
             Self::ServeKind => "make sure that the API server serves this kind, then try again",

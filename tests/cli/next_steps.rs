@@ -115,8 +115,8 @@ fn a_permission_that_belay_lacks_is_the_first_step() {
     let spec = json!({"targets": [target], "protect": {"whileNotEmpty": {"counting": "Any"}}});
     plane.apply(&deletion_policy("crds", spec)).unwrap();
     denial(plane, "", crd, "cannot list resource \"gizmos\"");
-    let grant = "grant belay's service account this permission (chart value \
-                 rbac.watchAlso={unread.test/gizmos}), then try again";
+    let grant = "grant belay's service account this permission (add \
+                 unread.test/gizmos to the chart value rbac.watchAlso), then try again";
     let assert_denied = |expected: &[&str], step: &str| {
         for command in ["why", "impact"] {
             let output = belay(plane, &[command, crd, "-o", "json"]);

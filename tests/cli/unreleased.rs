@@ -40,7 +40,7 @@ fn the_way_out_of_a_hold_that_belay_may_not_release_is_named() {
     kubectl(&plane, &["delete", "deletionpolicy", &ns]);
 
     let why_not = "belay may not watch and patch secrets, so it releases no hold on them";
-    let grant = "(rbac.watchAlso={secrets}, docs/guides/profiles.md)";
+    let grant = "add secrets to the chart value rbac.watchAlso (docs/guides/profiles.md)";
     let names_both = |text: &str| assert!(text.contains(why_not) && text.contains(grant), "{text}");
     let object = ["secret/db-creds", "-n", &ns];
     let run = |command: &[&str]| belay(&plane, &[command, &object[..]].concat());

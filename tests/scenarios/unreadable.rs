@@ -99,8 +99,8 @@ fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
          secrets is forbidden: "
     );
     assert!(denied.contains("(Unknown)") && denied.contains(&sentence), "{denied}");
-    let advice = "Grant belay's service account this permission (chart value \
-                  rbac.watchAlso={secrets}), then try again. To override: ";
+    let advice = "Grant belay's service account this permission (add secrets to the chart \
+                  value rbac.watchAlso), then try again. To override: ";
     assert!(denied.contains(advice), "{denied}");
     // The other command in the refusal works as well: a user with the knowledge takes the
     // responsibility.

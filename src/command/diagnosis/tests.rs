@@ -229,7 +229,7 @@ fn the_hold_of_belay_is_reported_with_its_users() {
         unreleased,
         "belay holds it: nothing needs it; belay may not watch and patch configmaps, so it \
          releases no hold on them; ; have an administrator add configmaps to the chart value \
-         rbac.watchAlso (rbac.watchAlso={configmaps}, docs/guides/profiles.md) until belay has \
+         rbac.watchAlso (docs/guides/profiles.md) until belay has \
          removed the holds; to release only this object: kubectl belay release \
          configmaps/settings -n shop --force=settings"
     );

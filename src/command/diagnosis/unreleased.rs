@@ -89,7 +89,7 @@ const UNNAMED: &str = "belay releases no hold on this kind, which neither a poli
 fn grant(group: &str, resource: &str) -> String {
     let kind = watch_also_value(group, resource);
     format!(
-        "have an administrator add {kind} to the chart value rbac.watchAlso (rbac.watchAlso={{{kind}}}, \
-         docs/guides/profiles.md) until belay has removed the holds"
+        "have an administrator add {kind} to the chart value rbac.watchAlso \
+         (docs/guides/profiles.md) until belay has removed the holds"
     )
 }
