@@ -266,7 +266,8 @@ fn is_terminating_content(cause: &Cause) -> bool {
 /// The command that lists the content of a Namespace or CRD, with what must be deleted before each
 /// object; empty if the message names all of the content.
 fn list_of_content(blocker: &Blocker) -> String {
-    match blocker.reason == Reason::NotEmpty && blocker.more > 0 {
+    let has_others = blocker.more > 0 || blocker.causes.contains(&Cause::PerhapsOthers);
+    match blocker.reason == Reason::NotEmpty && has_others {
         true => {
             format!("; list all of them: kubectl belay impact {}", blocker.object.arguments())
         }

@@ -45,7 +45,9 @@ fn s01_a_crd_with_objects_stays_and_one_without_is_deleted() {
                  request: customresourcedefinition.apiextensions.k8s.io \
                  \"lamps.s01.example.com\" is not empty: it contains Lamp \
                  {ns}/of-{version}, perhaps others; policy s01. To delete it, first delete Lamp \
-                 {ns}/of-{version}. To override: kubectl belay approve \
+                 {ns}/of-{version}; list all of them: kubectl belay impact \
+                 customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com. To \
+                 override: kubectl belay approve \
                  customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com --reason \
                  \"…\". Details: kubectl belay why \
                  customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com\n"
