@@ -130,9 +130,9 @@ enum Command {
     Test(policy_tests::TestArguments),
     /// Let Kubernetes delete an unused Terminating object
     ///
-    /// Checks now whether anything uses the object. If nothing does, belay removes its hold, and
-    /// Kubernetes deletes the object. belay does this automatically: run the command if you don't want
-    /// to wait, or if belay is down.
+    /// Checks now whether anything uses the object. If nothing does, belay's leader removes the hold,
+    /// and Kubernetes deletes the object. The leader also does this automatically: run the command if
+    /// you don't want to wait. If belay is down, the command itself removes the hold.
     #[command(override_usage = "kubectl belay release [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     Release(Box<release::ReleaseArguments>),
     /// List approvals

@@ -32,7 +32,8 @@ impl<'v> ApprovalCommand<'v> {
 
     /// What the approval allows to delete.
     fn deletion(&self) -> String {
-        let content = if self.content { " and its content" } else { "" };
+        let content =
+            if self.content { " and of all objects that are deleted with it" } else { "" };
         self.object.quoted() + content
     }
 }

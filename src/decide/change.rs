@@ -30,7 +30,7 @@ pub(super) fn describe_change(review: &Review<'_>) -> ChangeDescription {
     };
     match (owners_only_in(after, before), owners_only_in(before, after)) {
         ((0, _), (0, _)) if orphans(old) && !orphans(new) => ChangeDescription {
-            subject: format!("the removal of the finalizer {ORPHAN} lets"),
+            subject: format!("the removal of the finalizer \"{ORPHAN}\" lets"),
             step: Some("keep the finalizer"),
             lets_delete_target: false,
         },

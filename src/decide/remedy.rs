@@ -123,7 +123,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         }
         (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
             let objects = all_objects()?;
-            to_delete(format!("first delete {objects} and wait until it is removed"))
+            let one = blocker.causes.len() + blocker.more == 1;
+            let absent = if one { "it no longer exists" } else { "they no longer exist" };
+            to_delete(format!("first delete {objects} and wait until {absent}"))
         }
         (Reason::NotEmpty | Reason::StillNeeded, _) => match all_objects() {
             Some(objects) => {

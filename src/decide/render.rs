@@ -12,7 +12,7 @@ use super::{
 };
 use crate::objects::operations::test;
 use crate::objects::{
-    FOREGROUND, HOLD, ObjectRef, and_more, in_namespace, one_line, one_line_name,
+    FOREGROUND, HOLD, ObjectRef, PROTECT_LABEL, and_more, in_namespace, one_line, one_line_name,
 };
 use crate::policy::PolicySource;
 
@@ -296,8 +296,8 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
             let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
             format!(
-                "without --cascade={cascade}, this DELETE would remove the finalizer {list} from \
-                 {object}"
+                "without --cascade={cascade}, this DELETE would remove the finalizer \"{list}\" \
+                 from {object}"
             )
         }
         (Reason::FinalizerGuarded, _) => {
@@ -336,7 +336,7 @@ fn list(blocker: &Blocker) -> String {
         Cause::Content { object, why: ContentReason::Held(by) }
             if blocker.policies == [by.clone()] =>
         {
-            format!("{object} (finalizer {HOLD})")
+            format!("{object} (it still has the finalizer {HOLD})")
         }
         cause => describe_cause(cause),
     };
@@ -372,7 +372,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             format!("{object} (protected by {by})")
         }
         Cause::Content { object, why: ContentReason::Held(by) } => {
-            format!("{object} (finalizer {HOLD}, {by})")
+            format!("{object} (it still has the finalizer {HOLD}, {by})")
         }
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()
@@ -416,6 +416,10 @@ pub(crate) fn policy_names(blocker: &Blocker) -> String {
         .collect();
     let labels = blocker.policies.iter().filter(|source| matches!(source, PolicySource::Label(_)));
     let mut parts: Vec<String> = labels.map(PolicySource::to_string).collect();
+    // The label has one value. If that value is unknown, the blocker lists each possible value.
+    if parts.len() > 1 {
+        parts = vec![format!("label {PROTECT_LABEL}")];
+    }
     match names[..] {
         [] => {}
         [name] => parts.push(format!("policy {name}")),

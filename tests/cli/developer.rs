@@ -312,8 +312,8 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     eventually("the order of another client", LIMIT, || {
         let line = ["impact", "cm/settings", "pods/web", "cm/taken", "-n", &ns];
         let said = belay_as(&dev, &line);
-        let accepted = "kubectl would delete 1 of these 3 objects before or after the denial: \
-                        pod/web. A client that deletes in another order, such as helm uninstall, \
+        let accepted = "the denial does not stop the other DELETEs: kubectl would delete 1 of \
+                        these 3 objects: pod/web. A client that deletes in another order, such as helm uninstall, \
                         would also delete configmap/settings\n";
         let is_told = said.stdout.contains(accepted) && said.code == 1;
         if is_told { Ok(()) } else { Err(format!("{said:?}").into()) }

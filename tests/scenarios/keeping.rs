@@ -124,14 +124,14 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     reader_is_gone();
     let denied = eventually("the end of the use", Duration::from_secs(30), || {
         let denied = finalize().failure()?;
-        if denied.contains(&content("finalizer belay.dev/hold")) {
+        if denied.contains(&content("it still has the finalizer belay.dev/hold")) {
             Ok(denied)
         } else {
             Err(denied.into())
         }
     })
     .unwrap();
-    assert!(denied.contains("and wait until it is removed"), "{denied}");
+    assert!(denied.contains("and wait until it no longer exists"), "{denied}");
 
     // and a Namespace without protected objects is deleted.
     plane.delete(&["deletionpolicy", &ns], "");

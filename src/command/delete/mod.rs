@@ -79,8 +79,8 @@ pub struct DeleteArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Don't stop for new dependents in the namespace NAME, although they are deleted as well. Only
-    /// for namespaces in which the command deletes nothing
+    /// Don't stop for new dependents in the namespace NAME: Kubernetes deletes them as well. Only for
+    /// namespaces in which the command itself deletes nothing
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

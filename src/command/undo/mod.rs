@@ -83,8 +83,8 @@ pub struct UndoArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Ignore the object's dependents in the namespace NAME, for example if undo refuses because it
-    /// can't keep them. Kubernetes may then delete them. Only for a cluster-scoped object
+    /// Don't keep the object's dependents in the namespace NAME: Kubernetes may then delete them. Use
+    /// it if undo refuses because of such a dependent. Only for a cluster-scoped object
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

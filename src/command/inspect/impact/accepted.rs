@@ -70,7 +70,8 @@ impl AcceptedPart {
         let least = if count > MAX_ASKED { "at least " } else { "" };
         let client = if self.is_prune { "a prune can" } else { "kubectl would" };
         let mut text = format!(
-            "{client} delete {least}{} of these {count} objects before or after the denial: {}{}",
+            "the denial does not stop the other DELETEs: {client} delete {least}{} of these {count} \
+             objects: {}{}",
             self.targets.len(),
             names(&self.targets, namespace),
             destruction(&self.destroyed)
