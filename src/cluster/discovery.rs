@@ -25,7 +25,7 @@ pub struct Discovery {
     /// The kinds, in the order in which the API server prefers groups and versions.
     pub kinds: Vec<DiscoveredKind>,
     /// Groups whose API server does not answer, so that some of their kinds may be unknown.
-    pub stale: HashSet<String>,
+    pub unavailable_groups: HashSet<String>,
 }
 
 impl Discovery {
@@ -50,7 +50,7 @@ impl Discovery {
         let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
         for version in group.versions {
             if version.freshness.as_deref() == Some("Stale") {
-                self.stale.insert(name.clone());
+                self.unavailable_groups.insert(name.clone());
             }
             let Some(number) = version.version else { continue };
             for resource in version.resources {
@@ -75,7 +75,7 @@ impl Discovery {
     pub fn names(self) -> KindNames {
         let served = self.kinds.into_iter().map(|discovered| discovered.kind);
         let mut names = KindNames::new(served.collect());
-        names.unavailable_groups = self.stale.into_iter().collect();
+        names.unavailable_groups = self.unavailable_groups.into_iter().collect();
         names.unavailable_groups.sort_unstable();
         names
     }

@@ -57,15 +57,15 @@ impl Discovery {
         let kinds = &world.graph.kinds;
         // A kind does not count as removed while its server does not answer.
         for (id, verbs) in &world.served {
-            if self.stale.contains(&kinds.info(*id).group) {
+            if self.unavailable_groups.contains(&kinds.info(*id).group) {
                 served.entry(*id).or_insert(*verbs);
             }
         }
         let vanished: Vec<_> = kinds
             .iter()
             .filter(|(id, info)| {
-                let stale = self.stale.contains(&info.group);
-                !info.versions.is_empty() && !served.contains_key(id) && !stale
+                let unavailable = self.unavailable_groups.contains(&info.group);
+                !info.versions.is_empty() && !served.contains_key(id) && !unavailable
             })
             .map(|(id, _)| id)
             .collect();

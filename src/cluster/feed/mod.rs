@@ -1,4 +1,5 @@
-//! Keeps the [`World`](super::World) up to date with the API server.
+//! Keeps the [`World`](super::World) up to date with the API server. [`Snapshot`] and
+//! [`Removals`] serve commands: a `World` that is read once, and a wait for deletions.
 //!
 //! ```text
 //!  discovery ─┐                                  ┌─► graph (one watch a kind)
@@ -84,7 +85,7 @@ struct Conditions {
     /// The policies were read.
     loaded: Condition,
     /// The first list of each watch has ended, with or without success.
-    synced: Condition,
+    first_lists_ended: Condition,
     /// All stored policies are in force.
     effective: Condition,
 }
@@ -93,7 +94,7 @@ impl Conditions {
     fn new(readiness: &Readiness) -> Self {
         let conditions = Self {
             loaded: readiness.condition("policies"),
-            synced: readiness.condition("feed"),
+            first_lists_ended: readiness.condition("feed"),
             effective: readiness.optional_condition(
                 "policy-kinds",
                 "policies cannot be read, because their kind is not served (install it again: \
@@ -104,7 +105,8 @@ impl Conditions {
         };
         conditions.effective.set(true);
         conditions.loaded.explain("they have not been read yet");
-        conditions.synced.explain("the API server has not reported which kinds it serves");
+        let unread_kinds = "the API server has not reported which kinds it serves";
+        conditions.first_lists_ended.explain(unread_kinds);
         conditions
     }
 }
@@ -139,7 +141,7 @@ struct Feed {
     unserved_count: usize,
     /// The number of objects that can't be parsed, by resource.
     unreadable_counts: Vec<(String, usize)>,
-    /// A policy or Relation that this version of belay can't read or compile.
+    /// A policy that this version of belay can't read or compile, or a Relation that it can't read.
     unreadable_name: Option<String>,
     /// Kinds that the API server does not serve: pairs of the Relation or setting that names
     /// the kind, and the kind.
@@ -159,10 +161,10 @@ impl Feed {
         conditions: Conditions,
         stored_policies: watch::Sender<Arc<StoredPolicies>>,
     ) -> Self {
-        let synced = &conditions.synced;
+        let condition = &conditions.first_lists_ended;
         let retry = context.settings.timing.retry;
-        let discovery = retried(synced, retry, || Discovery::read(&context.client)).await;
-        let own = retried(synced, retry, || read_identity(&context.client)).await;
+        let discovery = retried(condition, retry, || Discovery::read(&context.client)).await;
+        let own = retried(condition, retry, || read_identity(&context.client)).await;
         identities.own = Some(own.name);
         identities.namespace = Some(context.settings.namespace.clone());
         let changed = context.signals.plan.clone();
@@ -302,11 +304,11 @@ impl Feed {
         // belay stays ready after the first time. Verdicts that need a kind that is not read
         // yet fail closed.
         if state.waiting.is_empty() && self.context.world.read().loaded {
-            self.conditions.synced.set(true);
+            self.conditions.first_lists_ended.set(true);
         } else {
             // /readyz shows this text even to clients without a token, so it contains no names.
             let kinds = counted(state.waiting.len(), "kind");
-            self.conditions.synced.explain(&format!("reading {kinds}"));
+            self.conditions.first_lists_ended.explain(&format!("reading {kinds}"));
         }
     }
 }

@@ -15,12 +15,13 @@ use crate::graph::{Listing, Node};
 use crate::objects::{ApiError, KindId, Object, Unreadable};
 use crate::telemetry::NamespaceLines;
 
-/// The maximum number of recorded objects that left a watch by label. Beyond it, the next full
-/// list finds their holds.
+/// The maximum number of recorded objects that left a watch with a label selector: they lost the
+/// label or were deleted, and may still have a hold. Beyond it, the next full list finds their
+/// holds.
 const MAX_OBJECTS_LEFT_WATCH: usize = 10_000;
 
-/// The maximum number of recorded objects that the API server can't send as an event. The
-/// list after a repair finds further such objects.
+/// The maximum number of recorded objects that the API server can't send as an event. After
+/// `cluster::deep_objects` has repaired these, the next list finds further such objects.
 const MAX_TOO_DEEP: usize = 1_000;
 
 /// The state of a watch, for other tasks.
@@ -30,7 +31,7 @@ pub struct Health(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     /// Whether the first list has ended, with or without success.
-    settled: bool,
+    first_list_ended: bool,
     /// Since when the watch fails.
     failing_since: Option<Instant>,
     /// Whether the API server does not serve the kind.
@@ -38,8 +39,8 @@ struct State {
 }
 
 impl Health {
-    pub fn is_settled(&self) -> bool {
-        self.0.lock().settled
+    pub fn first_list_ended(&self) -> bool {
+        self.0.lock().first_list_ended
     }
 
     pub fn is_unserved(&self) -> bool {
@@ -180,7 +181,7 @@ impl ObjectSink {
 
     fn set_incomplete(&self, why: &ApiError) {
         self.world.write().graph.set_incomplete(self.kind, why.clone());
-        self.health.0.lock().settled = true;
+        self.health.0.lock().first_list_ended = true;
     }
 }
 
@@ -251,7 +252,7 @@ impl WatchSink for ObjectSink {
             world.graph.set_complete(self.kind, true);
         }
         drop(world);
-        *self.health.0.lock() = State { settled: true, ..State::default() };
+        *self.health.0.lock() = State { first_list_ended: true, ..State::default() };
     }
 
     fn disconnected(&mut self) {

@@ -23,7 +23,7 @@ pub struct RulesInForce {
     thaw: Duration,
     pub policies: BTreeMap<String, Policy>,
     pub relations: BTreeMap<String, CustomRelation>,
-    /// The problems of objects that can't be used.
+    /// The problems of policies that can't be used.
     pub problems: BTreeMap<String, Vec<Problem>>,
     frozen: Freeze,
     /// The names of the stored policies at the last update. A difference shows that policies
@@ -78,8 +78,9 @@ impl RulesInForce {
         self.frozen != Freeze::No
     }
 
-    /// The first stored policy or Relation that this version of belay can't read or compile,
-    /// and that has no valid earlier version in force. It may protect any object.
+    /// The first stored policy that this version of belay can't read or compile, or Relation that
+    /// it can't read, without a valid earlier version in force. It may protect any object.
+    /// Relations that belay can read but not compile are only logged.
     pub fn first_unreadable(&self, own_objects: &OwnObjects) -> Option<String> {
         let policies = own_objects.policies.all.keys();
         let policies = policies.filter(|name| !self.policies.contains_key(*name));

@@ -136,7 +136,7 @@ impl Snapshot {
     /// Reads the served kinds.
     async fn read_kinds(&mut self) -> Result<(), ApiError> {
         let discovery = Discovery::read(&self.context.client).await?;
-        self.stale.clone_from(&discovery.stale);
+        self.stale.clone_from(&discovery.unavailable_groups);
         let crds = self.crds().await;
         // A snapshot has seen no CRD before, so none was deleted.
         discovery.learn(&mut self.context.world.write(), &crds, &HashSet::new());

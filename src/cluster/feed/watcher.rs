@@ -378,7 +378,7 @@ struct WatchReader<'r, S> {
     progress: &'r mut WatchProgress,
     /// Whether the list at the start of the watch has not ended.
     listing: bool,
-    /// From this time on, a busy watch counts as current again.
+    /// A watch that is never quiet counts as current from this time on.
     caught_up_at: Instant,
 }
 

@@ -201,7 +201,7 @@ impl Watches {
 
     pub fn state(&self) -> State {
         let world = self.context.world.read();
-        let waiting = self.running.iter().filter(|(_, watched)| !watched.health.is_settled());
+        let waiting = self.running.iter().filter(|(_, watched)| !watched.health.first_list_ended());
         let is_failed = |(kind, watched): &(&KindId, &RunningWatch)| {
             watched.target.labels.is_empty() && !world.graph.is_complete(**kind)
         };

@@ -34,8 +34,8 @@ pub struct Evidence {
     pub more_webhooks: bool,
     /// Whether the source is files. Files may leave out existing objects.
     pub of_files: bool,
-    /// APIs whose server does not answer.
-    pub stale: BTreeSet<String>,
+    /// The API groups whose server does not answer.
+    pub unavailable_groups: BTreeSet<String>,
     /// The APIServices that are not available.
     pub broken: Vec<BrokenApi>,
     /// The workloads of the cluster.
@@ -105,12 +105,12 @@ pub async fn evidence(
     survey: &Survey,
     max_events: usize,
 ) -> Evidence {
-    let (groups, stale) = {
+    let (groups, unavailable_groups) = {
         let world = snapshot.context.world.read();
         let served = world.served.keys().map(|kind| world.graph.kinds.info(*kind).group.clone());
         (served.collect(), snapshot.stale.iter().cloned().collect())
     };
-    let mut evidence = Evidence { groups, stale, ..Evidence::default() };
+    let mut evidence = Evidence { groups, unavailable_groups, ..Evidence::default() };
     if found.is_empty() {
         return evidence;
     }

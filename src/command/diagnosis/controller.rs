@@ -210,7 +210,7 @@ struct FinalizerDomain<'e> {
     /// The served API groups of the domain.
     served: Vec<String>,
     /// Whether the server of an API group of the domain does not answer.
-    stale: bool,
+    has_unavailable_group: bool,
     /// Whether further API groups and further webhooks may exist.
     more: (bool, bool),
     /// The webhooks of the domain: the description, and the problem of the Service.
@@ -233,7 +233,7 @@ impl<'e> FinalizerDomain<'e> {
         Self {
             base: base.map(str::to_owned),
             served: evidence.groups.iter().filter(related).cloned().collect(),
-            stale: evidence.stale.iter().any(|group| related(&group)),
+            has_unavailable_group: evidence.unavailable_groups.iter().any(|group| related(&group)),
             more: (evidence.more_groups, evidence.more_webhooks),
             webhooks: hooks.chain(conversions).collect(),
         }
@@ -241,7 +241,10 @@ impl<'e> FinalizerDomain<'e> {
 
     /// Whether no API group and no webhook of the domain remains.
     fn is_gone(&self) -> bool {
-        let remains = self.stale || self.more.0 || self.may_answer() || !self.served.is_empty();
+        let remains = self.has_unavailable_group
+            || self.more.0
+            || self.may_answer()
+            || !self.served.is_empty();
         self.base.is_some() && !remains
     }
 
@@ -265,7 +268,7 @@ impl<'e> FinalizerDomain<'e> {
 
     fn webhook_notes(&self) -> Vec<String> {
         let Some(base) = &self.base else { return Vec::new() };
-        let kinds = match (&self.served[..], self.stale) {
+        let kinds = match (&self.served[..], self.has_unavailable_group) {
             ([], true) => format!("the API of {base} does not answer"),
             ([], false) if self.more.0 => format!("it is unknown whether kinds of {base} exist"),
             ([], false) => format!("the API server serves no API group of {base}"),

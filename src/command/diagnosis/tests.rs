@@ -185,7 +185,8 @@ fn a_finalizer_added_with_a_tool_is_explained_by_the_kinds_of_its_domain() {
     let runs = evidence(&[workload("example-agent", "x", 1)]);
     assert_eq!(of(&settings("gone.example.test/drop", "kubectl"), &runs).cause, Cause::Controller);
     // A group whose server does not answer still exists.
-    let stale = Evidence { stale: ["x.example.test".to_owned()].into(), ..evidence(&[]) };
+    let stale =
+        Evidence { unavailable_groups: ["x.example.test".to_owned()].into(), ..evidence(&[]) };
     let stale = of(&settings("gone.example.test/drop", "kubectl"), &stale);
     assert_eq!(stale.cause, Cause::Unknown);
     assert!(words(&stale).contains("the API of example.test does not answer"), "{stale:?}");

@@ -171,7 +171,7 @@ impl Snapshot {
         let mut world = self.context.world.write();
         match (is_complete, why.is_empty()) {
             (true, _) => world.graph.set_complete(kind, true),
-            (false, true) => world.graph.set_incomplete(kind, "only one namespace was read"),
+            (false, true) => world.graph.set_incomplete(kind, "only some namespaces were read"),
             (false, false) => world.graph.set_incomplete(kind, Incomplete::OtherReason(why.into())),
         }
         read
