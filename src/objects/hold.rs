@@ -61,8 +61,8 @@ impl HoldEntry {
     }
 }
 
-/// The finalizers without the unwanted ones. `None` if at most one is unwanted: a single removal
-/// tests and removes its index.
+/// The finalizers without the unwanted ones. `None` if at most one is unwanted: remove that one by
+/// its index, after a JSON patch `test` of the index.
 pub fn finalizers_after_bulk_removal<'f>(
     finalizers: &[&'f str],
     is_unwanted: fn(&str) -> bool,

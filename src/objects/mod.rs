@@ -1,4 +1,5 @@
-//! The few fields of Kubernetes objects that belay reads from JSON.
+//! The few fields of Kubernetes objects that belay reads from JSON, and plain values that all
+//! modules share: kinds and names, operations of JSON patches, hash maps, and text for terminals.
 //!
 //! [`Object`] borrows from the bytes (or the JSON tree) that it was read from. A
 //! review can contain two copies of an object of several MiB, but a verdict

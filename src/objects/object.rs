@@ -76,8 +76,9 @@ pub enum HoldAge {
 }
 
 impl HoldAge {
-    /// A write that was in progress when belay added the hold may not have seen the hold. The
-    /// API server ends a write after 34 seconds, so no such write is left after this time.
+    /// The age at which a hold becomes effective. A write that was in progress when belay added
+    /// the hold may not have seen the hold. The API server ends a write after 34 seconds, so no
+    /// such write is left at this age.
     pub const SETTLED_SECONDS: i64 = 45;
 
     /// The age of a hold after an update of its object. `new` is the age in the new version.

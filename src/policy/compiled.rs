@@ -245,16 +245,20 @@ impl Policy {
     /// Whether the policy applies to DELETEs by the garbage collector under at least one of the
     /// names in [`garbage_collector_identities`].
     pub fn binds_collector_under_any_name(&self) -> bool {
-        garbage_collector_identities().into_iter().any(|collector| self.refuses(collector))
+        garbage_collector_identities()
+            .into_iter()
+            .any(|collector| self.binds_and_does_not_exempt(collector))
     }
 
     /// Whether the policy applies to DELETEs by the garbage collector under each of these names.
     pub fn binds_collector_under_every_name(&self) -> bool {
-        garbage_collector_identities().into_iter().all(|collector| self.refuses(collector))
+        garbage_collector_identities()
+            .into_iter()
+            .all(|collector| self.binds_and_does_not_exempt(collector))
     }
 
     /// Whether it binds a requester with this name and these groups, and does not exempt it.
-    fn refuses(&self, (name, groups): (&str, &[&str])) -> bool {
+    fn binds_and_does_not_exempt(&self, (name, groups): (&str, &[&str])) -> bool {
         let groups = groups.iter().map(|group| Text::from(*group)).collect();
         let requester = Requester { name: name.into(), groups };
         self.binds(&requester) && !self.exempts(&requester)
@@ -369,9 +373,11 @@ impl Policy {
     /// keeps them.
     pub fn allows_delete_through_owner(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.places_hold();
-        let exempts = !self.exempt.is_empty()
+        // If the policy names subjects, other subjects can delete the owner. The policy then stops
+        // the cascade only if it binds the garbage collector.
+        let can_bypass = !self.exempt.is_empty()
             || !(self.binds_all_subjects() || self.binds_collector_under_any_name());
-        exempts && (self.modes.protects_unused() || without_hold)
+        can_bypass && (self.modes.protects_unused() || without_hold)
     }
 
     /// Whether only an approval releases a hold. A policy with exempt subjects does not require

@@ -40,9 +40,9 @@ pub struct PolicySet {
     pub pauses: Vec<Pause>,
     /// The users and namespaces that belay knows by name.
     pub identities: Identities,
-    /// The kinds, by group and resource, on which belay releases the holds of the label;
-    /// `None` for all kinds.
-    pub label_hold_kinds: Option<Vec<(String, String)>>,
+    /// The kinds of `--labelled-kinds`, by group and resource. For the label, belay releases no
+    /// hold on other kinds. `None`: the kinds are unknown, so belay releases it on all kinds.
+    pub labelled_kinds: Option<Vec<(String, String)>>,
 }
 
 impl Default for PolicySet {
@@ -93,7 +93,7 @@ impl PolicySet {
             approvals: Approvals::default(),
             pauses: Vec::new(),
             identities: Identities::default(),
-            label_hold_kinds: None,
+            labelled_kinds: None,
         };
         for (policy_index, policy) in (0..).zip(&set.policies) {
             for (entry, target) in (0..).zip(&policy.targets) {
@@ -199,7 +199,7 @@ impl PolicySet {
         let is_listed = |kinds: &Vec<(String, String)>| {
             kinds.iter().any(|(g, r)| (g.as_str(), r.as_str()) == (group, resource))
         };
-        self.label_hold_kinds.as_ref().is_none_or(is_listed)
+        self.labelled_kinds.as_ref().is_none_or(is_listed)
     }
 
     /// Whether a pause is in force at this time.
@@ -297,7 +297,7 @@ mod tests {
             set.iter().all(|policy| set.releases_holds_of(policy, group, resource))
         };
         assert!(releases(&set, leases), "the setting is unknown");
-        set.label_hold_kinds = Some(vec![(String::new(), "configmaps".to_owned())]);
+        set.labelled_kinds = Some(vec![(String::new(), "configmaps".to_owned())]);
         assert!(releases(&set, ("", "configmaps")) && !releases(&set, leases));
         assert!(
             set.releases_any_hold("", "configmaps") && !set.releases_any_hold(leases.0, leases.1)

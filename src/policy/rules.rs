@@ -20,18 +20,18 @@ pub struct Rules {
 
 impl Rules {
     /// Compiles relations and policies for these kinds. An error means that a built-in
-    /// relation is wrong. `label_hold_kinds`: as in [`PolicySet`].
+    /// relation is wrong. `labelled_kinds`: as in [`PolicySet`].
     pub fn load(
         kinds: &Kinds,
         relations: &[CustomRelation],
         policies: Vec<Policy>,
         identities: Identities,
-        label_hold_kinds: Option<&[(String, String)]>,
+        labelled_kinds: Option<&[(String, String)]>,
     ) -> Result<Self, PathError> {
         let catalogue = Catalogue::new(kinds, relations)?;
         let mut policies = PolicySet::new(policies, &catalogue);
         policies.identities = identities;
-        policies.label_hold_kinds = label_hold_kinds.map(<[_]>::to_vec);
+        policies.labelled_kinds = labelled_kinds.map(<[_]>::to_vec);
         Ok(Self { catalogue: Arc::new(catalogue), policies })
     }
 

@@ -10,8 +10,8 @@ use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{Edges, ObjectPhase};
 use crate::objects::{Kinds, MAX_REFERENCES, PROTECT_LABEL, split_api_version};
 
-/// The limit of values that belay reads of one object. It is twice the usual number for
-/// [`MAX_REFERENCES`]: an endpoint of an EndpointSlice has eight values for two references.
+/// The limit of values that belay reads of one object: 8 for each of [`MAX_REFERENCES`]. An
+/// EndpointSlice needs 4, because each endpoint has eight values for two references.
 const MAX_VALUES: usize = 8 * MAX_REFERENCES;
 
 /// The number of bytes of a path that count as one more reference, because the edge stores the
@@ -22,8 +22,13 @@ const PATH_BYTES_PER_REFERENCE: usize = 256;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct CompiledRelations {
     pub(super) tree: PathTree,
+    /// The entries of [`FINISHED`](super::catalogue::FINISHED) for the kind: the field and the
+    /// values of a finished object.
     pub(super) finished: Vec<(Path, &'static [&'static str])>,
+    /// The entry of [`SCALED_DOWN`](super::catalogue::SCALED_DOWN) for the kind: the field with the
+    /// replicas, and the controllers.
     pub(super) scaled_down: Option<(Path, &'static [GroupKind])>,
+    /// The field of [`ESTABLISHED`](super::catalogue::ESTABLISHED), if the kind is CRDs.
     pub(super) established: Option<Path>,
     /// All fields that relations read.
     pub(super) fields: Fields,

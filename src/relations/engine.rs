@@ -86,10 +86,10 @@ impl Catalogue {
                 compiled.finished.push((Path::parse(path)?, values));
             }
         }
-        for (group, resource, path, owners) in SCALED_DOWN {
+        for (group, resource, path, controllers) in SCALED_DOWN {
             if let Some(kind) = kinds.find_resource(group, resource) {
                 let compiled = catalogue.by_kind.entry(kind).or_default();
-                compiled.scaled_down = Some((Path::parse(path)?, owners));
+                compiled.scaled_down = Some((Path::parse(path)?, controllers));
             }
         }
         let (group, resource, path) = ESTABLISHED;

@@ -204,9 +204,10 @@ pub struct FromStripping {
     #[x_kube(validation = Rule::new("size(self) > 0 && self.all(f, size(f) > 0)").message("finalizers must name at least one finalizer; \"*\" is every one"))]
     pub finalizers: Vec<String>,
     /// The subjects that may remove the finalizers. Empty means service accounts and system
-    /// components, but no other users. Then only service accounts in kube-system may remove
-    /// finalizers of Kubernetes' own controllers, such as `kubernetes.io/pvc-protection`. A user who may create tokens of a service account can
-    /// act as this account, so name the account of the controller here.
+    /// components, but no other users. Then, of service accounts, only those in kube-system may
+    /// remove finalizers of Kubernetes' own controllers, such as `kubernetes.io/pvc-protection`. A
+    /// user who may create tokens of a service account can act as this account, so name the account
+    /// of the controller here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub removers: Vec<Subject>,
