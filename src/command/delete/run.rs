@@ -137,7 +137,7 @@ impl Run {
         leftovers: Vec<&'s PlannedObject>,
     ) -> Option<Step<'s>> {
         let waves = &state.plan.waves;
-        let is_own = self.plan.is_own();
+        let is_own = self.plan.own_filter();
         let first = Step { send: Vec::new(), wait: leftovers, later: waves.len() };
         let steps = waves.iter().enumerate().map(|(index, wave)| {
             let is_open = |planned: &&PlannedObject| {
@@ -166,7 +166,7 @@ impl Run {
         step: Step<'_>,
     ) -> Result<Option<DeleteReport>, CommandError> {
         let awaited = {
-            let is_own = self.plan.is_own();
+            let is_own = self.plan.own_filter();
             let planned = state.plan.objects().filter(|planned| is_own(&planned.object));
             state.awaited(planned.chain(step.wait.iter().copied()))
         };
@@ -277,7 +277,7 @@ impl Run {
     /// remain.
     async fn end(self, state: &DeletionState) -> Result<DeleteReport, CommandError> {
         let remaining = state.plan.objects().map(|planned| &planned.object);
-        let is_own = self.plan.is_own();
+        let is_own = self.plan.own_filter();
         let remaining: Vec<Object> = remaining.filter(|object| is_own(object)).cloned().collect();
         if remaining.is_empty() {
             let message = match self.deleted.len() {
@@ -294,7 +294,7 @@ impl Run {
 
     /// The report after all DELETEs, or at the time limit.
     fn report_of_end(&self, result: DeleteResult, message: String) -> DeleteReport {
-        let is_own = self.plan.is_own();
+        let is_own = self.plan.own_filter();
         let planned = self.plan.objects().chain(&self.others).map(|planned| &planned.object);
         let not_awaited = planned.filter(|object| !is_own(object)).cloned().collect();
         DeleteReport { not_awaited, ..self.report(result, message) }

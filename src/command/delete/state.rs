@@ -161,7 +161,7 @@ impl DeletionState {
             })
         };
         let leftovers = first_plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
-        let is_own = first_plan.is_own();
+        let is_own = first_plan.own_filter();
         let leftovers = leftovers.chain(users.into_iter().filter_map(user));
         let (awaited, others) = leftovers.partition(|one| is_own(&one.object));
         Leftovers { awaited, others }

@@ -79,8 +79,7 @@ pub struct AffectedObject {
     pub outcome: &'static str,
     /// Whether the outcome does not depend on timing.
     pub certain: bool,
-    /// The edge from another object. Absent for a target, and for an object that was already
-    /// Terminating.
+    /// The edge from another affected object. Absent if there is none, as for most targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<EdgeReport>,
     /// The objects that have to be deleted before it, because they use it. For an object that
@@ -95,7 +94,8 @@ pub struct AffectedObject {
     /// Whether belay's hold keeps it Terminating.
     #[serde(skip)]
     pub held_by_belay: bool,
-    /// Whether it is already Terminating, and this deletion ends its last use.
+    /// Whether it is already Terminating, or its owners no longer exist, and this deletion ends its
+    /// last use.
     #[serde(skip)]
     pub is_freed: bool,
     #[serde(skip)]
@@ -353,7 +353,7 @@ fn is_own_ancestor(node: Node<'_>) -> bool {
 }
 
 /// The parent of an object in the tree, and the edge between them: a deleted owner, Node,
-/// Namespace or CRD. `None` for targets.
+/// Namespace or CRD. `None` for a target without an affected owner.
 fn parent(
     inspection: &Inspection,
     outcomes: &ImpactOutcomes<'_>,

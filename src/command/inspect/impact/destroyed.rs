@@ -90,8 +90,8 @@ fn snapshot_text(
     format!("{} of {}{note}", snapshot.name, snapshot.time)
 }
 
-/// The claim of a volume, unless it is deleted as well. The report then lists the volume at its
-/// claim.
+/// The claim of a volume, if the claim stays. If the claim is deleted or stays Terminating, the
+/// report lists the volume at the claim.
 fn claim_that_stays<'i>(
     inspection: &'i Inspection,
     outcomes: &ImpactOutcomes<'_>,

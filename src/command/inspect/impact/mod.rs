@@ -28,7 +28,7 @@ use self::accepted::AcceptedPart;
 pub use self::answer::ask_hold_reason;
 use self::answer::{MAX_ASKED, TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
-use self::order::{FoundOrder, RequiredOrder};
+use self::order::{OrderSearch, RequiredOrder};
 pub use self::plan::{
     ClusterIdentity, DeletedBy, DeletionPlan, Drift, PlanChange, PlannedObject, PlannedOrder,
 };
@@ -111,15 +111,15 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         Some(_) => Inspection::default(),
         None => inspection::read(&query, set.search, false).await?,
     };
-    let (mut impact, mut verdict, predecessors) = assess(&inspection, cascade).await;
+    let (mut impact, mut verdict, server_predecessors) = assess(&inspection, cascade).await;
     if query.change().is_none() && impact.message.is_some() {
         impact.message = Some("no objects are selected".to_owned());
     }
     impact.message = nothing_removed.or(impact.message);
     // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
-        let found = order::find(&inspection, cascade.into(), &predecessors).await;
-        if let Some(FoundOrder { order, accepted, denied }) = found {
+        let found = order::find(&inspection, cascade.into(), &server_predecessors).await;
+        if let Some(OrderSearch { order, accepted, denied }) = found {
             let is_partial = impact.verdict != ReportedVerdict::Unknown && !accepted.is_empty();
             // The found order deletes the denied targets as well.
             let others = if order.targets.is_empty() { Vec::new() } else { denied };
@@ -166,8 +166,8 @@ pub async fn plan_order(
     order
 }
 
-/// The impact of a deletion of the targets, with the verdict and the targets that must be deleted
-/// before others.
+/// The impact of a deletion of the targets, with the verdict, and the targets that must be deleted
+/// before others according to the API server.
 pub async fn assess(
     inspection: &Inspection,
     cascade: Cascade,
@@ -195,14 +195,14 @@ pub async fn assess(
         hold_reason.as_deref(),
         denies_content_deletes,
     );
-    let mut predecessors = RequiredOrder::new();
+    let mut server_predecessors = RequiredOrder::new();
     if let Some(asked) = asked {
-        let TargetAnswers { answer, predecessors: found, accepted, accepted_later } = asked;
+        let TargetAnswers { answer, predecessors, accepted, accepted_later } = asked;
         impact.add_answer(inspection, answer);
         let is_partial = impact.verdict == ReportedVerdict::Deny && !accepted.is_empty();
         impact.accepted = is_partial
             .then(|| AcceptedPart::new(inspection, &accepted, &accepted_later, cascade.into()));
-        predecessors = found;
+        server_predecessors = predecessors;
     } else if inspection.caller.is_none() && impact.verdict == ReportedVerdict::Deny {
         let first = &targets[..targets.len().min(MAX_ASKED)];
         let accepted = order::accepted_in_order(inspection, first, cascade.into()).await;
@@ -215,7 +215,7 @@ pub async fn assess(
     {
         add_approvers(inspection, &mut impact, verdict).await;
     }
-    (impact, verdict, predecessors)
+    (impact, verdict, server_predecessors)
 }
 
 /// Adds the users who have approved the denied deletion, and whether the caller may approve it.

@@ -14,7 +14,7 @@ use crate::decide::Decision;
 use crate::graph::{Graph, NodeId, Propagation};
 use crate::objects::ObjectRef;
 
-/// An order in which the objects can be deleted.
+/// An order in which the objects can be deleted. Empty if none is known.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionOrder {
@@ -26,8 +26,9 @@ pub struct DeletionOrder {
     pub commands: Vec<String>,
 }
 
-/// An order that works, and what the given order does.
-pub struct FoundOrder {
+/// What the given order does, and an order that works, or none.
+pub struct OrderSearch {
+    /// Its targets are empty if no order that works is known.
     pub order: DeletionOrder,
     /// The targets that the given order deletes.
     pub accepted: Vec<NodeId>,
@@ -35,26 +36,27 @@ pub struct FoundOrder {
     pub denied: Vec<NodeId>,
 }
 
-/// The order of the targets, if the given order does not work. `refused`: the targets whose DELETE
-/// the API server denies, each with the targets that must be deleted before it.
+/// Searches an order of the targets, if the given order does not work. `server_predecessors`: the
+/// targets whose DELETE the API server denies, each with the targets that must be deleted before
+/// it.
 pub async fn find(
     inspection: &Inspection,
     cascade: Propagation,
-    refused: &RequiredOrder,
-) -> Option<FoundOrder> {
+    server_predecessors: &RequiredOrder,
+) -> Option<OrderSearch> {
     let targets = inspection.deletable_targets();
     if targets.len() < 2 {
         return None;
     }
     let mut predecessors = required_order(inspection, &targets, cascade);
-    for (target, earlier) in refused {
+    for (target, earlier) in server_predecessors {
         predecessors.entry(*target).or_default().extend(earlier);
     }
     let is_accepted = async |earlier: &[NodeId], target: NodeId| {
         let waits = |order: &RequiredOrder| waits(order, target, earlier);
-        // The API server denies the DELETE until the predecessors in `refused` are deleted. For
-        // other predecessors, the verdict of the command decides.
-        !waits(refused)
+        // The API server denies the DELETE until its `server_predecessors` are deleted. For other
+        // predecessors, the verdict of the command decides.
+        !waits(server_predecessors)
             && (!waits(&predecessors) || accepts(inspection, earlier, target, cascade).await)
     };
     let accepted = accepted(&targets, &is_accepted).await;
@@ -83,7 +85,7 @@ pub async fn find(
         commands: steps.iter().enumerate().map(command).collect(),
         targets: objects(&sorted),
     };
-    Some(FoundOrder { order, accepted, denied })
+    Some(OrderSearch { order, accepted, denied })
 }
 
 /// For each target, the targets that must be deleted before it: they use it, they use an object

@@ -62,8 +62,9 @@ pub struct Admission<'a> {
     pub approvals: &'a [NeededApproval],
     /// A held target, and what its hold waits for, from belay's warning.
     pub held: Option<(NodeId, &'a str)>,
-    /// Whether belay accepts the DELETE of the target, because it does not watch the kinds of its
-    /// content, but denies the DELETEs of this content by a controller.
+    /// Whether belay accepts the DELETE of the target, but denies the DELETEs of its content by a
+    /// controller: belay does not watch the kinds of this content, or the target is already
+    /// Terminating.
     pub denies_content_deletes: bool,
 }
 
@@ -199,16 +200,22 @@ impl<'s> ImpactOutcomes<'s> {
 
     /// Finds the Terminating objects that this deletion unblocks by deleting their last user, and
     /// the objects that are deleted anyway. `own`: the possible deletion of the targets alone;
-    /// `possible` and `certain`: the deletions of the Terminating objects without the targets.
-    fn find_freed(&mut self, own: &Deletion<'_>, [possible, certain]: &[Deletion<'_>; 2]) {
+    /// `possible_anyway` and `certain_anyway`: the deletions of the Terminating objects without the
+    /// targets.
+    fn find_freed(
+        &mut self,
+        own: &Deletion<'_>,
+        [possible_anyway, certain_anyway]: &[Deletion<'_>; 2],
+    ) {
         let graph = &self.inspection.graph;
-        let lost = possible.fates.iter().map(|(id, _)| id).chain(self.abandoned.iter().copied());
+        let lost =
+            possible_anyway.fates.iter().map(|(id, _)| id).chain(self.abandoned.iter().copied());
         self.deleted_anyway = lost.filter(|id| own.get(*id).is_none()).collect();
         let waits = |id: &NodeId| {
             let is_terminating = graph.get(*id).is_some_and(Node::is_terminating);
             (is_terminating || self.abandoned.contains(id))
                 && self.possible.deletes(*id, false)
-                && !certain.deletes(*id, true)
+                && !certain_anyway.deletes(*id, true)
         };
         let mut waiting: Vec<NodeId> = self.deleted_anyway.iter().copied().filter(waits).collect();
         // The users of a freed object may be freed objects as well.

@@ -83,7 +83,8 @@ pub struct Impact {
     pub objects: Vec<AffectedObject>,
     /// Failed reads. If there are any, the counts are lower bounds.
     pub not_read: Vec<FailedRead>,
-    /// Objects that a manifest names and that do not exist, in the form of `typed`.
+    /// Objects that a manifest names and that do not exist, in the form of the field `typed` of an
+    /// object.
     pub missing: Vec<String>,
     /// Whether some targets could not be read.
     #[serde(skip)]
@@ -91,8 +92,7 @@ pub struct Impact {
     /// The objects that use each other, if there is a plan or no order that works.
     #[serde(skip)]
     pub cycles: Vec<Vec<Object>>,
-    /// Whether belay accepts the DELETE of the target, because it does not watch the kinds of its
-    /// content, but denies the DELETEs of this content by a controller.
+    /// As in [`Admission`].
     #[serde(skip)]
     pub denies_content_deletes: bool,
     /// Whether the API server refuses the DELETE because belay does not answer.

@@ -91,7 +91,7 @@ impl DeletionPlan {
         let uids: HashSet<&str> = self.objects().map(|one| one.object.uid.as_str()).collect();
         let planned: HashSet<Coordinates<'_>> =
             self.objects().map(|one| coordinates(&one.object)).collect();
-        let is_own = self.is_own();
+        let is_own = self.own_filter();
         let mut drift = Drift::default();
         let mut add = |change, object: &Object, stops: bool, message: String| {
             let changes = if stops { &mut drift.changes } else { &mut drift.others };
@@ -178,7 +178,7 @@ impl DeletionPlan {
     ) -> Vec<&'p PlannedObject> {
         let remaining = self.remaining(inspection, current);
         let remaining = remaining.filter(|one| one.deleted_by != DeletedBy::Command && !one.stays);
-        let is_own = self.is_own();
+        let is_own = self.own_filter();
         remaining.filter(|one| is_own(&one.object)).collect()
     }
 

@@ -105,7 +105,8 @@ pub enum DeletedBy {
     NamespaceController,
     /// The pod garbage collector, after its Node.
     PodGarbageCollector,
-    /// An earlier DELETE: it is Terminating, and stays only until its users are deleted.
+    /// An earlier deletion: it is Terminating, or its owners no longer exist, and it stays only
+    /// until its users are deleted.
     EarlierDelete,
 }
 
@@ -196,9 +197,10 @@ impl DeletionPlan {
         self.waves.iter().flat_map(|wave| &wave.objects)
     }
 
-    /// Whether an object is cluster-scoped, or in a namespace in which `delete` deletes objects.
-    /// `delete` does not wait for other objects, because their tenants may keep them (H160, H202).
-    pub fn is_own(&self) -> impl Fn(&Object) -> bool {
+    /// A filter for the objects that are cluster-scoped, or in a namespace in which `delete`
+    /// deletes objects. `delete` does not wait for other objects, because their tenants may keep
+    /// them (H160, H202).
+    pub fn own_filter(&self) -> impl Fn(&Object) -> bool {
         let sources = self
             .objects()
             .filter(|one| one.deleted_by == DeletedBy::Command || one.object.is_namespace());
@@ -258,6 +260,7 @@ fn planned_waves(
         .collect();
     let targets: NumberSet<NodeId> = inspection.targets.iter().copied().collect();
     let orphans = impact.cascade == "orphan";
+    // Among deleted objects, only Pods on deleted Nodes have this edge.
     let is_on_node =
         |object: &AffectedObject| object.via.as_ref().is_some_and(|via| via.edge == "use");
     let kube_node_of_pod = deleted.values().filter(|object| is_on_node(object));
