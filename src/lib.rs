@@ -15,7 +15,8 @@
 //! - unreadable objects in watches, and kinds whose watch is incomplete: `cluster::feed::objects`,
 //!   `graph::coverage_methods`, `graph::coverage`
 //! - releases of holds: `cluster::release` reads and patches, `hold::count` and `hold::release` decide
-//! - claims that undo saves: `command::undo::terminating`, `command::undo::already_deleted`
+//! - PersistentVolumeClaims that `undo` saves: `command::undo::terminating`,
+//!   `command::undo::already_deleted`
 //! - why an object stays Terminating: `command::diagnosis`, from facts of `cluster::terminating`
 //! - `kubectl belay impact`: `command::inspect::impact`
 
