@@ -262,7 +262,7 @@ fn denies_only_labelled_content(denied: &Verdict) -> bool {
 /// unknown facts, and content that belay may not know.
 fn is_confirmed(local: &Verdict, denial: &ServerDenial) -> bool {
     let is_content = |object: &ObjectName| {
-        let text = format!("{object}, ");
+        let text = format!("{object} (");
         let mut causes = denial.blocker_texts.iter().flat_map(|texts| &texts.causes);
         causes.any(|(cause, _)| cause.starts_with(&text))
     };
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use crate::command::document::Object;
     use crate::command::webhooks::{VALIDATING, WebhookConfiguration};
-    use crate::decide::{Blocker, Decision, Reason};
+    use crate::decide::{Blocker, Decision, Reason, describe_cause};
 
     fn verdict(outcome: Decision, reason: Reason) -> Verdict {
         let target = ObjectRef::default();
@@ -324,6 +324,33 @@ mod tests {
             let why: Vec<_> = webhooks.why_missing().into_iter().collect();
             assert_eq!((answer.warnings, why.len()), (vec![why[0].to_owned()], 1));
         }
+    }
+
+    #[test]
+    fn a_denial_confirms_labelled_content_that_it_names() {
+        let namespace = ObjectRef::new(("", "namespaces"), "", "shop");
+        let name = |name: &str| ObjectName {
+            kind: "Secret".to_owned(),
+            object: ObjectRef::new(("", "secrets"), "shop", name),
+        };
+        let content = |of: &str| Cause::Content {
+            object: name(of),
+            why: ContentReason::Protected(PolicySource::Label("Always")),
+        };
+        let local = |causes| {
+            let blocker = Blocker::new(Decision::Deny, Reason::NotEmpty, namespace.clone());
+            Verdict::from_blockers(namespace.clone(), vec![Blocker { causes, ..blocker }])
+        };
+        let denial = ServerDenial {
+            verdict: local(Vec::new()),
+            blocker_texts: vec![DeniedBlocker {
+                message: String::new(),
+                causes: vec![(describe_cause(&content("key")), String::new())],
+            }],
+            next_step: None,
+        };
+        assert!(is_confirmed(&local(vec![content("key")]), &denial));
+        assert!(!is_confirmed(&local(vec![content("key"), content("ke")]), &denial));
     }
 
     #[test]

@@ -198,6 +198,8 @@ pub(super) fn missing_texts(verdict: &Verdict) -> Vec<String> {
                     parts.flat_map(|part| part.split(" by ")).flat_map(|part| part.split(", "));
                 parts.chain([field.as_str()]).collect()
             }
+            // The message leaves out the value if it is unknown.
+            "Label" => text.split('=').take(1).collect(),
             _ if text.starts_with("deleting ") => vec![text.split_at(1).1],
             _ => vec![&text],
         };
