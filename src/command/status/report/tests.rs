@@ -203,6 +203,23 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
     assert_eq!(PolicyStatus::new(&policy, None, NOW).effects, "Hold");
 }
 
+/// The note of a condition and the counts may be from different times.
+#[test]
+fn counts_that_change_are_not_printed() {
+    for (reason, columns) in [
+        ("InPlace", "40          38      "),
+        ("Progressing", "40          counting   "),
+        ("Counting", "counting    counting   "),
+    ] {
+        let conditions = json!([
+            condition("Ready", "True", "Registered", ""),
+            condition("Holding", "False", reason, "0 of 40 objects have the hold"),
+        ]);
+        let text = text(&report(vec![policy(&conditions, 2)]));
+        assert!(text.contains(columns), "{text}");
+    }
+}
+
 /// A second after an install, the condition is older than the webhook configurations.
 #[test]
 fn a_note_about_missing_webhooks_is_replaced_where_they_exist() {
