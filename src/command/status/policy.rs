@@ -138,8 +138,8 @@ impl PolicyStatus {
     pub fn replace_note_of_missing_webhooks(&mut self) {
         for note in self.notes.iter_mut().filter(|note| note.starts_with(MISSING_WEBHOOKS)) {
             *note = format!(
-                "{MISSING_WEBHOOKS}: the webhook configurations were missing and exist now; belay \
-                 updates this status within seconds"
+                "{MISSING_WEBHOOKS}: the webhook configurations were missing and exist now; the \
+                 leader updates this status"
             );
         }
     }
