@@ -13,9 +13,9 @@ use super::document::{FailedRead, Object};
 use super::duration::format_age;
 use super::place::Installation;
 use crate::certs;
-use crate::cluster::election::{LeaderInfo, leader};
+use crate::cluster::election::{LeaderInfo, is_left_behind, leader};
 use crate::cluster::registration::stored::{configuration_kind, kind_name, parse_webhooks};
-use crate::cluster::uninstall::installed;
+use crate::cluster::uninstall::{installed, removal_step};
 use crate::decide::AdmissionPhase;
 use crate::lease::MAX_RENEWAL_INTERVAL;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
@@ -250,8 +250,15 @@ async fn uninstalled_text(
     Installation { namespace, name }: &Installation,
 ) -> Option<String> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    match leases.get_metadata_opt(name).await {
+    match leases.get_opt(name).await {
         Ok(None) if matches!(installed(client).await, Ok(None)) => Some(UNINSTALLED.to_owned()),
+        Ok(Some(lease)) if is_left_behind(&lease) => {
+            let owner = lease.metadata.owner_references?.into_iter().next()?;
+            let step = removal_step(client, namespace, &owner).await;
+            Some(format!(
+                "belay is uninstalled, so it denies nothing, but its replicas still run; next: {step}"
+            ))
+        }
         _ => None,
     }
 }

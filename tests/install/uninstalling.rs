@@ -206,6 +206,12 @@ fn an_install_right_after_an_uninstall_by_hand_protects() {
         let done = uninstall_by_hand(&plane, &["--yes"]);
         assert_eq!(done.code, 0, "{done:?}");
         assert!(holder().starts_with("uninstall-"), "{done:?}");
+        // The command and `status` name the same next step.
+        let next = "; next: helm uninstall belay --namespace belay --no-hooks\n";
+        assert!(done.stderr.contains(next), "{done:?}");
+        let status = run(program(), plane.kubeconfig(), &["status"], None).unwrap();
+        assert!(status.stdout.starts_with("belay is uninstalled, so"), "{status:?}");
+        assert!(status.stdout.contains(next), "{status:?}");
     };
     uninstall();
     let time = |field: &str| -> Timestamp {

@@ -33,6 +33,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 pub use self::configurations::installed;
+pub use self::own_objects::removal_step;
 pub use self::report::{
     Event, HeldObject, Reason, UninstallCounts, UninstallReport, count_by_kind, holds,
 };
