@@ -29,6 +29,7 @@ mod screen;
 mod selector;
 mod serve;
 mod session;
+mod signals;
 mod status;
 mod stuck;
 mod target;

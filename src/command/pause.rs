@@ -111,7 +111,7 @@ pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
             let created = api.create(&params, &new_pause(&session, &reason, lasts)).await;
             let created = created.map_err(|error| convert_error(&session, error))?;
             let mut report = pause_output(created, lasts);
-            report.lines.extend(webhooks.why_missing().map(str::to_owned));
+            report.lines.extend(webhooks.why_inactive());
             report.print(output)
         }
         None => end_pauses(&session, &api, &webhooks).await?.print(output),
@@ -173,12 +173,12 @@ async fn end_pauses(
         }
         lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
-    let state = match (active.is_empty(), webhooks.are_missing()) {
+    let state = match (active.is_empty(), webhooks.are_inactive()) {
         (true, _) => Some("belay is not paused"),
         (false, true) => None,
         (false, false) => Some("belay enforces its policies again"),
     };
-    lines.extend(state.into_iter().chain(webhooks.why_missing()).map(str::to_owned));
+    lines.extend(state.map(str::to_owned).into_iter().chain(webhooks.why_inactive()));
     Ok(PausesEnded {
         pauses: active.into_iter().cloned().map(PauseReport::from_pause).collect(),
         lines,

@@ -1,5 +1,7 @@
 //! The two webhook configurations of an installation. Without them, belay gets no requests.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -8,24 +10,26 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::{FailedRead, Object};
+use super::duration::format_age;
 use super::place::Installation;
 use crate::certs;
-use crate::cluster::election::{LeaderInfo, leader};
+use crate::cluster::election::{LeaderInfo, is_left_behind, leader};
 use crate::cluster::registration::stored::{configuration_kind, kind_name, parse_webhooks};
-use crate::cluster::uninstall::installed;
+use crate::cluster::uninstall::{installed, removal_step};
 use crate::decide::AdmissionPhase;
+use crate::lease::MAX_RENEWAL_INTERVAL;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 
 /// The kind of the webhook configuration that denies requests.
 pub const VALIDATING: &str = kind_name(AdmissionPhase::Validate);
 
-/// The sentence if that configuration does not exist.
-const MISSING: &str = "the webhook configurations of belay are missing, so belay refuses \
-                           nothing; next: install belay again";
+/// How to create the webhook configurations again.
+pub const INSTALL_AGAIN: &str = "helm upgrade, or helm rollback if a helm uninstall did not complete \
+                                 (docs/guides/uninstall.md)";
 
-/// The sentence if an uninstall has deleted that configuration and still removes holds.
-const UNINSTALLING: &str = "an uninstall of belay is in progress: it removes all holds, and belay \
-                                refuses nothing; next: kubectl belay status";
+/// The sentence if that configuration has no rules.
+const NO_RULES: &str = "the webhook configurations of belay have no rules, so belay refuses nothing; \
+                        next: kubectl belay status";
 
 /// The sentence if the CRDs of belay don't exist.
 pub const NOT_INSTALLED: &str =
@@ -54,6 +58,60 @@ pub struct WebhookConfiguration {
     pub object: Object,
     /// Whether it exists.
     pub present: bool,
+    /// Whether it has rules. The leader adds them. Without rules the API server sends no requests.
+    pub has_rules: bool,
+}
+
+/// An uninstall that holds the Lease.
+#[derive(Debug, Clone)]
+pub struct RunningUninstall {
+    /// The name with which it has taken the Lease.
+    pub name: String,
+    /// When it last renewed the Lease.
+    pub renewed: Timestamp,
+    /// The seconds since then.
+    age: i64,
+}
+
+impl RunningUninstall {
+    /// `None` if a replica holds the Lease.
+    pub fn new(leader: &LeaderInfo, now: Timestamp) -> Option<Self> {
+        let renewed = leader.renewed.filter(|_| leader.is_uninstall())?;
+        let age = now.duration_since(renewed).as_secs().max(0);
+        Some(Self { name: leader.replica.clone(), renewed, age })
+    }
+
+    #[cfg(test)]
+    pub fn of_age(seconds: i64) -> Option<Self> {
+        let renewed = Some(Timestamp::UNIX_EPOCH);
+        let replica = crate::cluster::election::uninstall_name("ann");
+        let info = LeaderInfo { replica, renewed, certificate_until: None };
+        Self::new(&info, Timestamp::from_second(seconds).ok()?)
+    }
+
+    /// Whether it has missed a renewal.
+    pub fn may_have_stopped(&self) -> bool {
+        Duration::from_secs(self.age.unsigned_abs()) > 2 * MAX_RENEWAL_INTERVAL
+    }
+
+    /// Its age, and whether it may have stopped.
+    pub fn age_text(&self) -> String {
+        let stopped = if self.may_have_stopped() { "; it may have stopped" } else { "" };
+        format!("(last renewed {} ago{stopped})", format_age(self.age))
+    }
+
+    /// The sentence while the API server sends no DELETE to belay.
+    fn text(&self) -> String {
+        let age = self.age_text();
+        let holds = match self.may_have_stopped() {
+            true => "objects keep the holds that it has not removed",
+            false => "it removes all holds",
+        };
+        format!(
+            "an uninstall of belay is in progress {age}: {holds}, and belay refuses nothing; next: \
+             kubectl belay status"
+        )
+    }
 }
 
 /// The webhook configurations of an installation.
@@ -67,10 +125,11 @@ pub struct Webhooks {
     pub not_read: Vec<FailedRead>,
     /// Whether the API server accepts deletes while no replica answers.
     pub ignores_failures: bool,
-    /// The name of the uninstall that has deleted the configurations and still runs.
-    pub uninstall: Option<String>,
-    /// Whether the Lease does not exist either: belay is not installed.
-    pub is_uninstalled: bool,
+    /// The uninstall that has deleted the configurations and holds the Lease.
+    pub uninstall: Option<RunningUninstall>,
+    /// The sentence if belay is uninstalled: the Lease does not exist either, or an uninstall has
+    /// left it behind.
+    pub uninstalled: Option<String>,
 }
 
 impl Webhooks {
@@ -96,28 +155,30 @@ impl Webhooks {
             }
         }
         for (kind, found) in [validating, mutating] {
-            webhooks.add(&kind, name, found.map(|object| object.is_some()));
+            webhooks.add(&kind, name, found);
         }
-        if webhooks.are_missing() {
+        if webhooks.are_inactive() {
             let holder = leader(client, (namespace, name), now).await.ok().flatten();
-            webhooks.uninstall =
-                holder.filter(LeaderInfo::is_uninstall).map(|holder| holder.replica);
-            let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-            let no_configuration = webhooks.configurations.iter().all(|found| !found.present);
-            webhooks.is_uninstalled = webhooks.not_read.is_empty()
-                && no_configuration
-                && matches!(leases.get_metadata_opt(name).await, Ok(None))
-                && matches!(installed(client).await, Ok(None));
+            webhooks.uninstall = holder.and_then(|holder| RunningUninstall::new(&holder, now));
+        }
+        if webhooks.not_read.is_empty() && webhooks.configurations.iter().all(|c| !c.present) {
+            webhooks.uninstalled = uninstalled_text(client, installation).await;
         }
         webhooks
     }
 
-    fn add(&mut self, kind: &ApiResource, name: &str, present: Result<bool, kube::Error>) {
-        match present {
-            Ok(present) => {
+    fn add(
+        &mut self,
+        kind: &ApiResource,
+        name: &str,
+        found: Result<Option<DynamicObject>, kube::Error>,
+    ) {
+        match found {
+            Ok(found) => {
                 let target = ObjectRef::new((&kind.group, &kind.plural), "", name);
                 let object = Object::of(&target, &Kinds::default());
-                self.configurations.push(WebhookConfiguration { object, present });
+                let (present, has_rules) = (found.is_some(), found.as_ref().is_some_and(has_rules));
+                self.configurations.push(WebhookConfiguration { object, present, has_rules });
             }
             Err(error) => {
                 let resource = full_name(&kind.group, &kind.plural);
@@ -143,19 +204,61 @@ impl Webhooks {
     }
 
     /// Whether it is known that the API server sends no DELETE to belay.
-    pub fn are_missing(&self) -> bool {
-        is_missing(&self.configurations)
+    pub fn are_inactive(&self) -> bool {
+        are_inactive(&self.configurations)
     }
 
-    /// Why belay refuses nothing, with the next step; `None` if the configuration that denies
-    /// requests may exist.
-    pub fn why_missing(&self) -> Option<&'static str> {
-        let why = if self.uninstall.is_some() { UNINSTALLING } else { MISSING };
-        self.are_missing().then_some(why)
+    /// Why belay refuses nothing, with the next step; `None` if the API server may send DELETEs to
+    /// belay.
+    pub fn why_inactive(&self) -> Option<String> {
+        let denying = self.configurations.iter().find(|found| found.is_inactive_and_denies())?;
+        Some(match &self.uninstall {
+            Some(uninstall) => uninstall.text(),
+            None if denying.present => NO_RULES.to_owned(),
+            None => format!(
+                "the webhook configurations of belay are missing, so belay refuses nothing; next: \
+                 install belay again: {INSTALL_AGAIN}"
+            ),
+        })
     }
 }
 
-/// Whether the configuration that denies requests is known to be missing.
-pub fn is_missing(configurations: &[WebhookConfiguration]) -> bool {
-    configurations.iter().any(|found| !found.present && found.object.kind == VALIDATING)
+impl WebhookConfiguration {
+    /// Whether it is the configuration that denies requests, and the API server sends none.
+    fn is_inactive_and_denies(&self) -> bool {
+        !self.has_rules && self.object.kind == VALIDATING
+    }
+}
+
+/// Whether it is known that the API server sends no DELETE to belay.
+pub fn are_inactive(configurations: &[WebhookConfiguration]) -> bool {
+    configurations.iter().any(WebhookConfiguration::is_inactive_and_denies)
+}
+
+/// Whether a webhook of a configuration has rules.
+fn has_rules(configuration: &DynamicObject) -> bool {
+    let webhooks = configuration.data["webhooks"].as_array();
+    let mut rules =
+        webhooks.into_iter().flatten().filter_map(|webhook| webhook["rules"].as_array());
+    rules.any(|rules| !rules.is_empty())
+}
+
+/// The sentence if belay is uninstalled, with the next step. The webhook configurations of this
+/// installation don't exist.
+async fn uninstalled_text(
+    client: &kube::Client,
+    Installation { namespace, name }: &Installation,
+) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    match leases.get_opt(name).await {
+        Ok(None) if matches!(installed(client).await, Ok(None)) => Some(UNINSTALLED.to_owned()),
+        Ok(Some(lease)) if is_left_behind(&lease) => {
+            let owner = lease.metadata.owner_references?.into_iter().next()?;
+            let step = removal_step(client, namespace, &owner).await;
+            Some(format!(
+                "belay is uninstalled, so it denies nothing, but its replicas still run; next: {step}"
+            ))
+        }
+        _ => None,
+    }
 }

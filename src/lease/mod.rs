@@ -100,9 +100,13 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision
     }
 }
 
+/// The longest time from a write of the Lease to its renewal. The Lease of an uninstall is valid
+/// for long, and a reader must see soon that its holder stopped.
+pub const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The time from a write of the Lease to its renewal.
 pub fn renewal_interval(duration: Duration) -> Duration {
-    duration / 3
+    (duration / 3).min(MAX_RENEWAL_INTERVAL)
 }
 
 /// The Lease to write on the resourceVersion that was read, to acquire or renew it. After

@@ -59,7 +59,7 @@ timing! {
     /// The Lease, by which replicas elect a leader.
     lease: Lease {
         /// How long a write of the Lease is valid, in whole seconds. The leader
-        /// renews it after a third. After this time another replica takes over.
+        /// renews it after a third, or after 10 s. After this time another replica takes over.
         duration: Duration::from_secs(15),
         /// The allowed difference between the clocks of two replicas. The leader stops this long
         /// before its Lease expires.

@@ -197,7 +197,9 @@ fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
     let missing = "the webhook configurations of belay are missing, so belay refuses nothing";
     let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
     assert!(why.stdout.contains(" can delete configmap \"settings\" now; notes:\n"), "{why:?}");
-    assert!(why.stdout.contains(&format!("- {missing}; next: install belay again\n")), "{why:?}");
+    let again =
+        format!("- {missing}; next: install belay again: helm upgrade, or helm rollback if");
+    assert!(why.stdout.contains(&again), "{why:?}");
     assert_eq!((why.code, why.stdout.matches(missing).count()), (0, 1), "{why:?}");
     assert!(!why.stdout.contains("no leader"), "{why:?}");
     let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]);
@@ -221,8 +223,7 @@ fn an_approval_is_no_use_while_belay_is_down() {
     let spec = json!({"targets": [target], "protect": {"always": {}}});
     plane.apply(&deletion_policy(&ns, spec)).unwrap();
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
-    let kind = "ValidatingWebhookConfiguration";
-    plane.apply(&object("admissionregistration.k8s.io/v1", kind, "down")).unwrap();
+    plane.apply(&dead_webhook("down", &ns, "configmaps")).unwrap();
     let approve = |installation: &str| {
         let installation = format!("--installation={installation}");
         let args = ["approve", "cm/settings", "-n", &ns, "--reason", "unused", &installation];

@@ -111,6 +111,13 @@ impl Chart {
         self.helm(&[&own, args].concat())
     }
 
+    /// The last revision that `helm history` lists.
+    pub fn last_revision(&self) -> Result<String> {
+        let history = self.helm(&["history", RELEASE, "--namespace", RELEASE, "-o", "json"])?;
+        let revisions: Vec<serde_json::Value> = serde_json::from_str(&history.success()?)?;
+        Ok(revisions.last().ok_or("no revision")?["revision"].to_string())
+    }
+
     /// `helm rollback` to a revision.
     pub fn roll_back(&self, revision: &str) -> Result<Output> {
         self.helm(&["rollback", RELEASE, revision, "--namespace", RELEASE, "--wait", TIMEOUT])

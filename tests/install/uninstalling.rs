@@ -140,6 +140,41 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     }
 }
 
+#[test]
+fn a_stopped_helm_uninstall_releases_the_lease_and_only_a_rollback_installs_belay_again() {
+    let plane = plane();
+    let (chart, shop) = strict(&plane, &[]);
+    shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
+    std::thread::scope(|scope| {
+        let uninstall = scope.spawn(|| chart.uninstall(&[]).unwrap());
+        let log_contains = |text: &str| {
+            eventually(text, LIMIT, || {
+                let log = job_log(&plane);
+                if log.contains(text) { Ok(()) } else { Err(log.into()) }
+            })
+            .unwrap();
+        };
+        log_contains("password");
+        let stop = ["delete", "job/belay-uninstall", "-n", RELEASE];
+        plane.kubectl(&stop).unwrap().success().unwrap();
+        log_contains("interrupted by SIGTERM: the webhook configurations are deleted");
+        let output = uninstall.join().unwrap();
+        assert!(!output.ok(), "{}", output.stdout);
+    });
+    let lease = format!("lease/{RELEASE}");
+    let is_replica = |name: &str| !name.is_empty() && !name.starts_with("uninstall-");
+    plane.api().wait_field((&lease, RELEASE), LIMIT, ".spec.holderIdentity", is_replica).unwrap();
+
+    for what in ["upgrade", "install"] {
+        let output = chart.deploy(what, &[]).unwrap();
+        assert!(!output.ok(), "{what}: {}", output.stdout);
+    }
+    let revision = chart.last_revision().unwrap();
+    chart.roll_back(&revision).unwrap().success().unwrap();
+    wait_until_called(&plane).unwrap();
+    shop.holds("secret/password", true);
+}
+
 /// `admin uninstall` of the chart's installation, by a user.
 fn uninstall_by_hand(plane: &ControlPlane, more: &[&str]) -> Output {
     let installation = format!("--installation={RELEASE}/{RELEASE}");
@@ -171,6 +206,12 @@ fn an_install_right_after_an_uninstall_by_hand_protects() {
         let done = uninstall_by_hand(&plane, &["--yes"]);
         assert_eq!(done.code, 0, "{done:?}");
         assert!(holder().starts_with("uninstall-"), "{done:?}");
+        // The command and `status` name the same next step.
+        let next = "; next: helm uninstall belay --namespace belay --no-hooks\n";
+        assert!(done.stderr.contains(next), "{done:?}");
+        let status = run(program(), plane.kubeconfig(), &["status"], None).unwrap();
+        assert!(status.stdout.starts_with("belay is uninstalled, so"), "{status:?}");
+        assert!(status.stdout.contains(next), "{status:?}");
     };
     uninstall();
     let time = |field: &str| -> Timestamp {

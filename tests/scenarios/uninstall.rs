@@ -4,8 +4,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::install::print;
 use crate::harness::kubectl::{Output, run};
 use crate::harness::manifest::{Manifest as _, config_map, pod};
 use crate::harness::process::Process;
@@ -75,6 +78,39 @@ impl Stage {
         let args: Vec<String> = args.chain([config]).collect();
         let env = [timing::environment()];
         Process::start_with_env(name, program(), &args, &env, &self.plane.logs()).unwrap()
+    }
+
+    /// Starts an uninstall, and waits until it has deleted the webhook configurations.
+    fn begins_and_waits(&self, name: &str) -> Process {
+        let uninstall = self.begins(name, &[]);
+        eventually("the wait for the leader", SOON, || {
+            let log = uninstall.log();
+            if log.contains("\nwaiting ") { Ok(()) } else { Err(log.into()) }
+        })
+        .unwrap();
+        uninstall
+    }
+
+    fn lease(&self, path: &str) -> String {
+        self.plane.api().field("lease/belay", "belay", path).unwrap()
+    }
+
+    /// Creates the webhook configurations as the chart does: without rules.
+    fn creates_configurations(&self) {
+        let manifests = print(program(), &["admin", "manifests", "--service=belay/belay"]).unwrap();
+        let documents = manifests.split("---\n");
+        let configurations = documents.filter(|text| text.contains("WebhookConfiguration\n"));
+        self.plane.apply(&configurations.collect::<Vec<_>>().join("---\n")).unwrap();
+    }
+
+    /// Waits until the command reports that the policy is Ready.
+    fn is_ready(&self) {
+        eventually("the rules", SOON, || {
+            let status = self.command(&["status"]);
+            let ready = status.code == 0 && status.stdout.contains(" yes ");
+            if ready { Ok(()) } else { Err(format!("{status:?}").into()) }
+        })
+        .unwrap();
     }
 
     /// The objects of belay in its namespace, and its webhook configurations.
@@ -290,4 +326,70 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
         let says = "belay is not installed (its CRDs remain), so it denies nothing\n";
         assert!(said.stdout.contains(says) && !said.stdout.contains("Pods run"), "{said:?}");
     }
+}
+
+#[test]
+fn an_interrupted_uninstall_releases_the_lease_and_a_reinstalled_belay_protects_at_once() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let _belay = Install::of_everything(2).on(&plane, program()).unwrap();
+    let stage = Stage::new(plane, 1);
+    for (signal, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM")] {
+        let mut uninstall = stage.begins_and_waits(name);
+        let renewed: Timestamp = stage.lease(".spec.renewTime").parse().unwrap();
+        let duration = stage.lease(".spec.leaseDurationSeconds").parse().unwrap();
+        uninstall.signal(signal).unwrap();
+        assert_eq!(uninstall.wait_for_exit(SOON).unwrap(), 3, "{}", uninstall.log());
+        let log = uninstall.log();
+        let says = format!("error: interrupted by {name}: the webhook configurations are deleted");
+        assert!(log.contains(&says) && log.contains("\nto continue: "), "{log}");
+
+        // A replica becomes the leader before the Lease of the uninstall would have expired.
+        let is_replica = |name: &str| name.starts_with("belay-");
+        let holder = ".spec.holderIdentity";
+        stage.plane.api().wait_field(("lease/belay", "belay"), SOON, holder, is_replica).unwrap();
+        let acquired: Timestamp = stage.lease(".spec.acquireTime").parse().unwrap();
+        let expires = renewed + SignedDuration::from_secs(duration);
+        assert!(acquired < expires, "{acquired} {expires}");
+        let status = stage.command(&["status"]);
+        assert_eq!(status.code, 1, "{status:?}");
+        let text = &status.stdout;
+        assert!(text.contains("MISSING") && !text.contains("UNINSTALL"), "{status:?}");
+        assert_eq!(stage.held(), ["settings-0", "used"]);
+
+        stage.creates_configurations();
+        stage.is_ready();
+    }
+}
+
+#[test]
+fn a_killed_uninstall_is_reported_with_its_age_and_no_policy_is_ready_without_rules() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let belay = Install::of_everything(1).on(&plane, program()).unwrap();
+    let stage = Stage::new(plane, 1);
+    stage.begins_and_waits("killed").kill();
+    // Until its term ends, the last leader would still add rules.
+    eventually("the end of the leader", SOON, || match belay.metric("belay_leader ") {
+        0.0 => Ok(()),
+        leaders => Err(leaders.to_string().into()),
+    })
+    .unwrap();
+    for args in [&["status"][..], &["why", "cm/used", "-n", &stage.ns], &["pause", "--end"]] {
+        let output = stage.command(args);
+        assert!(output.stdout.contains("(last renewed "), "{output:?}");
+    }
+
+    // The Lease of the uninstall prevents that a replica adds the rules.
+    stage.creates_configurations();
+    let status = stage.command(&["status"]);
+    assert_eq!(status.code, 1, "{status:?}");
+    let says =
+        "webhooks: validatingwebhookconfiguration/belay has no rules, so belay denies nothing";
+    assert!(status.stdout.contains(says), "{status:?}");
+    assert!(!status.stdout.contains(" yes "), "{status:?}");
+    let json: Value =
+        serde_json::from_str(&stage.command(&["status", "-o", "json"]).stdout).unwrap();
+    assert_eq!(json["policies"][0]["ready"], false, "{json}");
+    assert!(stage.lease(".spec.holderIdentity").starts_with("uninstall-"), "too late");
+
+    stage.is_ready();
 }

@@ -30,10 +30,9 @@ use tokio::time::{Instant, sleep};
 
 use self::leadership::{LeaderTerm, Leadership};
 use self::leases::{Leases, exists, lease_spec};
-pub(crate) use self::record::{LeaderInfo, uninstall_name};
+pub(crate) use self::record::{LeaderInfo, is_left_behind, uninstall_name};
 use self::record::{
-    apply_to_lease, is_left_behind, leader_info, set_certificate_until, spec_from_lease,
-    uninstalled_by,
+    apply_to_lease, leader_info, set_certificate_until, spec_from_lease, uninstalled_by,
 };
 use super::context::Context;
 use super::pace::{Backoff, jittered, within_limit};

@@ -37,6 +37,8 @@ pub fn is_left_behind(lease: &Lease) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderInfo {
     pub replica: String,
+    /// When it last renewed the Lease.
+    pub renewed: Option<Timestamp>,
     /// The expiry of its certificate, if the Lease contains it.
     pub certificate_until: Option<Timestamp>,
 }
@@ -53,9 +55,11 @@ pub fn leader_info(lease: &Lease) -> Option<LeaderInfo> {
     if is_left_behind(lease) {
         return None;
     }
-    let replica = spec_from_lease(lease.spec.as_ref()?).holder?;
+    let spec = spec_from_lease(lease.spec.as_ref()?);
+    let (replica, renewed) = (spec.holder?, spec.renewed);
     let until = lease.metadata.annotations.as_ref().and_then(|all| all.get(CERTIFICATE_UNTIL));
-    Some(LeaderInfo { replica, certificate_until: until.and_then(|until| until.parse().ok()) })
+    let certificate_until = until.and_then(|until| until.parse().ok());
+    Some(LeaderInfo { replica, renewed, certificate_until })
 }
 
 /// Records the expiry of the holder's certificate, in seconds since 1970. `None` removes
@@ -148,7 +152,8 @@ mod tests {
         };
         assert_eq!(leader_info(&lease("uninstall-1")), None);
         assert!(leader_info(&lease("uninstall-0")).unwrap().is_uninstall());
-        let replica = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
+        let replica =
+            LeaderInfo { replica: "belay-0".to_owned(), renewed: None, certificate_until: None };
         assert!(!replica.is_uninstall());
     }
 

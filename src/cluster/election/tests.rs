@@ -112,6 +112,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
         lease["metadata"]["resourceVersion"].as_str().unwrap().parse::<u32>().unwrap()
     };
     let (taken, renewal) = (version(), renewal_interval(uninstall));
+    assert_eq!((uninstall.as_secs(), renewal.as_secs()), (120, 10));
     let renewals = async {
         sleep(renewal + Duration::from_secs(1)).await;
         assert_eq!(version(), taken + 2, "one write at the beginning, and a renewal");

@@ -13,7 +13,7 @@ mod policies;
 mod watched;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use self::watched::Watched;
 use self::writer::{StatusWriter, Urgency};
 use super::Context;
 use super::api::patch_params;
+use super::holding::HoldProgress;
 use super::journal::{Activity, replica};
 use super::pace::{Backoff, within};
 use crate::objects::{ApiError, KindId};
@@ -58,6 +59,9 @@ struct CountedPolicies {
     changed: u64,
     /// The kinds whose objects were all known.
     complete: BTreeSet<KindId>,
+    /// The progress of the holds before the count. The status reports this progress, so that it
+    /// reports no hold on an object that the count does not contain.
+    holding: Arc<HashMap<String, HoldProgress>>,
 }
 
 /// Writes the status of all policies while this replica is the leader, until belay shuts
@@ -125,8 +129,9 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
     let (mut last, mut last_holds) = (None, Instant::now());
     loop {
         let changed = *signal.borrow_and_update();
-        if holding.has_changed().unwrap_or_default() {
-            holding.mark_unchanged();
+        let has_progress = holding.has_changed().unwrap_or_default();
+        let progress = holding.borrow_and_update().clone();
+        if has_progress {
             last_holds = Instant::now();
         }
         // belay counts again soon after it wrote holds, because watches deliver them later.
@@ -139,8 +144,8 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
             (graph.revision(), graph.complete_kinds())
         };
         // New policies and kinds are counted at once, because Ready waits for the count.
-        let is_due =
-            last.as_ref().is_none_or(|(counted, last_revision, start): &(_, u64, Instant)| {
+        let is_due = has_progress
+            || last.as_ref().is_none_or(|(counted, last_revision, start): &(_, u64, Instant)| {
                 *counted != (changed, complete.clone())
                     || (*last_revision != revision && start.elapsed() >= interval)
             });
@@ -148,7 +153,8 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
             let start = Instant::now();
             let counts = counts::count(context).await;
             last = Some(((changed, complete.clone()), revision, start));
-            *numbers.counted.lock() = Some(CountedPolicies { counts, changed, complete });
+            *numbers.counted.lock() =
+                Some(CountedPolicies { counts, changed, complete, holding: progress });
             numbers.changed.notify_one();
             // Counting takes at most a twentieth of the time of one thread.
             tokio::time::sleep(start.elapsed() * 19).await;
@@ -169,7 +175,6 @@ async fn write_statuses(
     let signals = &context.signals;
     let mut changed = signals.changed.subscribe();
     let mut registered = signals.registered.subscribe();
-    let mut holding = signals.holding.subscribe();
     let api: Api<DeletionPolicy> = Api::all(context.client.clone());
     let Timing { status: timing, retry, .. } = &context.settings.timing;
     let (mut writer, mut backoff) = (StatusWriter::new(timing.write), Backoff::from(*retry));
@@ -220,7 +225,6 @@ async fn write_statuses(
             () = feed => {}
             _ = changed.changed() => {}
             _ = registered.changed() => {}
-            _ = holding.changed() => {}
             () = numbers.changed.notified() => {}
             () = tokio::time::sleep(timing.look) => continue,
         }
@@ -239,7 +243,6 @@ fn statuses<'w>(
     writer.record_read(&stored.policies);
     let now = Timestamp::now();
     let registered = context.signals.registered.borrow().clone();
-    let holding = context.signals.holding.borrow().clone();
     let pause = context.world.read().policies.pause(now.as_second()).cloned();
     let mut watching = watched.by_policy(context);
     let (activity, counted) = (numbers.activity.lock(), numbers.counted.lock());
@@ -275,7 +278,7 @@ fn statuses<'w>(
         // Numbers that are not read or counted yet keep their values, which are those of the last
         // leader or of the last spec. So does the condition Holding.
         let mut kept = None;
-        match holding.get(name) {
+        match counted.as_ref().and_then(|counted| counted.holding.get(name)) {
             _ if !valid => (status.not_held, status.holds_effective_time) = (Vec::new(), None),
             Some(holding) if holding.generation >= policy.loaded_at => {
                 conditions.push(conditions::holding(name, holding));

@@ -26,12 +26,14 @@ mod tests;
 mod withdrawal;
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 pub use self::configurations::installed;
+pub use self::own_objects::removal_step;
 pub use self::report::{
     Event, HeldObject, Reason, UninstallCounts, UninstallReport, count_by_kind, holds,
 };
@@ -79,6 +81,12 @@ pub enum UninstallError {
     DeleteConfiguration(String, ApiError),
     /// The record of the kinds that may have holds can't be read.
     Record(ApiError),
+    /// This signal ended the uninstall.
+    Interrupted {
+        signal: &'static str,
+        /// Whether the webhook configurations are deleted; `None` if unknown.
+        are_deleted: Option<bool>,
+    },
 }
 
 /// The uninstall of one installation.
@@ -96,8 +104,12 @@ pub struct Uninstall<'a> {
 }
 
 impl Uninstall<'_> {
-    /// Runs all steps.
-    pub async fn run(&self) -> Result<UninstallReport, UninstallError> {
+    /// Runs all steps. Calls `catch_signal` before the first change. After a signal it releases the
+    /// Lease, so that replicas need not wait until it expires.
+    pub async fn run<S: Future<Output = &'static str>>(
+        &self,
+        catch_signal: impl FnOnce() -> S,
+    ) -> Result<UninstallReport, UninstallError> {
         let snapshot = self.snapshot().await?;
         let configurations = Configurations::read(&self.client, &self.settings).await?;
         let context = snapshot.context.clone();
@@ -109,31 +121,60 @@ impl Uninstall<'_> {
             return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         }
         let Settings { namespace, name, .. } = &self.settings;
+        let signal = pin!(catch_signal());
         let previous = election.take_over().await.map_err(UninstallError::Lease)?;
         let Some(PreviousLeader { name: leader, acts_for }) = previous else {
             (self.report)(Event::Step(format!("already deleted: Namespace {namespace}")));
-            return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
+            return tokio::select! {
+                done = self.withdraw(snapshot, &configurations, Duration::ZERO) => done,
+                signal = signal => Err(self.interrupted(signal).await),
+            };
         };
         (self.report)(Event::Step(match leader {
             Some(leader) => format!("the Lease is taken from {leader}"),
             None => "the Lease is taken; there was no leader".to_owned(),
         }));
-        let done = tokio::select! {
-            done = self.withdraw(snapshot, &configurations, acts_for) => done,
-            never = election.run_candidate() => match never {},
+        let work = async {
+            let done = tokio::select! {
+                done = self.withdraw(snapshot, &configurations, acts_for) => done,
+                never = election.run_candidate() => match never {},
+            };
+            if done.as_ref().is_ok_and(UninstallReport::is_clean) {
+                let may_be_registered = self.configurations_exist().await.unwrap_or(true);
+                self.own_objects(&election, may_be_registered).delete_all(self.clock.now()).await;
+            }
+            done
         };
-        if done.as_ref().is_ok_and(UninstallReport::is_clean) {
-            let read = Configurations::read(&self.client, &self.settings).await;
-            let may_be_registered = read.map_or(true, |configurations| configurations.exist());
-            self.own_objects(&election, may_be_registered).delete_all(self.clock.now()).await;
-        } else if let Err(error) = election.step_down().await {
+        let outcome = tokio::select! {
+            done = work => Ok(done),
+            signal = signal => Err(signal),
+        };
+        let is_complete = matches!(&outcome, Ok(Ok(report)) if report.is_clean());
+        if !is_complete && let Err(error) = election.step_down().await {
             // A replica that gets the Lease releases the remaining objects when they are unused. It
             // adds no holds, because no leader does so without webhook configurations.
             (self.report)(Event::Warning(format!(
                 "cannot release the Lease {name}: {error}; replicas take it after it expires"
             )));
         }
-        done
+        match outcome {
+            Ok(done) => done,
+            Err(signal) => Err(self.interrupted(signal).await),
+        }
+    }
+
+    /// Whether a webhook configuration exists; `None` if unknown.
+    async fn configurations_exist(&self) -> Option<bool> {
+        let read = Configurations::read(&self.client, &self.settings).await;
+        read.ok().map(|configurations| configurations.exist())
+    }
+
+    /// The error after a signal. The user waits, so it reads only for a short time.
+    async fn interrupted(&self, signal: &'static str) -> UninstallError {
+        let limit = self.settings.timing.lease.farewell;
+        let exist = tokio::time::timeout(limit, self.configurations_exist()).await;
+        let are_deleted = exist.ok().flatten().map(|exist| !exist);
+        UninstallError::Interrupted { signal, are_deleted }
     }
 
     fn own_objects<'a>(

@@ -22,7 +22,7 @@ use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::list::list_all;
 use crate::cluster::pace::within;
 use crate::cluster::secret::is_own;
-use crate::objects::{ApiError, counted};
+use crate::objects::{ApiError, counted, shell_word};
 use crate::policy::api::DeletionApproval;
 
 /// The objects of one installation.
@@ -123,9 +123,10 @@ impl OwnObjects<'_> {
         match within(leases.patch_metadata(name, &parameters, &Patch::Merge(lease_patch))).await {
             Ok(_) => (self.report)(Event::Step(format!(
                 "replicas still run, so the Lease {name} remains until {kind} {owner} is deleted; \
-                 next: delete that {kind}",
+                 next: {step}",
                 kind = owner.kind,
                 owner = owner.name,
+                step = removal_step(self.client, &self.settings.namespace, owner).await,
             ))),
             Err(error) => self.report_left_behind(&format!("Lease {name}"), error),
         }
@@ -284,5 +285,29 @@ impl OwnObjects<'_> {
             uid: found.uid().unwrap_or_default(),
             ..OwnerReference::default()
         }))
+    }
+}
+
+/// The command that deletes this owner of replicas: with the Helm release, if there is one. The
+/// uninstall has done the work of its hooks.
+pub async fn removal_step(
+    client: &kube::Client,
+    namespace: &str,
+    owner: &OwnerReference,
+) -> String {
+    let OwnerReference { kind, name, .. } = owner;
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let deployment = match *kind == Deployment::kind(&()) {
+        true => within(deployments.get_metadata_opt(name)).await.ok().flatten(),
+        false => None,
+    };
+    let annotations = deployment.and_then(|deployment| deployment.metadata.annotations);
+    let release = annotations.and_then(|mut all| all.remove("meta.helm.sh/release-name"));
+    match release {
+        Some(release) => {
+            let release = shell_word(&release);
+            format!("helm uninstall {release} --namespace {namespace} --no-hooks")
+        }
+        None => format!("kubectl -n {namespace} delete {} {name}", kind.to_lowercase()),
     }
 }

@@ -14,6 +14,7 @@ use crate::cluster::selftest::{Answer, Probe};
 use crate::command::access::AccessArguments;
 use crate::command::duration::parse_timeout;
 use crate::command::report::{Format, FormatArguments, Report, View};
+use crate::command::signals::catch_signal;
 use crate::command::{CommandError, block_on, print};
 use crate::policy::exempt_namespaces;
 
@@ -126,24 +127,12 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     };
     tokio::select! {
         result = test.stages() => test.finish(result),
-        signal = wait_for_signal() => {
+        signal = catch_signal() => {
             let remaining = if test.probe.delete_event().await { "no objects remain" } else {
                 "its Event may remain and expires automatically"
             };
             Err(CommandError::Remote(format!("interrupted by {signal}; {remaining}")))
         }
-    }
-}
-
-/// Waits for a signal and returns its name.
-async fn wait_for_signal() -> &'static str {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        Ok(()) = tokio::signal::ctrl_c() => "SIGINT",
-        _ = terminate.recv() => "SIGTERM",
     }
 }
 

@@ -140,7 +140,7 @@ async fn outage_note(target: &TargetObject) -> Option<String> {
             .then(|| format!("belay has no leader, so nothing removes its hold; next: {release}"));
     }
     let webhooks = session.webhooks().await;
-    let missing = webhooks.why_missing().map(str::to_owned);
+    let missing = webhooks.why_inactive();
     missing.or_else(|| has_no_leader.then(|| webhooks.no_leader_text()))
 }
 

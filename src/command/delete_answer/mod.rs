@@ -12,7 +12,7 @@ use crate::cluster::release::manual::check_manually;
 use crate::command::diagnosis::{HoldState, Unreleased};
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::session::UserSession;
-use crate::command::webhooks::Webhooks;
+use crate::command::webhooks::{RunningUninstall, Webhooks};
 use crate::decide::{
     Blocker, Cause, ContentReason, HOLD_WARNING, ObjectName, Reason, Verdict, decide_paused,
 };
@@ -143,16 +143,18 @@ impl DeleteAnswer {
         let known_verdict = local.as_ref().filter(|verdict| !verdict.is_unknown());
         let passes = known_verdict.map(|verdict| verdict.decision.passes());
         let denied = known_verdict.filter(|_| passes == Some(false)).cloned();
-        // An uninstall removes the holds.
-        let holds = webhooks.are_missing() && webhooks.uninstall.is_none();
+        // A running uninstall removes the holds.
+        let keeps_holds =
+            webhooks.uninstall.as_ref().is_none_or(RunningUninstall::may_have_stopped);
+        let holds = webhooks.are_inactive() && keeps_holds;
         let kept = known_verdict.filter(|_| holds).and_then(kept_without_denial);
         let mut answer = Self::from_verdict(target, local);
         match server {
             None => {}
-            Some(ServerAnswer::Accepts(_)) if passes == Some(true) && !webhooks.are_missing() => {}
+            Some(ServerAnswer::Accepts(_)) if passes == Some(true) && !webhooks.are_inactive() => {}
             Some(ServerAnswer::Accepts(_)) if kept.is_some() => {
                 answer = Self::from_verdict(target, kept);
-                answer.warnings.extend(webhooks.why_missing().map(str::to_owned));
+                answer.warnings.extend(webhooks.why_inactive());
             }
             Some(ServerAnswer::Accepts(warnings)) => {
                 let until = hold_reason_in(&warnings);
@@ -164,13 +166,13 @@ impl DeleteAnswer {
                 };
                 answer.hold_reason = until;
                 answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
-                let why = match webhooks.why_missing() {
-                    Some(missing) => is_policy.then_some(missing),
+                let why = match webhooks.why_inactive() {
+                    Some(inactive) => is_policy.then_some(inactive),
                     None if denied.as_ref().is_some_and(denies_only_labelled_content) => None,
-                    None => (complete && passes == Some(false)).then_some(UNANSWERED),
+                    None => (complete && passes == Some(false)).then(|| UNANSWERED.to_owned()),
                 };
-                answer.warnings.extend(why.map(str::to_owned));
-                answer.is_unwatched = passes == Some(false) && !webhooks.are_missing();
+                answer.warnings.extend(why);
+                answer.is_unwatched = passes == Some(false) && !webhooks.are_inactive();
             }
             Some(ServerAnswer::Denies(denial)) => match denied {
                 None => answer = Self::from_denial(target, *denial),
@@ -299,9 +301,14 @@ mod tests {
     fn without_webhooks_nothing_is_recorded_and_an_uninstall_holds_nothing() {
         use ReportedVerdict::{Allow, Hold};
         let object = Object { kind: VALIDATING.to_owned(), ..Object::default() };
-        let missing = |uninstall: Option<&str>| Webhooks {
-            configurations: vec![WebhookConfiguration { object: object.clone(), present: false }],
-            uninstall: uninstall.map(str::to_owned),
+        // `uninstall`: the seconds since the uninstall has renewed the Lease.
+        let missing = |uninstall: Option<i64>| Webhooks {
+            configurations: vec![WebhookConfiguration {
+                object: object.clone(),
+                present: false,
+                has_rules: false,
+            }],
+            uninstall: uninstall.and_then(RunningUninstall::of_age),
             ..Webhooks::default()
         };
         let held = |decision| {
@@ -314,14 +321,16 @@ mod tests {
             (audited(), None, Allow, 0),
             (held(Decision::Audit), None, Hold, 1),
             (held(Decision::Deny), None, Hold, 1),
-            (held(Decision::Audit), Some("ann"), Allow, 0),
-            (held(Decision::Deny), Some("ann"), Allow, 0),
+            (held(Decision::Audit), Some(20), Allow, 0),
+            (held(Decision::Deny), Some(20), Allow, 0),
+            // It may have stopped, and holds remain.
+            (held(Decision::Deny), Some(21), Hold, 1),
         ] {
             let (target, webhooks) = (ObjectRef::default(), missing(uninstall));
             let server = Some(ServerAnswer::Accepts(Vec::new()));
             let answer = DeleteAnswer::merge(&target, Some(local), true, server, &webhooks);
             assert_eq!((answer.reported, answer.verdict.blockers.len()), (reported, blockers));
-            let why: Vec<_> = webhooks.why_missing().into_iter().collect();
+            let why: Vec<_> = webhooks.why_inactive().into_iter().collect();
             assert_eq!((answer.warnings, why.len()), (vec![why[0].to_owned()], 1));
         }
     }

@@ -118,10 +118,13 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     }
     // A user who may not read the Lease does not see who is the leader.
     let has_no_leader = matches!(leader, Ok(None));
-    let is_uninstalled = has_no_leader && session.webhooks().await.is_uninstalled;
+    let uninstalled = match has_no_leader {
+        true => session.webhooks().await.uninstalled,
+        false => None,
+    };
     let policies = policy_counts(&policies);
     let age_seconds = ((would || !policies.is_empty()) && !has_no_leader).then(delay);
-    Ok(Denials { items, policies, age_seconds, not_read, would, has_no_leader, is_uninstalled })
+    Ok(Denials { items, policies, age_seconds, not_read, would, has_no_leader, uninstalled })
 }
 
 /// Whether `kinds` contains the kinds of all denials.

@@ -11,7 +11,6 @@ use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View, exit_code_of, name_lines};
 use crate::command::screen::{Field, Table, Tone};
-use crate::command::webhooks::UNINSTALLED;
 use crate::objects::ObjectRef;
 
 /// The number of rows without --all.
@@ -96,9 +95,9 @@ pub struct Denials {
     /// Whether belay has no leader, which writes the statuses.
     #[serde(skip)]
     pub(super) has_no_leader: bool,
-    /// Whether belay is not installed.
+    /// The sentence if belay is uninstalled.
     #[serde(skip)]
-    pub(super) is_uninstalled: bool,
+    pub(super) uninstalled: Option<String>,
 }
 
 impl Report for Denials {
@@ -143,7 +142,7 @@ impl Report for Denials {
         if without_user.peek().is_some() {
             let delay = i64::try_from(delay()).unwrap_or(i64::MAX);
             let more = match without_user.any(|item| item.ago <= delay) {
-                _ if self.is_uninstalled => "",
+                _ if self.uninstalled.is_some() => "",
                 true if !self.has_no_leader => USER_LATER,
                 _ => USER_IN_LOG,
             };
@@ -162,7 +161,7 @@ impl Report for Denials {
         }
         // A replica writes Events of denials at once.
         let stale = match (self.has_no_leader, self.age_seconds) {
-            _ if self.is_uninstalled => Some(UNINSTALLED.to_owned()),
+            _ if self.uninstalled.is_some() => self.uninstalled.clone(),
             (true, _) => Some(
                 "belay has no leader, so no policy reports newer requests; check that the belay \
                  Pods run"

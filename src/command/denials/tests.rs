@@ -5,6 +5,7 @@ use super::report::SHOWN;
 use super::*;
 use crate::command::report::{Format, Report, View};
 use crate::command::screen::Screen;
+use crate::command::webhooks::UNINSTALLED;
 
 const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
 
@@ -158,7 +159,7 @@ fn the_table_has_the_sums_of_each_policy() {
         not_read: vec![FailedRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
         would: false,
         has_no_leader: false,
-        is_uninstalled: false,
+        uninstalled: None,
     };
     assert_eq!(
         report.render(Format::Table, PIPE).unwrap(),
@@ -182,7 +183,7 @@ fn the_table_has_the_sums_of_each_policy() {
         not_read: Vec::new(),
         would,
         has_no_leader,
-        is_uninstalled: false,
+        uninstalled: None,
     };
     assert_eq!(nothing(false, false).exit_code(), 0);
     let text = |would, has_no_leader| nothing(would, has_no_leader).text(PIPE);
@@ -196,7 +197,8 @@ fn the_table_has_the_sums_of_each_policy() {
         stale.contains("\nbelay has no leader, so no policy reports newer requests"),
         "{stale}"
     );
-    let removed = Denials { is_uninstalled: true, ..nothing(false, true) }.text(PIPE);
+    let removed =
+        Denials { uninstalled: Some(UNINSTALLED.to_owned()), ..nothing(false, true) }.text(PIPE);
     assert!(removed.starts_with("no denials\nbelay is not installed (its CRDs"), "{removed}");
     assert!(!removed.contains("leader"), "{removed}");
     let json = report.render(Format::Json, PIPE).unwrap();
@@ -229,7 +231,9 @@ fn only_policies_of_listed_requests_are_counted_below_the_list() {
     let text = recent.text(PIPE);
     assert!(text.contains("the status of the policy adds the user later"), "{text}");
     // Without belay, no status is updated.
-    let text = Denials { has_no_leader: true, is_uninstalled: true, ..only_label }.text(PIPE);
+    let text =
+        Denials { has_no_leader: true, uninstalled: Some(UNINSTALLED.to_owned()), ..only_label }
+            .text(PIPE);
     assert!(text.contains("Events name no user\n") && !text.contains("later"), "{text}");
 }
 
@@ -368,7 +372,7 @@ fn complete(items: Vec<Denial>) -> Denials {
         not_read: Vec::new(),
         would: false,
         has_no_leader: false,
-        is_uninstalled: false,
+        uninstalled: None,
     }
 }
 

@@ -111,7 +111,7 @@ impl Inspection {
 
     /// Whether belay is known to enforce no policy, because its webhook configurations are missing.
     pub async fn lacks_webhooks(&self) -> bool {
-        self.webhooks().await.is_some_and(|webhooks| webhooks.are_missing())
+        self.webhooks().await.is_some_and(|webhooks| webhooks.are_inactive())
     }
 }
 

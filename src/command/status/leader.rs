@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::election::LeaderInfo;
-use crate::command::webhooks::{WebhookConfiguration, is_missing};
+use crate::command::webhooks::{WebhookConfiguration, are_inactive};
 
 /// The leader.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -29,6 +29,8 @@ pub enum LeaderState {
 }
 
 impl Leader {
+    pub const NONE: Self = Self { state: LeaderState::NoLeader, name: None };
+
     /// From the Lease.
     pub fn from_lease<E>(lease: &Result<Option<LeaderInfo>, E>) -> Self {
         let (state, name) = match lease {
@@ -54,7 +56,7 @@ pub enum Outage {
 impl Outage {
     pub fn new(leader: &Leader, configurations: &[WebhookConfiguration]) -> Option<Self> {
         match leader.state {
-            _ if is_missing(configurations) => Some(Self::NoWebhooks),
+            _ if are_inactive(configurations) => Some(Self::NoWebhooks),
             LeaderState::NoLeader => Some(Self::NoLeader),
             LeaderState::Unknown if configurations.is_empty() => Some(Self::Unknown),
             LeaderState::Replica | LeaderState::Unknown => None,

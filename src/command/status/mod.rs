@@ -14,7 +14,7 @@ pub use self::leader::{Leader, LeaderState};
 pub use self::plan::PlanReport;
 use self::policy::PolicyStatus;
 pub use self::policy::effects;
-use self::report::{Expiry, RunningUninstall};
+use self::report::{Expiry, UninstallStatus};
 pub use self::report::{PauseReport, StatusReport};
 use self::unreleased::UnreleasedHolds;
 use super::CommandError;
@@ -22,7 +22,7 @@ use super::document::FailedRead;
 use super::place::ClusterArguments;
 use super::report::{ListArguments, WatchArguments};
 use super::session::UserSession;
-use super::webhooks::Webhooks;
+use super::webhooks::{RunningUninstall, Webhooks};
 use crate::policy::api::{DeletionPolicy, Pause};
 use clap::Args;
 
@@ -78,12 +78,15 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
     let pauses: Vec<PauseReport> = pauses.collect();
     let effect_of_outage = webhooks.effect_of_outage();
     let are_present = webhooks.are_present();
-    let is_uninstalled = webhooks.is_uninstalled;
-    let Webhooks { configurations, ca_expiries, not_read: unread, uninstall, .. } = webhooks;
+    let Webhooks { configurations, ca_expiries, not_read: unread, uninstalled, .. } = webhooks;
     not_read.extend(unread);
-    let certificate_until =
-        leader.as_ref().ok().and_then(Option::as_ref).and_then(|info| info.certificate_until);
-    let leader = Leader::from_lease(&leader);
+    let holder = leader.as_ref().ok().and_then(Option::as_ref);
+    let certificate_until = holder.and_then(|info| info.certificate_until);
+    let uninstall = holder.and_then(|info| RunningUninstall::new(info, now));
+    let leader = match uninstall {
+        Some(_) => Leader::NONE,
+        None => Leader::from_lease(&leader),
+    };
     let outage = Outage::new(&leader, &configurations);
     let policies = policies?;
     let mut policies: Vec<PolicyStatus> =
@@ -104,12 +107,12 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
     Ok(StatusReport {
         policies,
         effect_of_outage,
-        is_uninstalled,
+        uninstalled,
         unreleased_holds,
         leader,
         pauses,
         configurations,
-        uninstall: uninstall.map(|by| RunningUninstall::new(by, &session.installation)),
+        uninstall: uninstall.map(|lease| UninstallStatus::new(lease, &session.installation)),
         certificate: certificate_until.map(|until| Expiry::new(until, now)),
         authority: Expiry::first(ca_expiries, now),
         not_read,

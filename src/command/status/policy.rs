@@ -59,6 +59,9 @@ pub struct PolicyStatus {
     /// The effects on a DELETE, for the table.
     #[serde(skip)]
     pub(super) effects: String,
+    /// The counts that belay is still changing: `protected` and `held`.
+    #[serde(skip)]
+    counting: (bool, bool),
     /// Whether the policy has a problem that requires action.
     #[serde(skip)]
     pub(super) has_problem: bool,
@@ -77,6 +80,10 @@ impl PolicyStatus {
             condition.status != "True" || (condition.type_ == "Holding" && lacks_some_holds)
         });
         let notes = notes.map(|c| format!("{}: {}: {}", c.type_, c.reason, c.message));
+        let has_reason =
+            |reason: &str| status.conditions.iter().any(|condition| condition.reason == reason);
+        let is_counting = has_reason("Counting");
+        let counting = (is_counting, is_counting || has_reason("Progressing"));
         let is_failing = status.conditions.iter().any(|condition| {
             condition.status != "True" && FAILING_REASONS.contains(&condition.reason.as_str())
         });
@@ -85,6 +92,7 @@ impl PolicyStatus {
         let effective_time =
             status.holds_effective_time.map(|time| time.0).filter(|time| *time > now);
         Self {
+            counting,
             paused: ready.is_some_and(|ready| ready.reason == "Paused"),
             has_problem: ready.is_none_or(|ready| ready.status != "True")
                 || stale.is_some()
@@ -130,8 +138,8 @@ impl PolicyStatus {
     pub fn replace_note_of_missing_webhooks(&mut self) {
         for note in self.notes.iter_mut().filter(|note| note.starts_with(MISSING_WEBHOOKS)) {
             *note = format!(
-                "{MISSING_WEBHOOKS}: the webhook configurations were missing and exist now; belay \
-                 updates this status within seconds"
+                "{MISSING_WEBHOOKS}: the webhook configurations were missing and exist now; the \
+                 leader updates this status"
             );
         }
     }
@@ -218,7 +226,8 @@ impl PolicyStatus {
             None => Field::toned(Tone::Doubtful, "unknown"),
         };
         // No replica counts without a leader, or if an uninstall has taken the Lease.
-        let count = |count: i64| match is_counted {
+        let count = |count: i64, is_counting: bool| match is_counted {
+            true if is_counting => Field::toned(Tone::Doubtful, "counting"),
             true => count.to_string().into(),
             false => Field::toned(Tone::Doubtful, "unknown"),
         };
@@ -230,8 +239,8 @@ impl PolicyStatus {
             Field::toned(Tone::Strong, self.name.as_str()),
             self.effects.as_str().into(),
             ready,
-            count(self.protected),
-            count(self.held),
+            count(self.protected, self.counting.0),
+            count(self.held, self.counting.1),
             denied.into(),
         ];
         let not_held: Vec<&str> = self.not_held.iter().map(|kind| &*kind.resource).collect();

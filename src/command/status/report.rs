@@ -14,7 +14,9 @@ use crate::command::duration::format_age;
 use crate::command::place::Installation;
 use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Table, Tone};
-use crate::command::webhooks::{UNINSTALLED, WebhookConfiguration, is_missing};
+use crate::command::webhooks::{
+    INSTALL_AGAIN, RunningUninstall, VALIDATING, WebhookConfiguration, are_inactive,
+};
 use crate::policy::api::Pause;
 
 /// The maximum number of policies in a table, without `--all`.
@@ -54,19 +56,26 @@ impl PauseReport {
     }
 }
 
-/// An uninstall of belay that runs.
+/// An uninstall of belay that holds the Lease.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RunningUninstall {
+pub struct UninstallStatus {
     /// The name with which the uninstall has taken the Lease.
     name: String,
+    /// When the uninstall last renewed the Lease.
+    #[schemars(with = "String")]
+    renewed: Timestamp,
+    /// Whether it has missed a renewal.
+    may_have_stopped: bool,
     /// How to follow the uninstall, and how to stop it.
     next_steps: Vec<String>,
+    #[serde(skip)]
+    age: String,
 }
 
-impl RunningUninstall {
+impl UninstallStatus {
     pub fn new(
-        name: String,
+        lease: RunningUninstall,
         Installation { namespace, name: installation }: &Installation,
     ) -> Self {
         let next_steps = [
@@ -80,10 +89,17 @@ impl RunningUninstall {
             ),
             format!(
                 "to stop it: interrupt its command, or for Helm: kubectl -n {namespace} delete \
-                 job/{installation}-uninstall; then install belay again, so that it protects"
+                 job/{installation}-uninstall"
             ),
+            format!("to keep belay then: {INSTALL_AGAIN}"),
         ];
-        Self { name, next_steps: next_steps.into() }
+        Self {
+            may_have_stopped: lease.may_have_stopped(),
+            age: lease.age_text(),
+            name: lease.name,
+            renewed: lease.renewed,
+            next_steps: next_steps.into(),
+        }
     }
 }
 
@@ -136,18 +152,18 @@ pub struct StatusReport {
     pub pauses: Vec<PauseReport>,
     /// The webhook configurations.
     pub configurations: Vec<WebhookConfiguration>,
-    /// The uninstall that has deleted these configurations and still runs. Absent if there is none.
+    /// The uninstall that holds the Lease. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub uninstall: Option<RunningUninstall>,
+    pub uninstall: Option<UninstallStatus>,
     /// The certificate that the leader serves. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Expiry>,
     /// The kinds with holds that belay may no longer release, because no policy and no value of the
     /// chart grants it the rights.
     pub unreleased_holds: Vec<UnreleasedHolds>,
-    /// Whether neither the webhook configurations nor the Lease exist.
+    /// The sentence if belay is uninstalled.
     #[serde(skip)]
-    pub is_uninstalled: bool,
+    pub uninstalled: Option<String>,
     /// What the API server does while belay is down.
     #[serde(skip)]
     pub effect_of_outage: &'static str,
@@ -173,7 +189,7 @@ impl Report for StatusReport {
             }
         }
         if self.policies.is_empty() {
-            text.push_str(match is_missing(&self.configurations) {
+            text.push_str(match are_inactive(&self.configurations) {
                 true => "no policies, and belay protects nothing\n",
                 false => {
                     "no policies: only objects with the label belay.dev/protect are protected\n"
@@ -182,7 +198,7 @@ impl Report for StatusReport {
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HOLDS", "DENIED"];
             let heading = view.columns(heading, ["WITHOUT HOLDS"], "RULES");
-            let is_counted = self.leader.state != LeaderState::NoLeader && self.uninstall.is_none();
+            let is_counted = self.leader.state != LeaderState::NoLeader;
             let row = |table: &mut Table, policy: &PolicyStatus| {
                 policy.row(table, view, (&common, is_counted));
             };
@@ -203,7 +219,7 @@ impl Report for StatusReport {
     fn exit_code(&self) -> u8 {
         let has_problem = self.leader.state == LeaderState::NoLeader
             || !self.pauses.is_empty()
-            || self.configurations.iter().any(|configuration| !configuration.present)
+            || self.configurations.iter().any(|configuration| !configuration.has_rules)
             || !self.unreleased_holds.is_empty()
             || self.policies.iter().any(|policy| policy.has_problem)
             || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
@@ -230,24 +246,28 @@ impl StatusReport {
 
     /// The lines about the health of belay.
     fn lines(&self) -> Vec<(Tone, String)> {
-        if self.is_uninstalled && self.pauses.is_empty() {
-            return vec![(Tone::Bad, UNINSTALLED.to_owned())];
+        if let Some(uninstalled) = self.uninstalled.as_ref().filter(|_| self.pauses.is_empty()) {
+            return vec![(Tone::Bad, uninstalled.clone())];
         }
-        let mut lines = vec![match &self.leader {
-            // An uninstall that runs has taken the Lease.
-            Leader { name: Some(name), .. } if self.uninstall.is_some() => {
-                let says = "belay denies nothing, and the uninstall removes all holds";
-                (Tone::Bad, format!("UNINSTALL in progress by {name}: {says}"))
+        let is_inactive = are_inactive(&self.configurations);
+        let mut lines = vec![match (&self.uninstall, &self.leader) {
+            (Some(UninstallStatus { name, age, may_have_stopped, .. }), _) => {
+                let effect = match (is_inactive, may_have_stopped) {
+                    (false, _) => "no replica updates the status of policies",
+                    (true, false) => "belay denies nothing, and the uninstall removes all holds",
+                    (true, true) => {
+                        "belay denies nothing, and objects keep the holds that it has not removed"
+                    }
+                };
+                (Tone::Bad, format!("UNINSTALL in progress by {name} {age}: {effect}"))
             }
-            Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
-            Leader { state: LeaderState::Unknown, .. } => {
+            (None, Leader { name: Some(name), .. }) => (Tone::Good, format!("leader: {name}")),
+            (None, Leader { state: LeaderState::Unknown, .. }) => {
                 (Tone::Doubtful, "leader: unknown".to_owned())
             }
             // Without webhooks, belay is not installed, or the user has disabled it.
-            Leader { .. } if is_missing(&self.configurations) => {
-                (Tone::Bad, "leader: none".to_owned())
-            }
-            Leader { .. } => (
+            (None, Leader { .. }) if is_inactive => (Tone::Bad, "leader: none".to_owned()),
+            (None, Leader { .. }) => (
                 Tone::Bad,
                 format!(
                     "leader: none; while belay is down, {}, and no replica updates the status of \
@@ -256,16 +276,31 @@ impl StatusReport {
                 ),
             ),
         }];
-        for WebhookConfiguration { object, present } in &self.configurations {
+        for WebhookConfiguration { object, present, has_rules } in &self.configurations {
             let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
             lines.push(match present {
-                true => (Tone::Plain, format!("webhooks: {name} exists")),
+                true if *has_rules => (Tone::Plain, format!("webhooks: {name} exists")),
+                true => {
+                    let effect = match object.kind == VALIDATING {
+                        true => "belay denies nothing",
+                        false => "new objects get no hold",
+                    };
+                    let text = format!(
+                        "webhooks: {name} has no rules, so {effect}; a replica adds them within \
+                         seconds after it becomes the leader"
+                    );
+                    (Tone::Bad, text)
+                }
                 false if self.uninstall.is_some() => {
                     (Tone::Bad, format!("webhooks: {name} was deleted by the uninstall"))
                 }
-                false => (Tone::Bad, format!(
-                    "webhooks: {name} is MISSING, so belay gets no requests; install belay again"
-                )),
+                false => (
+                    Tone::Bad,
+                    format!(
+                        "webhooks: {name} is MISSING, so belay gets no requests; to install it \
+                         again: {INSTALL_AGAIN}"
+                    ),
+                ),
             });
         }
         let steps = self.uninstall.iter().flat_map(|uninstall| &uninstall.next_steps);

@@ -80,7 +80,7 @@ pub async fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
         let answer =
             DeleteAnswer::merge(&target.object_ref, local?, complete, server, &shared.webhooks);
         let is_asked = !session.asks_files() && target.terminating_since().is_none();
-        let stay = match is_asked && answer.deletes() && !shared.webhooks.are_missing() {
+        let stay = match is_asked && answer.deletes() && !shared.webhooks.are_inactive() {
             true => NamespaceStay::read(target, &snapshot).await,
             false => NamespaceStay::default(),
         };

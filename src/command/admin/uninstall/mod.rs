@@ -21,7 +21,9 @@ use crate::command::place::ClusterArguments;
 use crate::command::report::{Format, FormatArguments, Report};
 use crate::command::screen::{Screen, without_controls};
 use crate::command::session::UserSession;
+use crate::command::signals::catch_signal;
 use crate::command::timing::TimingArguments;
+use crate::command::webhooks::INSTALL_AGAIN;
 use crate::command::{CommandError, block_on};
 
 /// The maximum number of objects in the final message. The document contains all of them.
@@ -115,7 +117,7 @@ async fn execute(
         options,
         report: &|event| record(event, &mut messages.borrow_mut(), &show),
     };
-    let report = uninstall.run().await.map_err(|error| {
+    let report = uninstall.run(catch_signal).await.map_err(|error| {
         let why = error_text(settings, &error);
         match error {
             // A retry does not help, so the Job of the chart does not retry.
@@ -157,6 +159,19 @@ fn error_text(Settings { namespace, name, .. }: &Settings, error: &UninstallErro
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
+        ),
+        UninstallError::Interrupted { signal, are_deleted: Some(true) } => format!(
+            "interrupted by {signal}: the webhook configurations are deleted, so belay denies \
+             nothing; objects keep the holds that were not removed\nto continue: run this again\nto \
+             keep belay: {INSTALL_AGAIN}"
+        ),
+        UninstallError::Interrupted { signal, are_deleted: Some(false) } => format!(
+            "interrupted by {signal}: a webhook configuration still exists; next: kubectl belay \
+             status"
+        ),
+        UninstallError::Interrupted { signal, are_deleted: None } => format!(
+            "interrupted by {signal}: it is unknown whether the webhook configurations are deleted; \
+             next: kubectl belay status"
         ),
         UninstallError::Record(error) => format!(
             "cannot read which kinds have holds, in the ConfigMap {name}-held in \

@@ -125,7 +125,7 @@ pub async fn ask_server(
     // The API server judged each target alone, so its answers omit objects that only several
     // targets delete together.
     let is_denied_together = matches!(server, Some(ServerAnswer::Accepts(_)))
-        && !webhooks.are_missing()
+        && !webhooks.are_inactive()
         && effects.zip(verdict).is_some_and(|(effects, verdict)| {
             effects.are_denied_together(&inspection.graph, verdict)
         });
@@ -135,9 +135,9 @@ pub async fn ask_server(
     }
     let mut answer = DeleteAnswer::merge(&first, local, complete, server, &webhooks);
     let ends =
-        !webhooks.are_missing() && nodes.iter().any(|node| ends_protection(inspection, *node));
+        !webhooks.are_inactive() && nodes.iter().any(|node| ends_protection(inspection, *node));
     answer.warnings.extend(ends.then(|| ENDS_PROTECTION.to_owned()));
-    if !webhooks.are_missing() && have_all_pods_of_belay(inspection) {
+    if !webhooks.are_inactive() && have_all_pods_of_belay(inspection) {
         answer.warnings.push(format!(
             "this ends all Pods of belay: until they run on another Node, {}",
             webhooks.effect_of_outage()

@@ -7,7 +7,7 @@ use crate::command::report::Format;
 use crate::command::screen::Screen;
 use crate::command::status::leader::Outage;
 use crate::command::status::policy::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
-use crate::command::webhooks::Webhooks;
+use crate::command::webhooks::{UNINSTALLED, Webhooks};
 use crate::policy::WHY_NO_HOLD_WITH_SUBJECTS;
 use crate::policy::api::DeletionPolicy;
 use serde_json::{Value, json};
@@ -39,7 +39,8 @@ fn healthy_policy() -> PolicyStatus {
 }
 
 fn report(policies: Vec<PolicyStatus>) -> StatusReport {
-    let leader = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
+    let leader =
+        LeaderInfo { replica: "belay-0".to_owned(), renewed: None, certificate_until: None };
     let object = Object {
         kind: "ValidatingWebhookConfiguration".to_owned(),
         name: "belay".to_owned(),
@@ -49,15 +50,19 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
         policies,
         leader: Leader::from_lease(&Ok::<_, ()>(Some(leader))),
         pauses: Vec::new(),
-        configurations: vec![WebhookConfiguration { object, present: true }],
+        configurations: vec![WebhookConfiguration { object, present: true, has_rules: true }],
         uninstall: None,
-        is_uninstalled: false,
+        uninstalled: None,
         effect_of_outage: Webhooks::default().effect_of_outage(),
         unreleased_holds: Vec::new(),
         certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, remaining_seconds: 86_400 * 60 }),
         authority: None,
         not_read: Vec::new(),
     }
+}
+
+fn remove_configuration(report: &mut StatusReport) {
+    (report.configurations[0].present, report.configurations[0].has_rules) = (false, false);
 }
 
 const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
@@ -125,8 +130,8 @@ fn a_pause_is_reported_once_and_no_policy_is_ready_under_it() {
 fn without_webhooks_and_lease_belay_is_not_installed() {
     let mut report = report(vec![healthy_policy()]);
     report.leader = Leader::from_lease(&Ok::<_, ()>(None));
-    report.configurations[0].present = false;
-    report.is_uninstalled = true;
+    remove_configuration(&mut report);
+    report.uninstalled = Some(UNINSTALLED.to_owned());
     let text = text(&report);
     assert!(text.starts_with("belay is not installed (its CRDs remain)"), "{text}");
     assert!(!text.contains("Pods") && !text.contains("again"), "{text}");
@@ -198,9 +203,26 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
     assert_eq!(ready(&report), Some(true), "there may be a leader");
     report.leader = Leader::from_lease(&Ok::<_, ()>(None));
     assert_eq!(ready(&report), None);
-    report.configurations[0].present = false;
+    remove_configuration(&mut report);
     assert_eq!(ready(&report), Some(false));
     assert_eq!(PolicyStatus::new(&policy, None, NOW).effects, "Hold");
+}
+
+/// The note of a condition and the counts may be from different times.
+#[test]
+fn counts_that_change_are_not_printed() {
+    for (reason, columns) in [
+        ("InPlace", "40          38      "),
+        ("Progressing", "40          counting   "),
+        ("Counting", "counting    counting   "),
+    ] {
+        let conditions = json!([
+            condition("Ready", "True", "Registered", ""),
+            condition("Holding", "False", reason, "0 of 40 objects have the hold"),
+        ]);
+        let text = text(&report(vec![policy(&conditions, 2)]));
+        assert!(text.contains(columns), "{text}");
+    }
 }
 
 /// A second after an install, the condition is older than the webhook configurations.
@@ -211,7 +233,7 @@ fn a_note_about_missing_webhooks_is_replaced_where_they_exist() {
     let mut fresh = policy(&conditions, 2);
     fresh.replace_note_of_missing_webhooks();
     let says = text(&report(vec![fresh]));
-    assert!(says.contains("were missing and exist now; belay updates this status"), "{says}");
+    assert!(says.contains("were missing and exist now; the leader updates this status"), "{says}");
     assert!(!says.contains("install belay again"), "{says}");
 }
 
@@ -255,17 +277,19 @@ fn problems_are_printed_and_decide_the_exit_code() {
     assert!(text(&without_leader).starts_with(says), "{}", text(&without_leader));
     assert_eq!(code(&without_leader), 1);
     let mut missing = report(vec![healthy_policy()]);
-    missing.configurations[0].present = false;
+    remove_configuration(&mut missing);
     assert!(text(&missing).contains("MISSING"));
     assert_eq!(code(&missing), 1);
     let installation = Installation { namespace: "ops".to_owned(), name: "guard".to_owned() };
-    missing.uninstall = Some(RunningUninstall::new("belay-0".to_owned(), &installation));
+    let uninstall =
+        |age| RunningUninstall::of_age(age).map(|lease| UninstallStatus::new(lease, &installation));
+    missing.uninstall = uninstall(4);
     missing.certificate = None;
     let says = text(&missing);
     assert!(
         says.starts_with(
-            "UNINSTALL in progress by belay-0: belay denies nothing, and the uninstall removes all \
-             holds\n\
+            "UNINSTALL in progress by uninstall-ann (last renewed 4s ago): belay denies nothing, and \
+             the uninstall removes all holds\n\
              webhooks: validatingwebhookconfiguration/belay was deleted by the uninstall\n\
              to see the remaining work: kubectl belay admin uninstall --dry-run \
              --installation=ops/guard\n"
@@ -273,6 +297,15 @@ fn problems_are_printed_and_decide_the_exit_code() {
         "{says}"
     );
     assert!(!says.contains("MISSING") && !says.contains("certificates:"), "{says}");
+    assert_eq!(code(&missing), 1);
+    missing.uninstall = uninstall(40);
+    let says = text(&missing);
+    let stopped = "(last renewed 40s ago; it may have stopped): belay denies nothing, and objects \
+                   keep the holds that it has not removed\n";
+    assert!(says.contains(stopped), "{says}");
+    missing.configurations[0].present = true;
+    let says = text(&missing);
+    assert!(says.contains("/belay has no rules, so belay denies nothing; a replica"), "{says}");
     assert_eq!(code(&missing), 1);
     let mut blind = report(vec![healthy_policy()]);
     blind.leader = Leader::from_lease(&Err(()));

@@ -134,7 +134,7 @@ pub struct WhyReport {
     knows_policies: bool,
     /// Why the API server sends no DELETE to belay, if it is known that it sends none.
     #[serde(skip)]
-    why_webhooks_missing: Option<&'static str>,
+    why_webhooks_inactive: Option<String>,
     /// The text for a belay without a leader.
     #[serde(skip)]
     no_leader_text: String,
@@ -363,9 +363,9 @@ impl WhyReport {
             named: target.object_ref.quoted(),
             of_files: session.asks_files(),
             knows_policies: world.loaded,
-            why_webhooks_missing: match session.asks_files() || snapshot.is_installed() {
-                true => webhooks.why_missing(),
-                false => Some(NOT_INSTALLED),
+            why_webhooks_inactive: match session.asks_files() || snapshot.is_installed() {
+                true => webhooks.why_inactive(),
+                false => Some(NOT_INSTALLED.to_owned()),
             },
             no_leader_text: webhooks.no_leader_text(),
         }

@@ -45,7 +45,7 @@ fn report() -> WhyReport {
         named: "configmap \"settings\"".to_owned(),
         of_files: false,
         knows_policies: true,
-        why_webhooks_missing: None,
+        why_webhooks_inactive: None,
         no_leader_text: Webhooks::default().no_leader_text(),
     }
 }

@@ -55,7 +55,8 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         }
     };
     // Missing webhooks are no reason for which an object stays Terminating.
-    let is_about_webhooks = |warning: &str| report.why_webhooks_missing == Some(warning);
+    let is_about_webhooks =
+        |warning: &str| report.why_webhooks_inactive.as_deref() == Some(warning);
     let is_held = report.verdict == ReportedVerdict::Hold;
     let warnings =
         report.warnings.iter().filter(|warning| !(is_held && is_about_webhooks(warning)));
@@ -184,7 +185,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if let Some(line) = FailedRead::evidence_line(&evidence.collect::<Vec<_>>(), verbose) {
         let _ = writeln!(text, "{line}");
     }
-    if let Some(missing) = report.why_webhooks_missing {
+    if let Some(missing) = &report.why_webhooks_inactive {
         // A warning may report it already.
         if is_held || !report.warnings.iter().any(|warning| is_about_webhooks(warning)) {
             let _ = writeln!(text, "{missing}");
