@@ -22,11 +22,15 @@ use crate::cluster::pace::{within, within_limit};
 use crate::cluster::release::{DriverReport, manual};
 use crate::cluster::world::ObjectKey;
 use crate::hold::ReleaseEnd;
-use crate::objects::{ApiError, ObjectRef};
+use crate::objects::{ApiError, HOLD, HoldAge, ObjectRef, counted};
 use crate::timing;
 
 /// The maximum number of consecutive sweeps without a change while holds remain.
 const MAX_IDLE_SWEEPS: usize = 3;
+
+/// After this time, the API server has stored all requests that it sent to belay before the webhook
+/// configurations were deleted. Later, only other clients add holds.
+const REQUESTS_END: Duration = Duration::from_secs(HoldAge::SETTLED_SECONDS.unsigned_abs());
 
 /// The number of Terminating objects that are checked at the same time.
 const CONCURRENT_CHECKS: usize = 16;
@@ -64,6 +68,8 @@ pub struct Withdrawal<'a> {
     terminating: BTreeSet<ObjectKey>,
     /// Objects that are being released, each with its deadline.
     releasing: BTreeMap<ObjectKey, Instant>,
+    /// The objects whose hold was removed after `REQUESTS_END`.
+    removed_late: BTreeSet<ObjectKey>,
     /// When the policies were last read.
     refreshed: Instant,
     reporter: ChangeReporter<'a>,
@@ -89,6 +95,7 @@ impl<'a> Withdrawal<'a> {
             kept_before: BTreeMap::new(),
             terminating: BTreeSet::new(),
             releasing: BTreeMap::new(),
+            removed_late: BTreeSet::new(),
             refreshed: Instant::now(),
             reporter: ChangeReporter::new(uninstall.report),
         }
@@ -116,9 +123,20 @@ impl<'a> Withdrawal<'a> {
     /// Sweeps these kinds until it finds no hold, or until the remaining holds must stay.
     pub async fn run(&mut self, kinds: &[ListedKind], unknown: &[String]) -> UninstallReport {
         let (mut idle, mut was_over) = (0, false);
+        // The objects that had a hold in the first sweep after `REQUESTS_END`.
+        let mut last_held: Option<BTreeSet<ObjectKey>> = None;
         loop {
-            let before = self.tally;
-            let Sweep { held, mut unread, skipped } = self.sweep(kinds).await;
+            let (before, requests_ended) = (self.tally, self.has_lasted(REQUESTS_END));
+            let Sweep { mut held, mut unread, skipped } = self.sweep(kinds).await;
+            let added = last_held.as_ref().map_or_else(BTreeSet::new, |last_held| {
+                held.extract_if(.., |key| {
+                    !last_held.contains(key) || self.removed_late.contains(key)
+                })
+                .collect()
+            });
+            if requests_ended {
+                last_held.get_or_insert_with(|| held.clone());
+            }
             unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
             // The report comes before the wait, so that a user can solve the problems meanwhile.
             self.reporter.report_failures(&unread, &skipped, &self.failed());
@@ -128,6 +146,7 @@ impl<'a> Withdrawal<'a> {
             // Only a sweep without holds is the last one, because the API server may have stored
             // requests that belay answered earlier.
             if held.is_empty() || self.uninstall.options.dry_run {
+                self.report_added(&added);
                 return report;
             }
             idle = if self.tally == before { idle + 1 } else { 0 };
@@ -149,6 +168,21 @@ impl<'a> Withdrawal<'a> {
                 sleep(self.timing().pause).await;
             }
         }
+    }
+
+    /// Warns about objects to which other clients add the hold again. They could do so forever.
+    fn report_added(&self, added: &BTreeSet<ObjectKey>) {
+        let Some(first) = added.first() else { return };
+        let first = self.held_object(first, Reason::Late).target.arguments();
+        (self.uninstall.report)(Event::Warning(format!(
+            "other clients add the finalizer {HOLD} to {} again and again, for example {first}; \
+             nothing removes it from now on",
+            counted(added.len(), "object")
+        )));
+    }
+
+    fn has_lasted(&self, time: Duration) -> bool {
+        self.start.elapsed() >= time
     }
 
     /// Checks every object with a hold once.
@@ -237,6 +271,9 @@ impl<'a> Withdrawal<'a> {
         let reason = match outcome {
             HoldWriteResult::Unchanged => return,
             HoldWriteResult::Written(_) => {
+                if self.has_lasted(REQUESTS_END) {
+                    self.removed_late.insert(key.clone());
+                }
                 return match leaving {
                     Some(reason) => self.record_abandoned(&key, reason),
                     None => self.tally.released += 1,

@@ -301,8 +301,7 @@ impl<'i> UndoReader<'i> {
         let ids = terminating.uids();
         let mut found = Found { lost: std::mem::take(&mut terminating.lost), ..Found::default() };
         let is_others = |object: &Object| is_of_others(self.object, &object.namespace);
-        let limited = known.iter().filter(|saved| saved.stays || is_others(&saved.object));
-        let mut left = MAX_OTHERS.saturating_sub(limited.map(|saved| size(&saved.manifest)).sum());
+        let mut left = bytes_left_for_others(self.object, known);
         let mut is_small = |manifest: &Value| {
             left.checked_sub(size(manifest)).inspect(|rest| left = *rest).is_some()
         };
@@ -469,6 +468,13 @@ fn just_deleted(target: &Object) -> CommandError {
 }
 
 /// The length of a manifest in the file, without line breaks.
-fn size(manifest: &Value) -> usize {
+/// The rest of the limit for the manifests of objects that stay or belong to other users.
+pub fn bytes_left_for_others(target: &Object, saved: &[SavedObject]) -> usize {
+    let limited =
+        saved.iter().filter(|saved| saved.stays || is_of_others(target, &saved.object.namespace));
+    MAX_OTHERS.saturating_sub(limited.map(|saved| size(&saved.manifest)).sum())
+}
+
+pub fn size(manifest: &Value) -> usize {
     serde_json::to_vec(manifest).map_or(usize::MAX >> 1, |json| json.len())
 }

@@ -245,6 +245,13 @@ impl UndoRecord {
     pub fn comparable_part(&self) -> Self {
         let mut record = self.clone();
         record.objects.retain(|saved| !self.is_of_others(&saved.object));
+        let own_uids: HashSet<&str> =
+            record.objects.iter().map(|saved| saved.object.uid.as_str()).collect();
+        record.volumes.retain(|volume| own_uids.contains(volume.claim_uid.as_str()));
+        record.workloads.retain(|workload| !self.is_of_others(&workload.object));
+        record.lost.retain(|lost| !self.is_of_others(&lost.object));
+        record.pods.retain(|pod| !self.is_of_others(pod));
+        record.missing_claims.retain(|claim| !self.is_of_others(claim));
         for saved in &mut record.objects {
             saved.manifest = Value::Null;
         }
@@ -446,5 +453,50 @@ pub fn ignore_option(target: &Object, object: &Object) -> String {
     match is_of_others(target, &object.namespace) {
         true => format!(", or add --ignore-namespace {}", object.namespace),
         false => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(namespace: &str, name: &str) -> Object {
+        let [namespace, name, uid] = [namespace, name, name].map(str::to_owned);
+        Object { namespace, name, uid, ..Object::default() }
+    }
+
+    #[test]
+    fn h208_objects_of_other_users_are_no_change_of_the_cluster() {
+        let record = UndoRecord {
+            cluster: ClusterIdentity { uid: None, server: "s".to_owned() },
+            secret: "secret".to_owned(),
+            target: object("", "target"),
+            ignored_namespaces: Vec::new(),
+            objects: Vec::new(),
+            volumes: Vec::new(),
+            workloads: Vec::new(),
+            pods: Vec::new(),
+            lost: Vec::new(),
+            missing_claims: Vec::new(),
+            is_held: false,
+        };
+        let add = |record: &mut UndoRecord, namespace: &str| {
+            let new = object(namespace, "new");
+            let claim_uid = new.uid.clone();
+            let (name, reclaim_policy) = ("pv".to_owned(), "Delete".to_owned());
+            record.volumes.push(SavedVolume { name, claim_uid, reclaim_policy });
+            record.workloads.push(StoppedWorkload { object: new.clone(), replicas: 1 });
+            record.pods.push(new.clone());
+            record.lost.push(LostObject::new(&new, "lost"));
+            record.missing_claims.push(new.clone());
+            let (manifest, owners) = (Value::Null, Vec::new());
+            let saved = SavedObject { object: new, manifest, owners, is_last: false, stays: false };
+            record.objects.push(saved);
+        };
+        let (mut of_others, mut own) = (record.clone(), record.clone());
+        add(&mut of_others, "tenant");
+        assert_eq!(of_others.comparable_part(), record.comparable_part());
+        add(&mut own, "");
+        assert_ne!(own.comparable_part(), record.comparable_part());
     }
 }

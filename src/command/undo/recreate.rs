@@ -8,7 +8,9 @@ use tokio::time::Instant;
 
 use super::live::{ObjectState, Restorer};
 use super::manifest::{ACCOUNT_NAME, is_token_secret, owners, without_allocated, without_token};
-use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
+use super::record::{
+    LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option, is_of_others,
+};
 use super::requests::request_error;
 use super::restore::{ByAnotherUndo, POLL, Undo, UndoOutcome};
 use super::volumes::is_retained;
@@ -53,7 +55,8 @@ enum Restoration {
 
 impl Undo<'_> {
     /// Creates the saved objects again, and restores what the undo has changed: first the claims and
-    /// their workloads, and then the objects that end late.
+    /// their workloads, then the objects that end late, and last the objects of other users, because
+    /// any tenant can add many (H207).
     pub(super) async fn restore_all(
         &mut self,
         waiter: &Waiter,
@@ -61,11 +64,14 @@ impl Undo<'_> {
         if let Some(outcome) = self.outcome_of_others().await? {
             return Ok(outcome);
         }
+        let target = self.record.target.clone();
         let mut restored = RestoredObjects::default();
         self.find_losses(&mut restored).await?;
-        let late = self.restore_objects(&mut restored, |saved| !saved.is_last).await?;
+        let is_own = |saved: &SavedObject| !is_of_others(&target, &saved.object.namespace);
+        let is_first = |saved: &SavedObject| is_own(saved) && !saved.is_last;
+        let late = self.restore_objects(&mut restored, is_first).await?;
         if restored.is_taken {
-            let advice = self.advice(&self.record.target).await?;
+            let advice = self.advice(&target).await?;
             let taken = UndoOutcome::Taken { advice };
             return Ok(self.outcome_of_others().await?.unwrap_or(taken));
         }
@@ -74,22 +80,22 @@ impl Undo<'_> {
         self.restore_late(&mut restored, waiter, &claims).await?;
         // Before LimitRanges exist: these could refuse the updates that bind the claims.
         self.restore_reclaim_policies(&mut restored, false).await;
+        let is_last = |saved: &SavedObject| is_own(saved) && saved.is_last;
         if restored.lacks_data {
-            for saved in self.record.objects_to_recreate().filter(|saved| saved.is_last) {
+            for saved in self.record.objects_to_recreate().filter(|saved| is_last(saved)) {
                 let why = "not created, because a claim above is missing or not Bound";
                 self.fail(&mut restored, &saved.object, why);
             }
         } else {
-            late.extend(self.restore_objects(&mut restored, |saved| saved.is_last).await?);
+            late.extend(self.restore_objects(&mut restored, is_last).await?);
         }
         self.attach_all(&mut restored).await;
         self.scale_up(&mut restored).await;
-        let (others, own): (Vec<_>, Vec<_>) =
-            late.into_iter().partition(|object| self.record.is_of_others(object));
-        self.restore_late(&mut restored, waiter, &own).await?;
-        for object in &others {
-            self.fail(&mut restored, object, STILL_EXISTS);
+        self.restore_late(&mut restored, waiter, &late).await?;
+        for object in self.restore_objects(&mut restored, |saved| !is_own(saved)).await? {
+            self.fail(&mut restored, &object, STILL_EXISTS);
         }
+        self.attach_all(&mut restored).await;
         self.restore_reclaim_policies(&mut restored, true).await;
         let RestoredObjects { failed, by_another_undo, .. } = restored;
         Ok(UndoOutcome::Finished { not_restored: failed, by_another_undo })

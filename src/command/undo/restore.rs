@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::manifest::manifest;
-use super::read::build_record;
-use super::record::{LostObject, SavedObject, UndoRecord, all_typed};
+use super::read::{build_record, bytes_left_for_others, size};
+use super::record::{LostObject, SavedObject, UndoRecord, all_typed, is_of_others};
 use crate::command::CommandError;
 use crate::command::approve::{approve_release, check_release};
 use crate::command::document::Object;
@@ -181,9 +181,14 @@ impl Undo<'_> {
     /// Saves the last states of the objects that have changed. Reports each object only once,
     /// because some controllers write all the time.
     fn save_changes(&mut self, waiter: &Waiter) -> Result<(), CommandError> {
+        let states = waiter.take_states();
         let ids = self.record.deleted_uids();
         let mut is_changed = false;
-        for mut current in waiter.take_states() {
+        let mut left = match states.is_empty() {
+            true => 0,
+            false => bytes_left_for_others(&self.record.target, &self.record.objects),
+        };
+        for mut current in states {
             let uid = current["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
             let objects = &mut self.record.objects;
             let saved = objects.iter_mut().find(|saved| saved.object.uid == uid);
@@ -202,6 +207,14 @@ impl Undo<'_> {
                 metadata.extend(finalizers.map(|list| ("finalizers".to_owned(), list)));
             }
             old.owners.clone_from(&saved.owners);
+            // Other users could let the file grow beyond its limit (H206). The old state is better
+            // than none.
+            if is_of_others(&self.record.target, &saved.object.namespace) {
+                match (left + size(&old.manifest)).checked_sub(size(&saved.manifest)) {
+                    Some(rest) => left = rest,
+                    None => saved.manifest.clone_from(&old.manifest),
+                }
+            }
             if *saved != old {
                 is_changed = true;
                 if self.changed.insert(uid) {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::harness::crd::crd;
 
 /// A ClusterRole with the name of the namespace and a finalizer. Returns its name, the ClusterRole and
 /// an owner reference to it.
@@ -102,6 +103,61 @@ fn h161_a_reference_with_the_uid_of_the_target_and_another_kind_is_ignored() {
     assert!(steps.code == 0 && steps.stdout.contains(&ns), "{steps:?}");
     assert!(!steps.stdout.contains("stranger"), "{steps:?}");
     free(plane, "", &name);
+}
+
+#[test]
+fn h206_h207_objects_of_tenants_neither_fill_the_file_nor_come_before_the_target() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-large-tenant").unwrap();
+    let mut kind = crd("undo-large.test", "Boss", "bosses", &["v1"], "v1");
+    kind["spec"]["scope"] = "Cluster".into();
+    plane.apply(&kind).unwrap();
+    let established = ["wait", "crd/bosses.undo-large.test", "--for=condition=Established"];
+    plane.kubectl(&established).unwrap().success().unwrap();
+    let boss = object("undo-large.test/v1", "Boss", &ns).with_finalizers(&["undo.test/kept"]);
+    let applied = || plane.apply(&boss).map(drop);
+    eventually("the new kind", LIMIT, applied).unwrap();
+    let name = format!("bosses.undo-large.test/{ns}");
+    let mut owner = owner("Boss", &ns, uid(&read(plane, "", &name)));
+    owner["apiVersion"] = "undo-large.test/v1".into();
+    let maps: Vec<String> = (0..20).map(|number| format!("configmap/m{number:02}")).collect();
+    for map in &maps {
+        let (_, name) = map.split_once('/').unwrap();
+        let map_of = config_map(name).with_finalizers(&["undo.test/kept"]);
+        plane.apply(&map_of.with_namespace(&ns).with(owned(&[owner.clone()]))).unwrap();
+        delete(plane, &ns, map);
+    }
+    delete(plane, "", &name);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("undo.json").display().to_string();
+    let undo = ["undo", &name, "--yes", "--out", &file];
+    let (mut undo, mut progress) = begin(plane, &undo, "waiting for the deletion");
+
+    let large = json!({"data": {"text": "x".repeat(1_000_000)}});
+    for map in &maps {
+        plane.api().patch(map, &ns, &large).unwrap().success().unwrap();
+    }
+    let size = || std::fs::metadata(&file).map_or(0, |file| file.len());
+    let is_saved = || if size() > 14 << 20 { Ok(()) } else { Err("not yet".into()) };
+    eventually("the large objects in the file", LIMIT, is_saved).unwrap();
+    // The undo saves all changes before it detaches a new dependent.
+    plane.apply(&config_map("new").with_namespace(&ns).with(owned(&[owner]))).unwrap();
+    plane.api().wait_field(("configmap/new", &ns), LIMIT, OWNERS, str::is_empty).unwrap();
+    assert!(size() < 17 << 20, "{}", size());
+
+    for map in &maps {
+        free(plane, &ns, map);
+        plane.api().wait_gone((map, &ns), LIMIT).unwrap();
+    }
+    free(plane, "", &name);
+    assert!(undo.wait().unwrap().success());
+    let mut lines = String::new();
+    progress.read_to_string(&mut lines).unwrap();
+    let created: Vec<_> = lines.lines().filter_map(|line| line.strip_prefix("created ")).collect();
+    assert!(created.len() == 21 && created[0] == name, "{lines}");
+    for (ns, object) in maps.iter().map(|map| (&*ns, &**map)).chain([("", &*name)]) {
+        free(plane, ns, object);
+    }
 }
 
 #[test]

@@ -17,6 +17,24 @@ async fn the_time_limit_ends_an_uninstall_although_another_client_adds_every_hol
 }
 
 #[tokio::test(start_paused = true)]
+async fn h205_an_uninstall_ends_although_another_client_adds_every_hold_again() {
+    let maps = BTreeMap::from([map("a", &[HOLD], false), map("b", &[HOLD], false)]);
+    let (client, store) = server(Store { maps, restless: true, ..Store::default() });
+    let ends =
+        tokio::time::timeout(Duration::from_secs(90), remove_holds(&client, NORMAL, true, &[]));
+    let (report, events) = ends.await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let Some(Event::Warning(text)) = events.last() else { panic!("{events:?}") };
+    assert!(text.contains("to 2 objects again and again, for example configmaps/a -n n"), "{text}");
+    // A hold that only its removal's failure keeps is no hold that others add.
+    store.lock().always.insert("a".to_owned(), failure(403, "no", ("configmaps", "a")));
+    let ends =
+        tokio::time::timeout(Duration::from_secs(90), remove_holds(&client, NORMAL, true, &[]));
+    let (report, _) = ends.await.unwrap();
+    assert_eq!(left(&report).len(), 1, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_time_limit_ends_a_sweep_of_many_objects() {
     let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
     let maps = names.iter().map(|name| map(name, &[HOLD], false)).collect();
