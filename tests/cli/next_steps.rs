@@ -130,7 +130,10 @@ fn a_permission_that_belay_lacks_is_the_first_step() {
             assert_eq!(told["nextStep"], step, "{told:#}");
         }
     };
-    let step = format!("{grant}; afterwards, first delete Gizmo {ns}/one");
+    let step = format!(
+        "{grant}; afterwards, first delete Gizmo {ns}/one; list all of them: kubectl belay impact \
+         customresourcedefinitions.apiextensions.k8s.io/gizmos.unread.test"
+    );
     assert_denied(&["Unknown", "NotEmpty"], &step);
 
     // The administrator can read that there are none, but belay can't.
