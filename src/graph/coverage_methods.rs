@@ -41,11 +41,12 @@ impl Graph {
         self.coverage.complete.contains(&kind)
     }
 
-    /// Whether the API server serves a kind, and its first list has not ended.
+    /// Whether the API server serves a kind, and belay has not read all its objects yet: its first
+    /// list has not ended, or belay has watched only objects with the label.
     pub fn is_unread(&self, kind: KindId) -> bool {
         !self.is_complete(kind)
             && self.kinds.is_served(kind)
-            && matches!(self.why_incomplete(kind), Incomplete::NotYetRead)
+            && !matches!(self.why_incomplete(kind), Incomplete::Failed(_))
     }
 
     /// Marks a kind as stale: its watch is not connected, so the graph may lack new

@@ -127,10 +127,11 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
     let mut signal = context.signals.changed.subscribe();
     let mut holding = context.signals.holding.subscribe();
     let (mut last, mut last_holds) = (None, Instant::now());
+    let mut progress = holding.borrow().clone();
     loop {
         let changed = *signal.borrow_and_update();
-        let has_progress = holding.has_changed().unwrap_or_default();
-        let progress = holding.borrow_and_update().clone();
+        let last_progress = std::mem::replace(&mut progress, holding.borrow_and_update().clone());
+        let has_progress = !Arc::ptr_eq(&progress, &last_progress);
         if has_progress {
             last_holds = Instant::now();
         }
@@ -154,13 +155,14 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
             let counts = counts::count(context).await;
             last = Some(((changed, complete.clone()), revision, start));
             *numbers.counted.lock() =
-                Some(CountedPolicies { counts, changed, complete, holding: progress });
+                Some(CountedPolicies { counts, changed, complete, holding: progress.clone() });
             numbers.changed.notify_one();
             // Counting takes at most a twentieth of the time of one thread.
             tokio::time::sleep(start.elapsed() * 19).await;
         }
         tokio::select! {
             _ = signal.changed() => {}
+            _ = holding.changed() => {}
             () = tokio::time::sleep(timing.look) => {}
         }
     }
