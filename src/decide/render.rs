@@ -93,7 +93,8 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
             false => Cow::Borrowed(reason.as_str()),
         };
         let policies = policy_names(blocker);
-        let _ = write!(text, "{reason}; {policies}{}. ", owner_note(verdict, blocker));
+        let note = owner_note(verdict, blocker, matches!(blocker, Cow::Owned(_)));
+        let _ = write!(text, "{reason}; {policies}{note}. ");
     }
     match undescribed {
         0 => {}
@@ -118,11 +119,11 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
 }
 
 /// The words after the policies of a reason if they protect the owner of the changed object.
-/// Without them, a user does not see why the message advises to approve the owner. Empty if the
-/// reason also has policies of the changed object.
-fn owner_note(verdict: &Verdict, blocker: &Cow<'_, Blocker>) -> &'static str {
+/// Without them, a user does not see why the message advises to approve the owner.
+/// `is_about_both`: whether the reason also has policies of the changed object.
+fn owner_note(verdict: &Verdict, blocker: &Blocker, is_about_both: bool) -> &'static str {
     let is_about_owner = verdict.change.is_some()
-        && matches!(blocker, Cow::Borrowed(_))
+        && !is_about_both
         && loses_dependent(&verdict.target, blocker);
     match blocker.policies.len() {
         _ if !is_about_owner => "",
