@@ -122,9 +122,8 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts<'_>) -> String {
 /// Without them, a user does not see why the message advises to approve the owner.
 /// `is_about_both`: whether the reason also has policies of the changed object.
 fn owner_note(verdict: &Verdict, blocker: &Blocker, is_about_both: bool) -> &'static str {
-    let is_about_owner = verdict.change.is_some()
-        && !is_about_both
-        && loses_dependent(&verdict.target, blocker);
+    let is_about_owner =
+        verdict.change.is_some() && !is_about_both && loses_dependent(&verdict.target, blocker);
     match blocker.policies.len() {
         _ if !is_about_owner => "",
         1 => " protects the owner",
