@@ -12,7 +12,7 @@ use super::{ControlPlane, Result, eventually};
 
 /// The API groups of the kinds in tests and policies. A test that uses a kind of another
 /// group adds it here, as a user of the chart does in `rbac.watchAlso`.
-const GROUPS: [&str; 14] = [
+const GROUPS: [&str; 15] = [
     "completed.example.com",
     "cycles.example.com",
     "h07.example.com",
@@ -27,6 +27,7 @@ const GROUPS: [&str; 14] = [
     "s43.example.com",
     "s46.example.test",
     "soak.dev",
+    "undo-large.test",
 ];
 
 /// Kubernetes' own kinds in the holding policies of tests, in addition to the chart's list.

@@ -146,7 +146,8 @@ fn a_stopped_helm_uninstall_releases_the_lease_and_only_a_rollback_installs_bela
     let (chart, shop) = strict(&plane, &[]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
     std::thread::scope(|scope| {
-        let uninstall = scope.spawn(|| chart.uninstall(&[]).unwrap());
+        // Without the Job, Helm waits until its time is over.
+        let uninstall = scope.spawn(|| chart.uninstall(&["--timeout=90s"]).unwrap());
         let log_contains = |text: &str| {
             eventually(text, LIMIT, || {
                 let log = job_log(&plane);
