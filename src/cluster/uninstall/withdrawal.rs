@@ -68,8 +68,12 @@ pub struct Withdrawal<'a> {
     terminating: BTreeSet<ObjectKey>,
     /// Objects that are being released, each with its deadline.
     releasing: BTreeMap<ObjectKey, Instant>,
+    /// The objects that had a hold in the first sweep after `REQUESTS_END`.
+    last_held: Option<BTreeSet<ObjectKey>>,
     /// The objects whose hold was removed after `REQUESTS_END`.
     removed_late: BTreeSet<ObjectKey>,
+    /// The objects to which other clients have added the hold since.
+    added: BTreeSet<ObjectKey>,
     /// When the policies were last read.
     refreshed: Instant,
     reporter: ChangeReporter<'a>,
@@ -95,7 +99,9 @@ impl<'a> Withdrawal<'a> {
             kept_before: BTreeMap::new(),
             terminating: BTreeSet::new(),
             releasing: BTreeMap::new(),
+            last_held: None,
             removed_late: BTreeSet::new(),
+            added: BTreeSet::new(),
             refreshed: Instant::now(),
             reporter: ChangeReporter::new(uninstall.report),
         }
@@ -123,19 +129,11 @@ impl<'a> Withdrawal<'a> {
     /// Sweeps these kinds until it finds no hold, or until the remaining holds must stay.
     pub async fn run(&mut self, kinds: &[ListedKind], unknown: &[String]) -> UninstallReport {
         let (mut idle, mut was_over) = (0, false);
-        // The objects that had a hold in the first sweep after `REQUESTS_END`.
-        let mut last_held: Option<BTreeSet<ObjectKey>> = None;
         loop {
             let (before, requests_ended) = (self.tally, self.has_lasted(REQUESTS_END));
-            let Sweep { mut held, mut unread, skipped } = self.sweep(kinds).await;
-            let added = last_held.as_ref().map_or_else(BTreeSet::new, |last_held| {
-                held.extract_if(.., |key| {
-                    !last_held.contains(key) || self.removed_late.contains(key)
-                })
-                .collect()
-            });
-            if requests_ended {
-                last_held.get_or_insert_with(|| held.clone());
+            let Sweep { held, mut unread, skipped } = self.sweep(kinds).await;
+            if requests_ended && self.last_held.is_none() {
+                self.last_held = Some(held.clone());
             }
             unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
             // The report comes before the wait, so that a user can solve the problems meanwhile.
@@ -146,7 +144,7 @@ impl<'a> Withdrawal<'a> {
             // Only a sweep without holds is the last one, because the API server may have stored
             // requests that belay answered earlier.
             if held.is_empty() || self.uninstall.options.dry_run {
-                self.report_added(&added);
+                self.report_added();
                 return report;
             }
             idle = if self.tally == before { idle + 1 } else { 0 };
@@ -171,14 +169,20 @@ impl<'a> Withdrawal<'a> {
     }
 
     /// Warns about objects to which other clients add the hold again. They could do so forever.
-    fn report_added(&self, added: &BTreeSet<ObjectKey>) {
-        let Some(first) = added.first() else { return };
+    fn report_added(&self) {
+        let Some(first) = self.added.first() else { return };
         let first = self.held_object(first, Reason::Late).target.arguments();
         (self.uninstall.report)(Event::Warning(format!(
             "other clients add the finalizer {HOLD} to {} again and again, for example {first}; \
              nothing removes it from now on",
-            counted(added.len(), "object")
+            counted(self.added.len(), "object")
         )));
+    }
+
+    fn is_added_by_others(&self, key: &ObjectKey) -> bool {
+        self.last_held
+            .as_ref()
+            .is_some_and(|held| !held.contains(key) || self.removed_late.contains(key))
     }
 
     fn has_lasted(&self, time: Duration) -> bool {
@@ -218,6 +222,10 @@ impl<'a> Withdrawal<'a> {
         while let Some(page) = pages.next().await? {
             for object in page {
                 let key = (kind.kind, object.namespace, object.name);
+                if self.is_added_by_others(&key) {
+                    self.added.insert(key);
+                    continue;
+                }
                 held.insert(key.clone());
                 match object.is_terminating {
                     true => drop(self.terminating.insert(key)),
