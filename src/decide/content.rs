@@ -186,8 +186,7 @@ impl<'a> Container<'a> {
     /// Whether belay read only the first object of a kind that it does not watch.
     fn has_only_first_read(self, situation: &Situation<'_>) -> bool {
         let Self::ObjectsOfKind(group, resource) = self else { return false };
-        let (group, resource, namespace) = (group.to_owned(), resource.to_owned(), String::new());
-        let first = LiveRead::List { group, resource, namespace, part: ListPart::First };
+        let first = list_in_all_namespaces((group, resource), ListPart::First);
         situation.reads().is_some_and(|reads| reads.results.contains_key(&first))
     }
 
@@ -214,6 +213,12 @@ impl<'a> Container<'a> {
     }
 }
 
+/// The live list of a kind that belay may not know.
+fn list_in_all_namespaces((group, resource): (&str, &str), part: ListPart) -> LiveRead {
+    let (group, resource, namespace) = (group.to_owned(), resource.to_owned(), String::new());
+    LiveRead::List { group, resource, namespace, part }
+}
+
 /// Requires a list of the objects of a kind: of all objects if belay knows at least one, otherwise
 /// only of the first one. belay may not know the kind.
 fn require_any_of_kind(
@@ -235,16 +240,14 @@ fn require_any_of_kind(
         return;
     }
     let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));
-    let (group, resource) = (group.to_owned(), resource.to_owned());
-    blocking.kind_of_unknown = (group.clone(), resource.clone());
-    let (kind, namespace) = ((group.clone(), resource.clone()), String::new());
-    let list = LiveRead::List { group, resource, namespace, part };
+    blocking.kind_of_unknown = (group.to_owned(), resource.to_owned());
+    let list = list_in_all_namespaces((group, resource), part);
     match situation.reads().map(|reads| reads.results.get(&list)) {
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
         Some(None) => blocking.needed_reads.push(list),
         Some(Some(Err(why))) => {
-            let next = NextStep::after(why, (&kind.0, &kind.1));
+            let next = NextStep::after(why, (group, resource));
             blocking.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"), Some(next)));
         }
         None => blocking.unknown = Some(Cause::Unknown(unknown, Some(NextStep::ServeKind))),
@@ -330,9 +333,11 @@ pub(super) fn find_existing<'a>(
             let counts = other.uid() != item.uid() && !is_deleted && namespace_matches;
             counts.then_some(())
         };
-        for (other, ()) in find_counted(situation, container.judged_objects(*situation), reason) {
+        let counted = find_counted(situation, container.judged_objects(*situation), reason);
+        blocking.causes.may_have_others |=
+            !counted.is_empty() && container.has_only_first_read(situation);
+        for (other, ()) in counted {
             blocking.causes.add(other.facts.namespace, || Cause::Exists(other.object_name()));
-            blocking.causes.may_have_others |= container.has_only_first_read(situation);
         }
         if blocking.causes.is_empty() {
             // The release does not check this again.

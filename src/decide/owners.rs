@@ -153,9 +153,9 @@ impl<'a> UserOwners<'a> {
         let mut owner_refs = node.owner_refs().peekable();
         if owner_refs.peek().is_none() {
             let live = self.situation.live_object(node.kind(), node.namespace(), node.name());
-            let live = live.map(|object| object.filter(|object| object.uid() == node.uid()));
+            // An object with another uid means that this one is gone.
             return live.map_or(node.is_terminating(), |object| {
-                object.is_none_or(|object| object.is_terminating())
+                object.is_none_or(|object| object.uid() != node.uid() || object.is_terminating())
             });
         }
         owner_refs.all(|owner_ref| {

@@ -202,7 +202,7 @@ fn a_kind_that_is_not_installed_has_no_objects() {
 #[test]
 fn a_forbidden_read_is_unknown() {
     let plane = &world().plane;
-    let unprivileged = Side::of(&plane.user("nobody-at-all", None).unwrap());
+    let unprivileged = Side::of(&plane.user("without-rights", None).unwrap());
     let words = unprivileged.read(list("", "pods", "default", ListPart::All)).unwrap_err();
     assert!(words.starts_with("pods is forbidden"), "{words}");
     let words = unprivileged.read(object("pods", "default", "p")).unwrap_err();

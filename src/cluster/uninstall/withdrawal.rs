@@ -130,7 +130,7 @@ impl<'a> Withdrawal<'a> {
     pub async fn run(&mut self, kinds: &[ListedKind], unknown: &[String]) -> UninstallReport {
         let (mut idle, mut was_over) = (0, false);
         loop {
-            let (before, requests_ended) = (self.tally, self.has_lasted(REQUESTS_END));
+            let (before, requests_ended) = (self.tally, self.have_requests_ended());
             let Sweep { held, mut unread, skipped } = self.sweep(kinds).await;
             if requests_ended && self.last_held.is_none() {
                 self.last_held = Some(held.clone());
@@ -171,7 +171,7 @@ impl<'a> Withdrawal<'a> {
     /// Warns about objects to which other clients add the hold again. They could do so forever.
     fn report_added(&self) {
         let Some(first) = self.added.first() else { return };
-        let first = self.held_object(first, Reason::Late).target.arguments();
+        let first = self.object_ref(first).arguments();
         (self.uninstall.report)(Event::Warning(format!(
             "other clients add the finalizer {HOLD} to {} again and again, for example {first}; \
              nothing removes it from now on",
@@ -185,8 +185,8 @@ impl<'a> Withdrawal<'a> {
             .is_some_and(|held| !held.contains(key) || self.removed_late.contains(key))
     }
 
-    fn has_lasted(&self, time: Duration) -> bool {
-        self.start.elapsed() >= time
+    fn have_requests_ended(&self) -> bool {
+        self.start.elapsed() >= REQUESTS_END
     }
 
     /// Checks every object with a hold once.
@@ -279,7 +279,7 @@ impl<'a> Withdrawal<'a> {
         let reason = match outcome {
             HoldWriteResult::Unchanged => return,
             HoldWriteResult::Written(_) => {
-                if self.has_lasted(REQUESTS_END) {
+                if self.have_requests_ended() {
                     self.removed_late.insert(key.clone());
                 }
                 return match leaving {
@@ -463,10 +463,13 @@ impl<'a> Withdrawal<'a> {
         failed.map(|(key, reason)| self.held_object(key, reason.clone())).collect()
     }
 
-    fn held_object(&self, (kind, namespace, name): &ObjectKey, reason: Reason) -> HeldObject {
+    fn held_object(&self, key: &ObjectKey, reason: Reason) -> HeldObject {
+        HeldObject { target: self.object_ref(key), reason }
+    }
+
+    fn object_ref(&self, (kind, namespace, name): &ObjectKey) -> ObjectRef {
         let world = self.snapshot.context.world.read();
-        let target = ObjectRef::of_kind(world.graph.kinds.info(*kind), namespace, name);
-        HeldObject { target, reason }
+        ObjectRef::of_kind(world.graph.kinds.info(*kind), namespace, name)
     }
 
     /// The report of the holds that were removed, and of those that remain.

@@ -467,7 +467,6 @@ fn just_deleted(target: &Object) -> CommandError {
     CommandError::Refused(format!("{} has just been deleted", target.quoted()))
 }
 
-/// The length of a manifest in the file, without line breaks.
 /// The rest of the limit for the manifests of objects that stay or belong to other users.
 pub fn bytes_left_for_others(target: &Object, saved: &[SavedObject]) -> usize {
     let limited =
@@ -475,6 +474,7 @@ pub fn bytes_left_for_others(target: &Object, saved: &[SavedObject]) -> usize {
     MAX_OTHERS.saturating_sub(limited.map(|saved| size(&saved.manifest)).sum())
 }
 
+/// The length of a manifest in the file, without line breaks.
 pub fn size(manifest: &Value) -> usize {
     serde_json::to_vec(manifest).map_or(usize::MAX >> 1, |json| json.len())
 }

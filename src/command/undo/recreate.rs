@@ -8,9 +8,7 @@ use tokio::time::Instant;
 
 use super::live::{ObjectState, Restorer};
 use super::manifest::{ACCOUNT_NAME, is_token_secret, owners, without_allocated, without_token};
-use super::record::{
-    LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option, is_of_others,
-};
+use super::record::{LostObject, SavedObject, SavedVolume, StoppedWorkload, ignore_option};
 use super::requests::request_error;
 use super::restore::{ByAnotherUndo, POLL, Undo, UndoOutcome};
 use super::volumes::is_retained;
@@ -64,14 +62,12 @@ impl Undo<'_> {
         if let Some(outcome) = self.outcome_of_others().await? {
             return Ok(outcome);
         }
-        let target = self.record.target.clone();
         let mut restored = RestoredObjects::default();
         self.find_losses(&mut restored).await?;
-        let is_own = |saved: &SavedObject| !is_of_others(&target, &saved.object.namespace);
-        let is_first = |saved: &SavedObject| is_own(saved) && !saved.is_last;
+        let is_first = |saved: &SavedObject| self.is_own(saved) && !saved.is_last;
         let late = self.restore_objects(&mut restored, is_first).await?;
         if restored.is_taken {
-            let advice = self.advice(&target).await?;
+            let advice = self.advice(&self.record.target).await?;
             let taken = UndoOutcome::Taken { advice };
             return Ok(self.outcome_of_others().await?.unwrap_or(taken));
         }
@@ -80,7 +76,7 @@ impl Undo<'_> {
         self.restore_late(&mut restored, waiter, &claims).await?;
         // Before LimitRanges exist: these could refuse the updates that bind the claims.
         self.restore_reclaim_policies(&mut restored, false).await;
-        let is_last = |saved: &SavedObject| is_own(saved) && saved.is_last;
+        let is_last = |saved: &SavedObject| self.is_own(saved) && saved.is_last;
         if restored.lacks_data {
             for saved in self.record.objects_to_recreate().filter(|saved| is_last(saved)) {
                 let why = "not created, because a claim above is missing or not Bound";
@@ -92,10 +88,13 @@ impl Undo<'_> {
         self.attach_all(&mut restored).await;
         self.scale_up(&mut restored).await;
         self.restore_late(&mut restored, waiter, &late).await?;
-        for object in self.restore_objects(&mut restored, |saved| !is_own(saved)).await? {
-            self.fail(&mut restored, &object, STILL_EXISTS);
+        if !self.record.objects.iter().all(|saved| self.is_own(saved)) {
+            let is_of_others = |saved: &SavedObject| !self.is_own(saved);
+            for object in self.restore_objects(&mut restored, is_of_others).await? {
+                self.fail(&mut restored, &object, STILL_EXISTS);
+            }
+            self.attach_all(&mut restored).await;
         }
-        self.attach_all(&mut restored).await;
         self.restore_reclaim_policies(&mut restored, true).await;
         let RestoredObjects { failed, by_another_undo, .. } = restored;
         Ok(UndoOutcome::Finished { not_restored: failed, by_another_undo })
@@ -119,6 +118,10 @@ impl Undo<'_> {
             };
             self.fail(restored, object, &why);
         }
+    }
+
+    fn is_own(&self, saved: &SavedObject) -> bool {
+        !self.record.is_of_others(&saved.object)
     }
 
     fn is_own_claim(&self, object: &Object) -> bool {
