@@ -16,6 +16,7 @@ use super::account::{UserIdentity, read_identity, user_of};
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
+use super::connection;
 use super::dry_run::DryRunSupport;
 use super::kubeconfig::find_cluster;
 use super::start::{StartError, with_defaults};
@@ -61,7 +62,7 @@ impl Caller {
             config.auth_info.impersonate_groups = Some(access.impersonate_groups.clone());
         }
         let namespace = config.default_namespace.clone();
-        let client = kube::Client::try_from(config.clone());
+        let client = connection::client(config.clone());
         let client = client.map_err(|error| StartError::Client(chain(&error)))?;
         Ok(Self { client, namespace, config, dry_runs: DryRunSupport::default() })
     }
@@ -96,7 +97,7 @@ impl Caller {
         }
         let mut config = self.config.clone();
         config.auth_info.impersonate = Some(account.to_owned());
-        let client = kube::Client::try_from(config).ok()?;
+        let client = connection::client(config).ok()?;
         // The API server denies the review itself to a user who may not impersonate.
         let kind = (info.group.as_str(), info.resource.as_str());
         may(&client, "patch", kind, (namespace, "")).await?.then_some(client)

@@ -11,6 +11,7 @@ mod api_error;
 mod caller;
 pub mod certificates;
 mod clock;
+mod connection;
 mod context;
 pub(crate) mod crds;
 mod decider;

@@ -106,7 +106,7 @@ impl Cluster {
         }
         let client = {
             let _entered = runtime.enter();
-            kube::Client::try_from(config)
+            super::connection::client(config)
                 .map_err(|error| StartError::Client(super::error_chain(&error)))?
         };
         let context = Context { metrics, readiness, ..Context::new(client, settings) };
