@@ -23,6 +23,7 @@ mod pause;
 mod picture;
 mod place;
 mod policy_tests;
+mod reason;
 mod release;
 mod report;
 mod screen;

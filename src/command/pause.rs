@@ -15,6 +15,7 @@ use super::confirm::{self, ConfirmArguments};
 use super::diagnosis::policy_message;
 use super::duration::{format_duration, parse_duration};
 use super::place::ClusterArguments;
+use super::reason::parse_reason;
 use super::report::{FormatArguments, Report, View};
 use super::screen::without_controls;
 use super::session::UserSession;
@@ -35,7 +36,13 @@ pub struct PauseArguments {
     lasts: Option<Duration>,
 
     /// The reason, for the record
-    #[arg(long, value_name = "TEXT", required_unless_present = "end", conflicts_with = "end")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        value_parser = parse_reason,
+        required_unless_present = "end",
+        conflicts_with = "end"
+    )]
     reason: Option<String>,
 
     /// End all current pauses
@@ -90,9 +97,6 @@ impl Report for PausesEnded {
 }
 
 pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
-    if arguments.reason.as_deref().is_some_and(|reason| reason.trim().is_empty()) {
-        return Err(CommandError::usage("--reason is blank; give a reason for the record"));
-    }
     let PauseArguments { lasts, reason, end: _, confirm, output, cluster } = arguments;
     let output = output.output;
     let must_ask = lasts.is_some() && !confirm.is_confirmed();

@@ -20,6 +20,7 @@ use super::diagnosis::{
 use super::document::Object;
 use super::duration::{format_duration, parse_duration};
 use super::place::SourceArguments;
+use super::reason::parse_reason;
 use super::report::{FormatArguments, ObjectReport, Report, View, print_each};
 use super::target::{TargetArguments, TargetObject, Targets, read_rules, situation};
 use super::webhooks::not_installed_text;
@@ -37,7 +38,7 @@ pub struct ApproveArguments {
     targets: TargetArguments,
 
     /// The reason, for the record
-    #[arg(long, value_name = "TEXT", required = true)]
+    #[arg(long, value_name = "TEXT", required = true, value_parser = parse_reason)]
     reason: String,
 
     /// What the approval covers. A denial prints the command with the scope that it needs
@@ -105,11 +106,6 @@ enum ScopeArgument {
 }
 
 pub async fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
-    if arguments.reason.trim().is_empty() {
-        return Err(CommandError::usage(
-            "--reason is blank: state why, for those who read the record later",
-        ));
-    }
     let ApproveArguments { targets, reason, scope, lasts, output } = arguments;
     let Targets { session, objects, unread } = targets.read(&SourceArguments::default()).await?;
     // If one object can't be read, the command approves none.
