@@ -296,8 +296,8 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
             let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
             format!(
-                "without --cascade={cascade}, this DELETE would remove the finalizer \"{list}\" \
-                 from {object}"
+                "{object} has the finalizer \"{list}\", which this DELETE would remove without \
+                 --cascade={cascade}"
             )
         }
         (Reason::FinalizerGuarded, _) => {
