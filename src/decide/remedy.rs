@@ -106,7 +106,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             to_delete(step_with_users(verdict, blocker)?)
         }
         (Reason::NotEmpty, Cause::Content { object, .. })
-            if blocker.causes.iter().all(is_terminating_content) =>
+            if blocker.causes.iter().all(|cause| is_terminating_content(verdict, cause)) =>
         {
             to_delete(step_to_find_out(object))
         }
@@ -261,8 +261,14 @@ fn is_terminating(verdict: &Verdict, cause: &Cause) -> bool {
     object.is_some_and(|object| verdict.terminating_objects.contains(object))
 }
 
-fn is_terminating_content(cause: &Cause) -> bool {
-    matches!(cause, Cause::Content { why: ContentReason::Terminating, .. })
+/// Whether the content in a cause is already Terminating. Protected content does not count, because
+/// its users can be deleted first.
+fn is_terminating_content(verdict: &Verdict, cause: &Cause) -> bool {
+    match cause {
+        Cause::Content { why: ContentReason::Terminating, .. } => true,
+        Cause::Content { why: ContentReason::Held(_), .. } => is_terminating(verdict, cause),
+        _ => false,
+    }
 }
 
 /// The command that lists the content of a Namespace or CRD, with what must be deleted before each

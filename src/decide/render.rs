@@ -296,8 +296,8 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
             let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
             format!(
-                "without --cascade={cascade}, this DELETE would remove the finalizer \"{list}\" \
-                 from {object}"
+                "{object} has the finalizer \"{list}\", which this DELETE would remove without \
+                 --cascade={cascade}"
             )
         }
         (Reason::FinalizerGuarded, _) => {
@@ -336,7 +336,7 @@ fn list(blocker: &Blocker) -> String {
         Cause::Content { object, why: ContentReason::Held(by) }
             if blocker.policies == [by.clone()] =>
         {
-            format!("{object} (it still has the finalizer {HOLD})")
+            format!("{object} (held by belay)")
         }
         cause => describe_cause(cause),
     };
@@ -372,7 +372,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             format!("{object} (protected by {by})")
         }
         Cause::Content { object, why: ContentReason::Held(by) } => {
-            format!("{object} (it still has the finalizer {HOLD}, {by})")
+            format!("{object} (held by belay for {by})")
         }
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()

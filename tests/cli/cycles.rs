@@ -133,7 +133,7 @@ fn of_targets_that_use_each_other_kubectl_deletes_none_without_an_approval() {
     let text = belay(plane, &["impact", "-f", &file, "-n", ns]).stdout;
     assert!(text.contains("DENIED in part") && !text.contains("ALLOWED"), "{text}");
     assert!(text.contains(&format!("{command}\n")), "{text}");
-    let accepted = "accepted    the denial does not stop the other DELETEs: kubectl would delete 1 \
+    let accepted = "in part     kubectl sends a DELETE for each object, so it would still delete 1 \
                     of these 4 objects: secret/free\n";
     assert!(text.contains(accepted), "{text}");
 

@@ -47,7 +47,7 @@ fn denials_and_audited_denials_are_distinguished() {
     assert_eq!(of(&listed(&[]), &warned), [serde_json::Value::Null; 0]);
     let of_other = belay(plane, &["denials", "-n", &warned]);
     assert_eq!(
-        (of_other.code, of_other.stdout.contains(&format!(" {denied}/"))),
+        (of_other.code, of_other.stdout.contains(&format!(" -n {denied} "))),
         (0, false),
         "{of_other:?}"
     );

@@ -312,7 +312,7 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     eventually("the order of another client", LIMIT, || {
         let line = ["impact", "cm/settings", "pods/web", "cm/taken", "-n", &ns];
         let said = belay_as(&dev, &line);
-        let accepted = "the denial does not stop the other DELETEs: kubectl would delete 1 of \
+        let accepted = "kubectl sends a DELETE for each object, so it would still delete 1 of \
                         these 3 objects: pod/web. A client that deletes in another order, such as helm uninstall, \
                         would also delete configmap/settings\n";
         let is_told = said.stdout.contains(accepted) && said.code == 1;

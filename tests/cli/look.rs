@@ -254,7 +254,7 @@ fn reports_which_of_several_targets_are_deleted_without_an_approval() {
     assert_eq!((accepted.len(), &accepted[0]["name"]), (1, &"plain".into()), "{told}");
     let text = belay(plane, &impact).stdout;
     assert!(text.contains("   DENIED in part   "), "{text}");
-    let even_so = "the denial does not stop the other DELETEs: kubectl would delete 1 of these 2 \
+    let even_so = "kubectl sends a DELETE for each object, so it would still delete 1 of these 2 \
                    objects: configmap/plain\n";
     assert!(text.contains(even_so), "{text}");
     let deleted = plane.api().delete(&["cm/gold", "cm/plain"], &ns).unwrap();

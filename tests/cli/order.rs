@@ -155,7 +155,7 @@ fn assert_order_works(plane: &ControlPlane, ns: &str, spec: Value, expected: &[S
     let text = given.stdout;
     // In a script, kubectl would delete a part in the given order.
     assert_eq!(given.code, 1, "{text}");
-    let accepted = "accepted    the denial does not stop the other DELETEs: kubectl would delete 2 \
+    let accepted = "in part     kubectl sends a DELETE for each object, so it would still delete 2 \
                     of these 3 objects: secret/free, deployment/web. A client that deletes in another order, \
                     such as helm uninstall, would also delete secret/password\n";
     assert!(text.contains(accepted), "{text}");

@@ -185,13 +185,13 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     becomes("the request", true, &|| {
         plane.api().delete(&["role", "labelled"], &ns)?;
         let would = belay(&plane, &["denials", "--would", "-n", &ns]).stdout;
-        Ok(would.contains(&format!("roles.rbac.authorization.k8s.io {ns}/labelled")))
+        Ok(would.contains(&format!("roles.rbac.authorization.k8s.io/labelled -n {ns}")))
     });
     // A policy names the kind, but selects other namespaces. The hold keeps the object.
     let other = plane.namespace("labelled-in-a-pause").unwrap();
     let [deleted, changed] = ["deleted", "changed"].map(|name| {
         plane.apply(&config_map(name).with_protect_label("Always").with_namespace(&other)).unwrap();
-        format!("configmaps {other}/{name}")
+        format!("configmaps/{name} -n {other}")
     });
     kubectl(&plane, &["delete", "configmap/deleted", "-n", &other, "--wait=false"]);
     kubectl(&plane, &["label", "configmap/changed", "-n", &other, "belay.dev/protect-"]);
@@ -201,8 +201,8 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     });
     // The deletion of the approved object was earlier, and belay would allow it.
     let would = || belay(&plane, &["denials", "--would", "-n", &ns]).stdout;
-    becomes("the kept object", true, &|| Ok(would().contains(&format!("configmaps {ns}/kept"))));
-    assert!(!would().contains(&format!("configmaps {ns}/approved")), "{}", would());
+    becomes("the kept object", true, &|| Ok(would().contains(&format!("configmaps/kept -n {ns}"))));
+    assert!(!would().contains(&format!("configmaps/approved -n {ns}")), "{}", would());
     // The removal of a hold has a review in both phases, and counts once.
     let patch = ["patch", "configmap/settings", "--type=merge", "-p"];
     let patch = [&patch[..], &[r#"{"metadata":{"finalizers":null}}"#, "-n", &ns]].concat();

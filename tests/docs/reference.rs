@@ -19,9 +19,8 @@ These rules apply to the commands for people:
   describes each field, which changes are compatible, and which commands have no `-o`.
 - `-o name` prints one object a line, as arguments for kubectl, and failed reads on standard error. `-o wide` prints a
   table with more details. `--watch` prints the answer again when it changes, and ends with Ctrl-C.
-- An object is `PersistentVolumeClaim db/data` in a sentence, and `pvc/data -n db`, as arguments for kubectl, in commands,
-  lists, trees, and the steps and progress of a command. Denials and errors begin with kubectl's form:
-  `persistentvolumeclaim \"data\"`.
+- In a sentence, an object is `PersistentVolumeClaim db/data`. In commands, lists, trees, steps and progress it is
+  `pvc/data -n db`, which kubectl accepts. Denials and errors begin with kubectl's form: `persistentvolumeclaim \"data\"`.
 - `-n` names a namespace, and `-A` means all namespaces. Without them a command uses the namespace of the context, like
   kubectl. `approvals` and `denials` then report all objects, because approvals and policies are cluster-scoped.
 - Tables are for people. On a terminal belay wraps text between words and commands, never inside a command to copy. It

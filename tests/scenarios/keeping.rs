@@ -124,11 +124,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     reader_is_gone();
     let denied = eventually("the end of the use", Duration::from_secs(30), || {
         let denied = finalize().failure()?;
-        if denied.contains(&content("it still has the finalizer belay.dev/hold")) {
-            Ok(denied)
-        } else {
-            Err(denied.into())
-        }
+        if denied.contains(&content("held by belay")) { Ok(denied) } else { Err(denied.into()) }
     })
     .unwrap();
     assert!(denied.contains("and wait until it no longer exists"), "{denied}");

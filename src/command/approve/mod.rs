@@ -96,12 +96,12 @@ impl ObjectReport for ApproveOutput {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
-    /// Only the object. This also overrides whileNotEmpty. If a policy protects an object in it or
-    /// a dependent, belay still denies the DELETE
+    /// Only the object. A Namespace or CRD may have content. If a policy denies the deletion of an
+    /// object that would be deleted as well, belay still denies the DELETE
     Object,
     /// The object and everything that is deleted with it, even if a policy protects one of these.
-    /// With --cascade=orphan, also the dependents that lose their owner: needed if a policy has
-    /// fromOrphaning
+    /// With --cascade=orphan, also the dependents that lose their owner: you need this scope if a
+    /// policy protects a dependent with fromOrphaning
     Content,
 }
 

@@ -45,8 +45,8 @@ use crate::objects::counted;
     after_help = "Each DELETE is sent with your permissions. The command asks first; if the data on a volume \
                         is destroyed for good, it asks you to type the name of an object. Without a terminal, \
                         add --yes.\n\nExit codes: 0: all objects \
-                        are deleted; 1: refused, changed or not all deleted; 2: wrong arguments; 3: \
-                        unknown, because a read failed"
+                        are deleted; 1: a DELETE is refused, the cluster has changed since the plan, or some \
+                        objects are not deleted; 2: wrong arguments; 3: unknown, because a read failed"
 )]
 pub struct DeleteArguments {
     #[command(flatten)]
@@ -79,15 +79,15 @@ pub struct DeleteArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Don't stop for new dependents in the namespace NAME: Kubernetes deletes them as well. Only for
-    /// namespaces in which the command itself deletes nothing
+    /// Don't stop for dependents in the namespace NAME that are new since the plan: the garbage
+    /// collector deletes them. Has no effect for namespaces in which the command sends a DELETE
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 
     #[command(flatten)]
     confirm: ConfirmArguments,
 
-    /// The output format; dot, mermaid and html are the graph of the impact, with --dry-run
+    /// The output format; dot, mermaid and html need --dry-run and print the graph of the impact
     #[arg(
         short,
         long,

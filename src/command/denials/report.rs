@@ -210,7 +210,7 @@ impl Denial {
         let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),
-            ObjectRef::parse_display(&self.target).sentence_name().into(),
+            ObjectRef::parse_display(&self.target).arguments().into(),
             self.subject.as_deref().unwrap_or("-").into(),
         ];
         // Only the message of an Event names the policies.

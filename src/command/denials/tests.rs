@@ -163,8 +163,8 @@ fn the_table_has_the_sums_of_each_policy() {
     };
     assert_eq!(
         report.render(Format::Table, PIPE).unwrap(),
-        "AGE   VERDICT   OBJECT              USER    MESSAGE\n\
-         2m    denied    configmaps shop/a   alice   2 requests (of all users together), the last one: configmaps shop/a is protected\n\
+        "AGE   VERDICT   OBJECT                 USER    MESSAGE\n\
+         2m    denied    configmaps/a -n shop   alice   2 requests (of all users together), the last one: configmaps shop/a is protected\n\
          policy kept, whole cluster, last 24h: 12 denied, 3 would be denied, 0 kept Terminating\n\
          not read: events: forbidden\n"
     );

@@ -107,8 +107,8 @@ const MAX_NAMED: usize = 3;
 
 const NOT_FOUND: &str = "Its controller was not found";
 
-const ONLY_LIKENESS: &str = "this is a guess from names and images of workloads; any user who can \
-                             create workloads can choose these";
+const ONLY_LIKENESS: &str = "this is a guess from names and images of workloads; their creators can \
+                             choose any name and image";
 
 /// The workloads that may be the controller. Users choose the names and images of their
 /// workloads, so a match proves nothing.

@@ -140,7 +140,7 @@ impl BlockingFinalizer {
             }
             (None, Some(writer)) => (
                 format!("probably {writer}, which added it"),
-                format!("{writer} added it, and probably removes it"),
+                format!("{writer} added it, and probably must remove it"),
             ),
             (None, None) => {
                 let removed_by = "its own controller, which belay does not know".to_owned();

@@ -146,8 +146,8 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     }
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::ControllerDown);
-    let only = "this is a guess from names and images of workloads; any user who can \
-                create workloads can choose these";
+    let only = "this is a guess from names and images of workloads; their creators can \
+                choose any name and image";
     assert!(down.message.ends_with("Deployment operators/db-operator, 0 ready Pods"), "{down:?}");
     assert_eq!(down.evidence, [only]);
     // A user who may not read the workloads sees no conclusion from them.

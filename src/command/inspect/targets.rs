@@ -48,7 +48,8 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// Select all objects of each TYPE without a name, and print long lists completely
+    /// After a TYPE without a name: select every object of this type. Also print long lists
+    /// completely
     #[arg(long)]
     pub all: bool,
 
@@ -64,8 +65,8 @@ pub struct SelectionArguments {
     pub objects: ObjectSelection,
 
     /// Show the effects of pruning. OLD and NEW are files or folders with the manifests before and
-    /// after a change; the targets are the objects that only OLD contains. If an object is in
-    /// --from and in OLD or NEW, belay uses the version in --from
+    /// after a change; the targets are the objects that only OLD contains. For the effects with
+    /// --from, belay reads an object from --from if it is there, else from NEW or OLD
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

@@ -83,8 +83,8 @@ pub struct UndoArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Don't keep the object's dependents in the namespace NAME: Kubernetes may then delete them. Use
-    /// it if undo refuses because of such a dependent. Only for a cluster-scoped object
+    /// Let the garbage collector delete the object's dependents in the namespace NAME. Use it if
+    /// undo refuses because of such a dependent. Only for a cluster-scoped object
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

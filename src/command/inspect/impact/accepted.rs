@@ -68,10 +68,10 @@ impl AcceptedPart {
     /// `count`: the number of all targets; `namespace`: left out of names.
     pub fn text(&self, count: usize, namespace: &str) -> String {
         let least = if count > MAX_ASKED { "at least " } else { "" };
-        let client = if self.is_prune { "a prune can" } else { "kubectl would" };
+        let (client, verb) = if self.is_prune { ("a prune", "can") } else { ("kubectl", "would") };
         let mut text = format!(
-            "the denial does not stop the other DELETEs: {client} delete {least}{} of these {count} \
-             objects: {}{}",
+            "{client} sends a DELETE for each object, so it {verb} still delete {least}{} of these \
+             {count} objects: {}{}",
             self.targets.len(),
             names(&self.targets, namespace),
             destruction(&self.destroyed)

@@ -84,7 +84,7 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     let missing = impact.missing.iter().map(|missing| code(missing));
     part(list("not found", "objects", missing.collect(), 0, all));
     let accepted = impact.accepted.iter().map(|part| escape(&part.text(impact.targets.len(), "")));
-    part(list("accepted", "parts", accepted.collect(), 0, all));
+    part(list("in part", "parts", accepted.collect(), 0, all));
     let warnings = impact.warnings.iter().map(|warning| escape(warning));
     part(list("warning", "warnings", warnings.collect(), 0, all));
     let refused = impact.refused_otherwise.iter().map(|refused| escape(refused));

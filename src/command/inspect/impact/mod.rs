@@ -47,8 +47,8 @@ use crate::graph::NodeId;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Exit codes: 0: the deletion is allowed; 1: a DELETE is denied (even if another order \
-                  of the objects would work); 2: wrong arguments; 3: unknown, because a read failed"
+    after_help = "Exit codes: 0: the deletion is allowed; 1: a DELETE is denied, even if the only reason is \
+                  the order of the targets; 2: wrong arguments; 3: unknown, because a read failed"
 )]
 pub struct ImpactArguments {
     #[command(flatten)]

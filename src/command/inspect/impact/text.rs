@@ -421,7 +421,7 @@ fn tail(impact: &Impact, view: View) -> String {
         line("refused", refused);
     }
     if let Some(accepted) = &impact.accepted {
-        line("accepted", &accepted.text(impact.targets.len(), impact.omitted_namespace()));
+        line("in part", &accepted.text(impact.targets.len(), impact.omitted_namespace()));
     }
     for warning in &impact.warnings {
         line("warning", warning);
