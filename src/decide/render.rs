@@ -372,7 +372,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             format!("{object} (protected by {by})")
         }
         Cause::Content { object, why: ContentReason::Held(by) } => {
-            format!("{object} (held by belay for {by})")
+            format!("{object} (held by belay, {by})")
         }
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()

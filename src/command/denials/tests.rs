@@ -388,8 +388,8 @@ fn h133_denials_of_one_namespace_cannot_hide_others_on_a_terminal() {
     let events: Vec<Event> = own.chain([event_in("prod", "other", 4000)]).collect();
     let denials = complete(denials_of(&[], &events, filter(false, 0)));
     let text = denials.text(View { screen: Screen::terminal(200), ..PIPE });
-    assert!(text.contains(" prod/other "), "{text}");
-    assert_eq!(text.matches(" eve/own").count(), SHOWN - 1);
+    assert!(text.contains(" configmaps/other -n prod "), "{text}");
+    assert_eq!(text.matches(" -n eve ").count(), SHOWN - 1);
     assert!(text.contains("… and 11 more denials; --all"), "{text}");
 }
 
@@ -398,5 +398,5 @@ fn h181_the_name_of_a_denied_object_has_quotation_marks_if_it_is_ambiguous() {
     let role = "roles.rbac.authorization.k8s.io shop/a  bob";
     let policies = [policy("one", &[(5000, role, "Deny")])];
     let text = complete(denials_of(&policies, &[], filter(false, 0))).text(PIPE);
-    assert!(text.contains(" roles.rbac.authorization.k8s.io shop/\"a  bob\"   alice "), "{text}");
+    assert!(text.contains(" 'roles.rbac.authorization.k8s.io/a  bob' -n shop   alice "), "{text}");
 }

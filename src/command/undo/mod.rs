@@ -207,6 +207,11 @@ async fn undo(arguments: UndoArguments) -> Result<ExitCode, CommandError> {
     UndoReport::of_outcome(outcome, &undo.record, &path, (&left, &again)).print(output)
 }
 
+const MISSING_CLAIM: &str = "it does not exist, and workloads wait until you create it";
+
+/// The most objects that the question names as not restored.
+const MAX_LOST_LINES: usize = 20;
+
 /// The steps, as text for the question.
 fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> String {
     let typed = &record.target.arguments;
@@ -220,14 +225,20 @@ fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> 
     if record.is_of_namespace() {
         text.push_str("objects of the Namespace that are deleted already are not restored\n");
     }
-    for claim in &record.missing_claims {
-        text.push_str(&format!(
-            "not restored: {}: it does not exist, and workloads wait until you create it\n",
-            claim.arguments
-        ));
+    let missing = record.missing_claims.iter().map(|claim| (claim, MISSING_CLAIM));
+    let lost = record.lost.iter().map(|lost| (&lost.object, lost.why.as_str()));
+    // Others can attach any number of objects to a cluster-scoped target.
+    let (of_others, own): (Vec<_>, Vec<_>) =
+        missing.chain(lost).partition(|(object, _)| record.is_of_others(object));
+    let mut lines = own.into_iter().chain(of_others);
+    for (object, why) in lines.by_ref().take(MAX_LOST_LINES) {
+        text.push_str(&format!("not restored: {}: {why}\n", object.arguments));
     }
-    for lost in &record.lost {
-        text.push_str(&format!("not restored: {}: {}\n", lost.object.arguments, lost.why));
+    match lines.count() {
+        0 => {}
+        more => {
+            text.push_str(&format!("not restored: {more} more objects, which the file lists\n"))
+        }
     }
     Screen::pipe().clean(text.trim_end())
 }

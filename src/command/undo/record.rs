@@ -458,16 +458,16 @@ pub fn ignore_option(target: &Object, object: &Object) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MAX_LOST_LINES, steps};
     use super::*;
 
     fn object(namespace: &str, name: &str) -> Object {
-        let [namespace, name, uid] = [namespace, name, name].map(str::to_owned);
-        Object { namespace, name, uid, ..Object::default() }
+        let [namespace, name, uid, arguments] = [namespace, name, name, name].map(str::to_owned);
+        Object { namespace, name, uid, arguments, ..Object::default() }
     }
 
-    #[test]
-    fn h208_objects_of_other_users_are_no_change_of_the_cluster() {
-        let record = UndoRecord {
+    fn empty_record() -> UndoRecord {
+        UndoRecord {
             cluster: ClusterIdentity { uid: None, server: "s".to_owned() },
             secret: "secret".to_owned(),
             target: object("", "target"),
@@ -479,7 +479,25 @@ mod tests {
             lost: Vec::new(),
             missing_claims: Vec::new(),
             is_held: false,
-        };
+        }
+    }
+
+    #[test]
+    fn the_question_names_own_lost_objects_before_any_number_of_others() {
+        let mut record = empty_record();
+        let lost = |namespace, name: &str| LostObject::new(&object(namespace, name), "lost");
+        record.lost = (0..1000).map(|number| lost("tenant", &format!("t{number}"))).collect();
+        record.lost.push(lost("", "own"));
+        let text = steps(&record, None, &CompletedSteps::none());
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("not restored")).collect();
+        assert_eq!(lines.len(), MAX_LOST_LINES + 1, "{text}");
+        assert_eq!(lines[0], "not restored: own: lost");
+        assert_eq!(lines[MAX_LOST_LINES], "not restored: 981 more objects, which the file lists");
+    }
+
+    #[test]
+    fn h208_objects_of_other_users_are_no_change_of_the_cluster() {
+        let record = empty_record();
         let add = |record: &mut UndoRecord, namespace: &str| {
             let new = object(namespace, "new");
             let claim_uid = new.uid.clone();
