@@ -11,7 +11,8 @@ use crate::graph::{Fates, Graph, Node, NodeId, SEARCH_STEPS};
 use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name};
 use crate::policy::api::Action;
 use crate::policy::{
-    AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
+    AppliedPolicy, MatchResult, Matcher, ObjectFacts, PolicySource, WhileExistsEntry,
+    WhileNotEmptyMode,
 };
 
 /// The limit of objects that belay counts. More objects do not change the verdict.
@@ -259,7 +260,7 @@ fn require_any_of_kind(
 pub(super) fn find_content<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
-    not_empty: &'a NotEmpty,
+    not_empty: &'a WhileNotEmptyMode,
     deleted: &NumberSet<NodeId>,
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::default();
@@ -320,7 +321,7 @@ pub(super) fn find_existing<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    exists: &'a Exists,
+    exists: &'a WhileExistsEntry,
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::new(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
@@ -352,7 +353,7 @@ fn content_reason<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     container: Container<'_>,
-    not_empty: &NotEmpty,
+    not_empty: &WhileNotEmptyMode,
 ) -> Option<ContentReason> {
     let ignored = |matcher: &Matcher| {
         matcher.matches(situation.namespace_labels(), item.facts) == MatchResult::Yes
@@ -368,7 +369,7 @@ fn counted_content(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,
     container: Container<'_>,
-    not_empty: &NotEmpty,
+    not_empty: &WhileNotEmptyMode,
 ) -> Option<ContentReason> {
     // By default, an object with an owner does not count, because its owner re-creates it.
     if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {

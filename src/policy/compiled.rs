@@ -71,11 +71,11 @@ pub struct Modes {
     /// Denies the DELETE without an approval.
     pub always: bool,
     /// Denies the DELETE, or holds the object, while it has users.
-    pub while_used: Option<InUse>,
+    pub while_used: Option<WhileUsedMode>,
     /// Denies the DELETE of a Namespace or CRD with content.
-    pub while_not_empty: Option<NotEmpty>,
+    pub while_not_empty: Option<WhileNotEmptyMode>,
     /// Denies the DELETE while one of these objects exists.
-    pub while_exists: Vec<Exists>,
+    pub while_exists: Vec<WhileExistsEntry>,
     /// Denies requests that orphan the object or its dependents.
     pub from_orphaning: bool,
     /// Denies that users remove finalizers of controllers.
@@ -110,7 +110,7 @@ pub fn mode_names(enabled: [bool; 6]) -> Vec<&'static str> {
 
 /// The mode `whileUsed`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct InUse {
+pub struct WhileUsedMode {
     /// The users that count; empty for all users.
     pub by: Vec<UserMatcher>,
     /// The effect of a DELETE while the object has users.
@@ -121,7 +121,7 @@ pub struct InUse {
 
 /// The mode `whileNotEmpty`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NotEmpty {
+pub struct WhileNotEmptyMode {
     /// Whether all objects count, or only protected ones.
     pub any: bool,
     /// The objects that do not count.
@@ -132,7 +132,7 @@ pub struct NotEmpty {
 
 /// The mode `whileExists`: objects whose existence protects another object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Exists {
+pub struct WhileExistsEntry {
     /// Their kinds, as pairs of group and resource.
     pub kinds: Vec<(String, String)>,
     /// The labels of their Namespaces.
@@ -404,24 +404,24 @@ impl Modes {
         } = protect;
         Self {
             always: always.is_some(),
-            while_used: while_used.as_ref().map(|mode| InUse {
+            while_used: while_used.as_ref().map(|mode| WhileUsedMode {
                 by: mode.by.iter().map(UserMatcher::compile).collect(),
                 on_delete: mode.on_delete,
                 optional: mode.optional_references == OptionalReferences::Count,
             }),
-            while_not_empty: while_not_empty.as_ref().map(|mode| NotEmpty {
+            while_not_empty: while_not_empty.as_ref().map(|mode| WhileNotEmptyMode {
                 any: mode.counting == Counting::Any,
                 ignore: mode.ignore.iter().map(Matcher::compile).collect(),
                 owned: mode.owned == Owned::Count,
             }),
-            while_exists: while_exists.iter().flatten().map(Exists::compile).collect(),
+            while_exists: while_exists.iter().flatten().map(WhileExistsEntry::compile).collect(),
             from_orphaning: from_orphaning.is_some(),
             from_stripping: from_stripping.as_ref().map(FinalizerGuard::compile),
         }
     }
 }
 
-impl Exists {
+impl WhileExistsEntry {
     fn compile(existing: &Existing) -> Self {
         let Existing { api_groups, resources, namespace_selector } = existing;
         let kinds =

@@ -24,8 +24,8 @@ pub use approvals::{
     format_seconds,
 };
 pub use compiled::{
-    ApprovalTerms, BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, PolicySource,
-    WHY_NO_HOLD_WITH_SUBJECTS, mode_names,
+    ApprovalTerms, BACKFILL, Modes, Policy, PolicySource, WHY_NO_HOLD_WITH_SUBJECTS,
+    WhileExistsEntry, WhileNotEmptyMode, WhileUsedMode, mode_names,
 };
 pub use facts::{KeyValues, NamespaceLabels, ObjectFacts};
 pub use finalizer_guard::FinalizerGuard;
