@@ -276,7 +276,8 @@ pub(super) fn find_content<'a>(
     }
     blocking.causes.may_have_others = container.has_only_first_read(situation);
     if blocking.causes.is_empty() {
-        let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
+        let kinds =
+            if not_empty.counts_all { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
         container.require_lists(situation, kinds, &mut blocking);
     }
     blocking
@@ -328,9 +329,9 @@ pub(super) fn find_existing<'a>(
         let container = Container::ObjectsOfKind(group, resource);
         let reason = |other: &JudgedObject<'a>| {
             let is_deleted = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
+            let labels = situation.namespace_labels();
             let namespace_matches =
-                exists.namespace_labels.match_namespace(situation.namespace_labels(), other.facts)
-                    != MatchResult::No;
+                exists.namespace_selector.match_namespace(labels, other.facts) != MatchResult::No;
             let counts = other.uid() != item.uid() && !is_deleted && namespace_matches;
             counts.then_some(())
         };
@@ -372,7 +373,7 @@ fn counted_content(
     not_empty: &WhileNotEmptyMode,
 ) -> Option<ContentReason> {
     // By default, an object with an owner does not count, because its owner re-creates it.
-    if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
+    if not_empty.counts_all && (not_empty.owned || !has_owner(situation, item)) {
         return Some(ContentReason::Anything);
     }
     // A bound PersistentVolumeClaim counts also if it has an owner, because the owner can

@@ -118,10 +118,10 @@ impl World {
             guessed,
             unknown: unknown_relations(&kinds, &own),
         };
-        let rules = Rules::load(&kinds, &own.relations, own.policies, options.identities, None)
+        let rules = Rules::compile(&kinds, &own.relations, own.policies, options.identities, None)
             .map_err(|error| FileError::about_file("the built-in relations", error.to_string()))?;
         let mut graph = Graph::new(kinds);
-        rules.prepare(&mut graph);
+        rules.set_kept_annotations(&mut graph);
         let Rules { catalogue, mut policies } = rules;
         policies.approvals = Approvals::new(own.approvals);
         policies.pauses = own.pauses;
