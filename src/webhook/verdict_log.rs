@@ -81,7 +81,8 @@ fn action(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The outcomes by policy and reason, each once. No policy denies an unreadable review.
+/// The outcomes by policy and reason, each once. Without a policy, as for an unreadable review, the
+/// name is `no policy`.
 fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
     let outcomes = |blocker: &Blocker| {
         let Blocker { reason, decision, .. } = *blocker;
