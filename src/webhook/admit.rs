@@ -297,7 +297,7 @@ fn answer_rejection(
     unread: web::Payload,
 ) -> HttpResponse {
     let HttpRejection { code, message } = rejection;
-    shared.metrics.bad_request(code.as_u16());
+    shared.metrics.count_bad_request(code.as_u16());
     if let Some(connection) = ConnectionControl::from_request(request) {
         connection.end_requests();
     }
