@@ -69,7 +69,7 @@ fn feed(criterion: &mut Criterion) {
             bencher.iter_batched_ref(
                 Graph::default,
                 |graph| {
-                    catalogue.feed(graph, id, &json).unwrap();
+                    catalogue.parse_and_apply(graph, id, &json).unwrap();
                 },
                 BatchSize::NumIterations(1000),
             );

@@ -149,7 +149,7 @@ pub async fn watch(
         match result {
             Ok(()) => tracing::info!(path = files.first(), "certificate replaced"),
             Err(error) => {
-                metrics.certificate_failed();
+                metrics.count_certificate_failure();
                 tracing::error!(%error, "changed certificate files cannot be used; the last good ones stay in use");
             }
         }

@@ -24,7 +24,7 @@ impl Serving {
     /// Serves this certificate from now on. Handshakes in progress keep the old one.
     pub fn replace(&self, pair: CertificateAndKey, metrics: &Metrics) {
         self.certificate.store(Some(Arc::new(pair.certified)));
-        metrics.certificate_loaded(pair.expires);
+        metrics.set_certificate_expiry(pair.expires);
     }
 
     /// Whether there is a certificate. Without one, every handshake fails.

@@ -17,7 +17,7 @@ use super::pace::Backoff;
 use super::release::TargetClient;
 use super::world::ObjectKey;
 use crate::objects::{ApiError, one_line_name};
-use crate::telemetry::NamespaceLines;
+use crate::telemetry::NamespaceLineLimit;
 
 /// The maximum number of objects in a round, so that a tenant with many objects does not delay
 /// the others.
@@ -75,7 +75,7 @@ async fn run_round(context: &Context, retries: &mut Retries) {
 }
 
 fn report(target: &TargetClient, result: &Result<bool, ApiError>) {
-    static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+    static LINES: LazyLock<NamespaceLineLimit> = LazyLock::new(NamespaceLineLimit::default);
     let TargetClient { info, namespace, name, .. } = target;
     if matches!(result, Ok(false)) {
         return;

@@ -25,7 +25,7 @@ pub async fn run(context: Context) {
         ticks.tick().await;
         let now = Timestamp::now();
         let running = context.world.read().policies.pause(now.as_second()).cloned();
-        context.metrics.paused(running.is_some());
+        context.metrics.set_paused(running.is_some());
         if running != logged {
             log(running.as_ref());
             logged.clone_from(&running);

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::certs::Serving;
 use crate::policy::Identities;
-use crate::telemetry::{Condition, Metrics, Readiness};
+use crate::telemetry::{Metrics, Readiness, ReadinessCondition};
 use crate::webhook::{AcceptedPaths, Decider};
 
 /// The number of threads of the cluster side. While the feed works on a long list, the other thread
@@ -217,7 +217,7 @@ impl Parts {
     async fn supervise(
         mut self,
         signals: Arc<Signals>,
-        parts_condition: Condition,
+        parts_condition: ReadinessCondition,
         died_sender: watch::Sender<Option<&'static str>>,
     ) {
         while let Some(ended) = self.tasks.join_next_with_id().await {

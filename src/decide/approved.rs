@@ -139,7 +139,7 @@ pub(crate) fn ineffective_approvals(
     });
     let outdated = outdated.into_iter().filter_map(|approval| {
         let policy = &policies.first()?.source;
-        Some((&approval.approver, &approval.target, policy, IneffectiveReason::Attached))
+        Some((&approval.approver, &approval.target, policy, IneffectiveReason::OlderThanReference))
     });
     let reported =
         ineffective.chain(outdated).collect::<BTreeSet<_>>().into_iter().take(MAX_INEFFECTIVE);
@@ -173,7 +173,7 @@ fn approval_status<'a>(
             own_records.iter().any(|record| record.exempts.contains(&policy.source))
         };
         let remaining = policies.iter().filter(|policy| !exempted(policy));
-        ApprovalTerms::all(remaining.map(|policy| &policy.approval))
+        ApprovalTerms::merge(remaining.map(|policy| &policy.approval))
     };
     let split = |approvals: &ApprovalsByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
         approvals.values().copied().partition(|approval| identities.is_belay(&approval.approver))

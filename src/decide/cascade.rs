@@ -10,7 +10,7 @@ use super::{Cause, Reason, Review, Situation, Verdict};
 use crate::graph::Fates;
 use crate::objects::{HoldAge, ORPHAN};
 use crate::policy::api::{Action, OnDelete};
-use crate::policy::{AppliedPolicy, InUse};
+use crate::policy::{AppliedPolicy, WhileUsedMode};
 
 /// Decides about a DELETE that follows from another deletion (question 3 in docs/THEORY.md).
 /// A held object may wait for the release, which checks its users live. belay still denies the
@@ -130,7 +130,7 @@ pub(crate) enum CollectorRefusal<'p> {
     /// A policy may deny it, also if nothing uses the object.
     Possible,
     /// Each of these modes denies it while the object has users that the mode counts.
-    WhileUsed(Vec<&'p InUse>),
+    WhileUsed(Vec<&'p WhileUsedMode>),
 }
 
 /// Whether policies that protect an object may deny its DELETE by the garbage collector.

@@ -11,7 +11,8 @@ use crate::graph::{Fates, Graph, Node, NodeId, SEARCH_STEPS};
 use crate::objects::{CRDS, KindId, KindInfo, Kinds, NumberSet, full_name, split_full_name};
 use crate::policy::api::Action;
 use crate::policy::{
-    AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
+    AppliedPolicy, MatchResult, Matcher, ObjectFacts, PolicySource, WhileExistsEntry,
+    WhileNotEmptyMode,
 };
 
 /// The limit of objects that belay counts. More objects do not change the verdict.
@@ -259,7 +260,7 @@ fn require_any_of_kind(
 pub(super) fn find_content<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
-    not_empty: &'a NotEmpty,
+    not_empty: &'a WhileNotEmptyMode,
     deleted: &NumberSet<NodeId>,
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::default();
@@ -275,7 +276,8 @@ pub(super) fn find_content<'a>(
     }
     blocking.causes.may_have_others = container.has_only_first_read(situation);
     if blocking.causes.is_empty() {
-        let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
+        let kinds =
+            if not_empty.counts_all { ContentKinds::Any } else { ContentKinds::NamedAndClaims };
         container.require_lists(situation, kinds, &mut blocking);
     }
     blocking
@@ -320,16 +322,16 @@ pub(super) fn find_existing<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    exists: &'a Exists,
+    exists: &'a WhileExistsEntry,
 ) -> BlockingObjects {
     let mut blocking = BlockingObjects::new(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
         let container = Container::ObjectsOfKind(group, resource);
         let reason = |other: &JudgedObject<'a>| {
             let is_deleted = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
+            let labels = situation.namespace_labels();
             let namespace_matches =
-                exists.namespace_labels.match_namespace(situation.namespace_labels(), other.facts)
-                    != MatchResult::No;
+                exists.namespace_selector.match_namespace(labels, other.facts) != MatchResult::No;
             let counts = other.uid() != item.uid() && !is_deleted && namespace_matches;
             counts.then_some(())
         };
@@ -352,7 +354,7 @@ fn content_reason<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     container: Container<'_>,
-    not_empty: &NotEmpty,
+    not_empty: &WhileNotEmptyMode,
 ) -> Option<ContentReason> {
     let ignored = |matcher: &Matcher| {
         matcher.matches(situation.namespace_labels(), item.facts) == MatchResult::Yes
@@ -368,10 +370,10 @@ fn counted_content(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,
     container: Container<'_>,
-    not_empty: &NotEmpty,
+    not_empty: &WhileNotEmptyMode,
 ) -> Option<ContentReason> {
     // By default, an object with an owner does not count, because its owner re-creates it.
-    if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
+    if not_empty.counts_all && (not_empty.owned || !has_owner(situation, item)) {
         return Some(ContentReason::Anything);
     }
     // A bound PersistentVolumeClaim counts also if it has an owner, because the owner can

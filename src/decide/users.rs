@@ -10,7 +10,7 @@ use crate::graph::{
     OwnerRef, Propagation, SelectorTarget, Strength,
 };
 use crate::objects::{KeyedMap, Uid, full_name};
-use crate::policy::{InUse, ObjectFacts};
+use crate::policy::{ObjectFacts, WhileUsedMode};
 
 /// The limit of users that belay checks. More users do not change the verdict.
 const MAX_USERS: usize = 1_000;
@@ -50,7 +50,7 @@ pub(super) fn find_users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
     UsedObject { item, release_waits, owner_propagation }: UsedObject<'_, 'a>,
-    in_use: &'a InUse,
+    in_use: &'a WhileUsedMode,
     live: bool,
     owners: &mut UserOwners<'a>,
 ) -> UserFindings {
@@ -154,7 +154,7 @@ fn is_deleted_first<'a>(
 /// Users by the owners that messages name: ten Pods of a Deployment are one cause.
 struct UsersByOwner<'s, 'a> {
     situation: &'s Situation<'a>,
-    in_use: &'s InUse,
+    in_use: &'s WhileUsedMode,
     /// The namespace of the used object, or the used Namespace; empty for another
     /// cluster-scoped object.
     namespace: &'a str,
@@ -165,7 +165,7 @@ struct UsersByOwner<'s, 'a> {
 }
 
 impl<'s, 'a> UsersByOwner<'s, 'a> {
-    fn new(situation: &'s Situation<'a>, in_use: &'s InUse, namespace: &'a str) -> Self {
+    fn new(situation: &'s Situation<'a>, in_use: &'s WhileUsedMode, namespace: &'a str) -> Self {
         let (users, index) = (Vec::new(), KeyedMap::default());
         Self { situation, in_use, namespace, users, index, checked: 0 }
     }
@@ -251,7 +251,7 @@ pub(crate) fn example_rank<'g>(
 pub(super) fn is_used<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
-    in_use: &'a InUse,
+    in_use: &'a WhileUsedMode,
 ) -> bool {
     relevant_users(situation, item, in_use, situation.graph).next().is_some()
 }
@@ -260,7 +260,7 @@ pub(super) fn is_used<'a>(
 pub(crate) fn relevant_users<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
-    in_use: &'a InUse,
+    in_use: &'a WhileUsedMode,
     graph: &'a Graph,
 ) -> impl Iterator<Item = ObjectUser<'a>> + use<'a> {
     let (situation, item) = (*situation, *item);
@@ -280,7 +280,11 @@ pub(crate) fn relevant_users<'a>(
 }
 
 /// Whether this use keeps an object under this policy.
-fn counts_as_user(situation: &Situation<'_>, user: &ObjectUser<'_>, in_use: &InUse) -> bool {
+fn counts_as_user(
+    situation: &Situation<'_>,
+    user: &ObjectUser<'_>,
+    in_use: &WhileUsedMode,
+) -> bool {
     let facts = ObjectFacts::of_node(user.node);
     let is_excluded = match user.qualifier() {
         EdgeQualifier::None => false,
@@ -300,7 +304,7 @@ fn counts_as_user(situation: &Situation<'_>, user: &ObjectUser<'_>, in_use: &InU
 }
 
 /// Whether `by` of a policy selects this object.
-fn selects_user(in_use: &InUse, node: Node<'_>) -> bool {
+fn selects_user(in_use: &WhileUsedMode, node: Node<'_>) -> bool {
     in_use.by.iter().any(|by| by.matches(ObjectFacts::of_node(node)))
 }
 
@@ -309,7 +313,7 @@ fn selects_user(in_use: &InUse, node: Node<'_>) -> bool {
 fn find_selected_owner<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
-    in_use: &InUse,
+    in_use: &WhileUsedMode,
 ) -> OwnerSearch<'a> {
     let kinds = &situation.graph.kinds;
     let may_be_selected = |owner_ref: &OwnerRef<'_>| {
@@ -327,7 +331,7 @@ fn find_selected_owner<'a>(
 fn owner_in_message<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
-    in_use: &InUse,
+    in_use: &WhileUsedMode,
     owners: &mut UserOwners<'a>,
 ) -> Node<'a> {
     let topmost_owner = owners.topmost_owner(user);

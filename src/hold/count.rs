@@ -11,10 +11,10 @@ use std::rc::Rc;
 use serde_json::Value;
 
 pub use self::protection::longest_settle_seconds;
-pub(super) use self::protection::{Protection, WhileUsed, protection};
+pub(super) use self::protection::{Protection, WhileUsedModes, protection};
 
 use self::blocking_user::BlockingUser;
-use super::exceptions::{HeldTarget, ReleaseEffects, UserException, has_only_hold};
+use super::exceptions::{HeldCandidate, ReleaseEffects, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, PassReads};
 use crate::decide::{
     Cause, JudgedObject, ListPart, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
@@ -22,14 +22,15 @@ use crate::decide::{
 };
 use crate::graph::{Node, NodeId, ObjectUser, SEARCH_STEPS};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
-use crate::policy::InUse;
+use crate::policy::WhileUsedMode;
 use crate::policy::api::OnDelete;
 
 /// A mode `whileUsed` that counts every use that is not optional.
-static ALL_REQUIRED_USES: InUse =
-    InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
+static ALL_REQUIRED_USES: WhileUsedMode =
+    WhileUsedMode { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
 /// A mode `whileUsed` that counts every use, also optional ones.
-static ALL_USES: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
+static ALL_USES: WhileUsedMode =
+    WhileUsedMode { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
 
 /// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -160,10 +161,7 @@ pub(super) fn check_use_with(
     let situation = &Situation { source: ObjectSource::Cluster(reads), ..*situation };
     let pass_reads = PassReads { situation, reads };
     match protection(situation, node) {
-        Protection::Uncertain => {
-            let namespace = node.namespace().to_owned();
-            return UseCheck::Unknown(UnknownUse::NamespaceLabels(namespace));
-        }
+        Protection::Unknown(why) => return UseCheck::Unknown(why),
         Protection::None(reason) => return UseCheck::Releasable(reason),
         Protection::Always => return UseCheck::InUse(vec![Cause::Always]),
         Protection::WhileUsed(_) => {}
@@ -250,7 +248,7 @@ impl<'a> UseSearch<'a> {
         let mut index = 0;
         while let Some(candidate) = self.cycle_candidates.get(index).copied() {
             index += 1;
-            let Some(node) = self.pass_reads.graph().get(candidate) else { continue };
+            let Some(node) = self.pass_reads.live_graph().get(candidate) else { continue };
             if !self.pass_reads.charge(SEARCH_STEPS * (1 + node.labels().search_steps())) {
                 return Ok(());
             }
@@ -258,7 +256,7 @@ impl<'a> UseSearch<'a> {
                 Protection::WhileUsed(while_used) => self.count_users(node, while_used, effects)?,
                 // The release of this candidate waits for no user. So the candidate is in no cycle
                 // with the target, and blocks the target like any other user.
-                Protection::None(_) | Protection::Uncertain | Protection::Always => {
+                Protection::None(_) | Protection::Unknown(_) | Protection::Always => {
                     self.add_candidate_cause(candidate);
                 }
             }
@@ -270,7 +268,7 @@ impl<'a> UseSearch<'a> {
     fn count_users(
         &mut self,
         node: Node<'a>,
-        while_used: WhileUsed<'a>,
+        while_used: WhileUsedModes<'a>,
         effects: &ReleaseEffects,
     ) -> Result<(), UnknownUse> {
         let lists = self.unread_lists(node)?;
@@ -278,34 +276,34 @@ impl<'a> UseSearch<'a> {
             self.request_reads(&lists);
             return Ok(());
         }
-        let graph = self.pass_reads.graph();
+        let graph = self.pass_reads.live_graph();
         // Only live reads count.
         let live = Situation { graph, ..*self.pass_reads.situation };
         let item = JudgedObject::of_node(&live, node);
         let settle_seconds = while_used.settle_seconds;
         let owners = self.pass_reads.find_owners(node);
-        let held = HeldTarget { node, owners, settle_seconds };
-        for in_use in while_used.modes {
+        let held = HeldCandidate { node, owners, settle_seconds };
+        for mode in while_used.modes {
             let mut selected = NumberSet::default();
-            for user in relevant_users(&live, &item, in_use, graph) {
+            for user in relevant_users(&live, &item, mode, graph) {
                 if self.blocking_user_count >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 selected.insert(user.node.id());
-                self.read_owners_and_count(&held, effects, user, true);
+                self.request_owners_or_count(&held, effects, user, true);
             }
-            if in_use.by.is_empty() {
+            if mode.by.is_empty() {
                 continue;
             }
             // Whether a policy selects a user also depends on its owners, which may not
             // have been read.
-            let any_user = if in_use.optional { &ALL_USES } else { &ALL_REQUIRED_USES };
+            let any_user = if mode.optional { &ALL_USES } else { &ALL_REQUIRED_USES };
             for user in relevant_users(&live, &item, any_user, graph) {
                 if self.blocking_user_count >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 if !selected.contains(&user.node.id()) {
-                    self.read_owners_and_count(&held, effects, user, false);
+                    self.request_owners_or_count(&held, effects, user, false);
                 }
             }
         }
@@ -314,9 +312,9 @@ impl<'a> UseSearch<'a> {
 
     /// Requests missing reads of owners, or counts a user. A user that the policy does not select
     /// counts only if one of its owners remains unknown.
-    fn read_owners_and_count(
+    fn request_owners_or_count(
         &mut self,
-        held: &HeldTarget<'a>,
+        held: &HeldCandidate<'a>,
         effects: &ReleaseEffects,
         user: ObjectUser<'a>,
         is_selected: bool,
@@ -337,7 +335,7 @@ impl<'a> UseSearch<'a> {
     /// Counts a user after its owners were read, unless an exception applies.
     fn count_user(
         &mut self,
-        held: &HeldTarget<'a>,
+        held: &HeldCandidate<'a>,
         effects: &ReleaseEffects,
         user: ObjectUser<'a>,
         owners: &AllOwners,
@@ -391,7 +389,7 @@ impl<'a> UseSearch<'a> {
     }
 
     fn add_candidate_cause(&mut self, candidate: NodeId) {
-        if let Some(node) = self.pass_reads.graph().get(candidate) {
+        if let Some(node) = self.pass_reads.live_graph().get(candidate) {
             self.add_cause(node, "");
         }
     }
@@ -438,7 +436,7 @@ impl<'a> UseSearch<'a> {
                 None => unread.push((read_order(&read), read)),
                 Some(Ok(())) => {
                     if let Some(object) =
-                        self.pass_reads.graph().describe_unreadable(user_kind, namespace)
+                        self.pass_reads.live_graph().describe_unreadable(user_kind, namespace)
                     {
                         return Err(UnknownUse::UnreadableUser(object));
                     }
@@ -462,7 +460,7 @@ fn into_batches(mut reads: Vec<LiveRead>) -> Vec<Vec<LiveRead>> {
 
 /// The batch of a read, by its place in the order. Controllers come before the objects that they
 /// create, and custom kinds before built-in kinds. Between kinds of one batch, no such order is
-/// known.
+/// known. Reads of single objects come last.
 fn read_order(read: &LiveRead) -> u8 {
     let LiveRead::List { group, resource, .. } = read else { return u8::MAX };
     match (&**group, &**resource) {
@@ -473,7 +471,7 @@ fn read_order(read: &LiveRead) -> u8 {
         ("", "persistentvolumeclaims") | ("resource.k8s.io", "resourceclaims") => 4,
         ("", "persistentvolumes") => 5,
         ("discovery.k8s.io", _) | ("storage.k8s.io", "volumeattachments") => 6,
-        // Pods, and kinds whose objects create no objects of the kinds above.
+        // Pods, and all other kinds. Their objects create nothing of the batches 0 to 2.
         _ => 3,
     }
 }

@@ -51,7 +51,7 @@ impl ReleaseEffects {
         candidates: &[NodeId],
         denied: &NumberSet<NodeId>,
     ) -> Self {
-        let graph = pass_reads.graph();
+        let graph = pass_reads.live_graph();
         let nodes = candidates.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
             pass_reads.charge(node.finalizers().search_steps());
@@ -98,8 +98,8 @@ impl ReleaseEffects {
     }
 }
 
-/// A held object whose users are counted.
-pub(super) struct HeldTarget<'a> {
+/// A candidate whose users are counted: the target, or an object that may be in a cycle with it.
+pub(super) struct HeldCandidate<'a> {
     pub(super) node: Node<'a>,
     pub(super) owners: AllOwners,
     /// The longest `settleSeconds` of its policies. A create that began before the DELETE may have
@@ -107,8 +107,8 @@ pub(super) struct HeldTarget<'a> {
     pub(super) settle_seconds: i64,
 }
 
-impl<'a> HeldTarget<'a> {
-    /// Whether a user owns the object, is Terminating, and no longer needs the object.
+impl<'a> HeldCandidate<'a> {
+    /// Whether [`UserException::TerminatingOwner`] applies to this user.
     pub(super) fn is_owned_by_terminating(
         &self,
         pass_reads: PassReads<'a>,

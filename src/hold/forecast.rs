@@ -31,10 +31,7 @@ pub fn forecast(situation: &Situation<'_>, policies_known: bool, node: Node<'_>)
     let while_used = match protection(situation, node) {
         Protection::None(_) => return HoldForecast::Unprotected,
         Protection::Always => return HoldForecast::Approval,
-        Protection::Uncertain => {
-            let namespace = node.namespace().to_owned();
-            return HoldForecast::Unknown(UnknownUse::NamespaceLabels(namespace));
-        }
+        Protection::Unknown(why) => return HoldForecast::Unknown(why),
         Protection::WhileUsed(while_used) => while_used,
     };
     let item = JudgedObject::of_node(situation, node);

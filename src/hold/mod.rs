@@ -35,8 +35,7 @@ pub use count::{
     longest_settle_seconds, without_hold,
 };
 pub use forecast::{HoldForecast, forecast};
-pub use patch::TOKEN;
-pub use patch::{HoldRemoval, TargetState, TokenWrite};
+pub use patch::{HoldRemoval, TOKEN_ANNOTATION, TargetState, TokenWrite};
 pub use plan::{DesiredHold, HoldPlan, desired_hold, plan, plan_patch, policies_wanting_hold};
 pub use protocol::{Input, Output, ReleaseEnd, ReleaseTiming, RequestResult, WaitReason};
 pub use release::Release;

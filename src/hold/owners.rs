@@ -40,7 +40,7 @@ pub(super) struct AllOwners {
 }
 
 impl<'a> PassReads<'a> {
-    pub(super) fn graph(&self) -> &'a Graph {
+    pub(super) fn live_graph(&self) -> &'a Graph {
         &self.reads.graph
     }
 
@@ -55,7 +55,7 @@ impl<'a> PassReads<'a> {
     }
 
     fn look_up_owner(&self, object: Node<'a>, reference: &OwnerEdge) -> OwnerLookup<'a> {
-        let graph = self.graph();
+        let graph = self.live_graph();
         match graph.named_owner(object, reference) {
             NamedOwner::Exists(owner) => return OwnerLookup::Exists(owner),
             NamedOwner::Replaced => return OwnerLookup::Absent,

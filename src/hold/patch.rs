@@ -1,4 +1,4 @@
-//! The two writes of a release, as JSON patches (RFC 6902).
+//! The writes of a release, as JSON patches (RFC 6902).
 //!
 //! If the object has changed, a `test` fails and the API server rejects the whole patch.
 //! The answer does not name the failed test, so the release reads the object again.
@@ -12,7 +12,7 @@ use crate::objects::operations::{add, remove, remove_finalizer, replace, test};
 use crate::objects::{HoldEntry, finalizers_after_bulk_removal, is_hold};
 
 /// The annotation with the token of the last pass.
-pub const TOKEN: &str = "belay.dev/release-token";
+pub const TOKEN_ANNOTATION: &str = "belay.dev/release-token";
 
 /// The state of the target of a release, from an answer of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ impl TargetState {
             hold: HoldEntry::find(finalizers.iter().copied()),
             remaining_after_bulk_removal: finalizers_after_bulk_removal(&finalizers, is_hold)
                 .map(|remaining| remaining.into_iter().map(Arc::from).collect()),
-            token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
+            token: annotations.and_then(|map| map.get(TOKEN_ANNOTATION)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
         })
     }
@@ -91,7 +91,7 @@ impl TokenWrite {
             test(&["metadata", "uid"], &*self.observed.uid),
             test(&["metadata", "resourceVersion"], &*self.observed.resource_version),
         ];
-        self.observed.set_annotation(TOKEN, &self.token, &mut operations);
+        self.observed.set_annotation(TOKEN_ANNOTATION, &self.token, &mut operations);
         Patch(operations)
     }
 }
@@ -136,7 +136,7 @@ impl HoldRemoval {
         let mut operations = vec![
             test(&["metadata", "uid"], &*self.uid),
             test(&["metadata", "deletionTimestamp"], &*self.deletion_timestamp),
-            test(&["metadata", "annotations", TOKEN], &*self.token),
+            test(&["metadata", "annotations", TOKEN_ANNOTATION], &*self.token),
         ];
         match &self.remaining {
             None => operations.extend(remove_finalizer(self.hold.index, self.hold.name)),
@@ -146,7 +146,7 @@ impl HoldRemoval {
                 operations.push(replace(&["metadata", "finalizers"], finalizers));
             }
         }
-        operations.push(remove(&["metadata", "annotations", TOKEN]));
+        operations.push(remove(&["metadata", "annotations", TOKEN_ANNOTATION]));
         Patch(operations)
     }
 }

@@ -72,6 +72,7 @@ pub fn plan(
     let desired = desired_hold(situation, facts);
     match (object.hold(), desired) {
         (None, DesiredHold::Present) if !is_hold_unsafe(resource.0, resource.1, object) => {
+            // At the end of the list.
             HoldPlan::Add(HoldPosition::in_list(object, usize::MAX))
         }
         (Some(hold), DesiredHold::Absent) => remove(hold, is_hold),

@@ -26,7 +26,8 @@ pub struct ReleaseTiming {
 impl Default for ReleaseTiming {
     fn default() -> Self {
         Self {
-            // A write takes at most 34 seconds in the API server, including 7 seconds in etcd.
+            // Only tests use this value, because the driver sets it from the policies. A write
+            // takes at most 34 s in the API server.
             settle: Duration::from_secs(45),
             max_read_age: Duration::from_secs(2),
             max_pass: Duration::from_secs(60),
@@ -69,7 +70,7 @@ pub enum Input {
     /// The result of the write of the token.
     TokenWritten(RequestResult),
     /// Each read succeeded, or proved that the objects do not exist.
-    Read {
+    ReadSucceeded {
         /// The earliest time at which one of these reads requested its last page. `None` if no
         /// read needed a request. Then the time of [`Output::Read`] counts.
         requested_at: Option<Duration>,

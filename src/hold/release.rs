@@ -136,8 +136,9 @@ impl Release {
             (State::CheckingUse(pass), Input::UseChecked(check)) => {
                 self.handle_use_check(now, pass, check)
             }
-            (State::Reading(pass, batches), Input::Read { requested_at }) => {
-                // The time for earlier pages of a list, or in the queue, does not count.
+            (State::Reading(pass, batches), Input::ReadSucceeded { requested_at }) => {
+                // The age of a list begins at the request of its last page. So neither earlier
+                // pages nor the wait in the queue count.
                 let read_at = requested_at.unwrap_or(pass.read_at);
                 let remaining = batches.into_iter().skip(1).collect();
                 self.read_next(now, Pass { read_at, ..pass }, remaining)
@@ -164,7 +165,7 @@ impl Release {
         match (terminating, held, self.terminating_since) {
             // Before the deletion, another writer may still add the hold.
             (false, _, _) => Vec::new(),
-            // The API server adds no finalizer to a Terminating object.
+            // The API server adds no new finalizer to a Terminating object.
             (true, false, _) if !matches!(self.state, State::Removing(_)) => {
                 self.end(ReleaseEnd::NoLongerHeld)
             }
@@ -308,7 +309,8 @@ impl Release {
         answer: RequestResult,
     ) -> Vec<Output> {
         match answer {
-            // Another client has added a second hold.
+            // Another client has added the hold a second time. The API server allows this, because
+            // the object already had this finalizer.
             RequestResult::Object(observed) if observed.hold.is_some() => {
                 let mut outputs = self.observe(now, observed);
                 if self.ended().is_none() {

@@ -118,7 +118,7 @@ fn a_whole_pass_removes_only_the_hold() {
     let read = |batch: &Vec<LiveRead>| Output::Read(batch.clone());
     let outputs = release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads.clone())));
     assert_eq!(outputs, [read(&reads[0])]);
-    let answered = Input::Read { requested_at: None };
+    let answered = Input::ReadSucceeded { requested_at: None };
     assert_eq!(release.step(seconds(47), answered.clone()), [read(&reads[1])]);
     assert_eq!(release.step(seconds(47), answered), [Output::CheckUse]);
     let outputs =
@@ -146,7 +146,7 @@ fn old_reads_do_not_remove_the_hold() {
     let mut release = counting(&mut target());
     let reads = vec![vec![list("apps", "deployments")]];
     release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
-    release.step(seconds(57), Input::Read { requested_at: Some(seconds(55)) });
+    release.step(seconds(57), Input::ReadSucceeded { requested_at: Some(seconds(55)) });
     let outputs =
         release.step(seconds(57), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
     assert!(matches!(outputs[..], [Output::DropReads, Output::Remove(_)]), "{outputs:?}");
@@ -154,8 +154,8 @@ fn old_reads_do_not_remove_the_hold() {
     let mut release = counting(&mut target());
     let reads = vec![vec![list("apps", "deployments")], vec![list("", "pods")]];
     release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
-    release.step(seconds(106), Input::Read { requested_at: None });
-    release.step(seconds(106), Input::Read { requested_at: None });
+    release.step(seconds(106), Input::ReadSucceeded { requested_at: None });
+    release.step(seconds(106), Input::ReadSucceeded { requested_at: None });
     let outputs =
         release.step(seconds(106), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
     assert_eq!(unknown_reason(&outputs), "the reads are too old to remove the hold");
@@ -196,7 +196,7 @@ fn each_test_of_the_removal_detects_a_change() {
     let changes: [(&str, Value); 5] = [
         ("uid", json!("v")),
         ("deletionTimestamp", Value::Null),
-        ("annotations", json!({TOKEN: "other/1"})),
+        ("annotations", json!({TOKEN_ANNOTATION: "other/1"})),
         ("annotations", Value::Null),
         ("finalizers", json!([HOLD, "x/y"])),
     ];
@@ -220,11 +220,11 @@ fn the_token_is_written_only_to_the_observed_version() {
     }
     // The object may have annotations or not.
     json_patch::patch(&mut object, &write.patch()).unwrap();
-    assert_eq!(object["metadata"]["annotations"], json!({TOKEN: "r/1"}));
+    assert_eq!(object["metadata"]["annotations"], json!({TOKEN_ANNOTATION: "r/1"}));
     object["metadata"]["annotations"]["a"] = json!("b");
     let (_, write) = writing_token(&mut object);
     json_patch::patch(&mut object, &write.patch()).unwrap();
-    assert_eq!(object["metadata"]["annotations"], json!({TOKEN: "r/1", "a": "b"}));
+    assert_eq!(object["metadata"]["annotations"], json!({TOKEN_ANNOTATION: "r/1", "a": "b"}));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn after_a_lost_answer_the_object_shows_the_result() {
     let outputs = reading.step(seconds(81), Input::StartPass);
     let [Output::WriteToken(write)] = &outputs[..] else { panic!("{outputs:?}") };
     json_patch::patch(&mut object, &write.patch()).unwrap();
-    assert_eq!(object["metadata"]["annotations"][TOKEN], json!("r/2"));
+    assert_eq!(object["metadata"]["annotations"][TOKEN_ANNOTATION], json!("r/2"));
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn the_delay_between_passes_grows_up_to_the_limit() {
         let outputs = release.step(seconds(50), Input::StartPass);
         let [Output::WriteToken(write)] = &outputs[..] else { panic!("{outputs:?}") };
         json_patch::patch(&mut object, &write.patch()).unwrap_or(());
-        object["metadata"]["annotations"][TOKEN] = json!(&*write.token);
+        object["metadata"]["annotations"][TOKEN_ANNOTATION] = json!(&*write.token);
         release.step(seconds(50), Input::TokenWritten(RequestResult::Object(observed(&object))));
     }
     assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]);
@@ -308,7 +308,7 @@ fn a_token_of_another_replica_starts_no_pass() {
     let mut object = target();
     let (mut release, write) = writing_token(&mut object);
     json_patch::patch(&mut object, &write.patch()).unwrap();
-    object["metadata"]["annotations"][TOKEN] = json!("other/1");
+    object["metadata"]["annotations"][TOKEN_ANNOTATION] = json!("other/1");
     let outputs =
         release.step(seconds(46), Input::TokenWritten(RequestResult::Object(observed(&object))));
     assert!(matches!(outputs[..], [Output::SchedulePass(_)]), "{outputs:?}");

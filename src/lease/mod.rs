@@ -101,7 +101,7 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision
 }
 
 /// The longest time from a write of the Lease to its renewal. The Lease of an uninstall is valid
-/// for long, and a reader must see soon that its holder stopped.
+/// for a long time. Because it is renewed often, a reader soon sees whether the uninstall runs.
 pub const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time from a write of the Lease to its renewal.

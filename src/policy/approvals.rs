@@ -3,11 +3,11 @@
 
 use super::api::{DeletionApproval, Scope};
 use super::compiled::{ApprovalTerms, Policy, PolicySource};
-use super::identities::account;
+use super::identities::parse_service_account;
 use crate::objects::{KeyedMap, ObjectRef, Uid};
 
-/// How far the creation time of an approval may be ahead of the clock of belay.
-const SKEW_SECONDS: i64 = 300;
+/// How far the creation time of an approval may be in the future by belay's clock.
+const MAX_FUTURE_SECONDS: i64 = 300;
 
 /// The assumed limit of the difference between the clocks of API servers.
 pub const MAX_CLOCK_DIFFERENCE_SECONDS: i64 = 5;
@@ -130,13 +130,14 @@ impl Approval {
         self.created <= deleted.saturating_add(MAX_CLOCK_DIFFERENCE_SECONDS)
     }
 
-    /// Whether it is in force for an object with these deletion and creation times. It is in
-    /// force until it expires. After that, it stays in force for an object whose deletion
-    /// began before, and for its existing content, so that the cascade can complete.
-    pub fn is_in_force(&self, deleted: Option<i64>, created: i64, now: i64) -> bool {
-        let was_created = self.created <= now.saturating_add(SKEW_SECONDS);
-        let deleted_in_time = deleted.is_some_and(|deleted| deleted <= self.expires);
-        was_created && (now < self.expires || (deleted_in_time && created <= self.expires))
+    /// Whether it is in force. It is in force until it expires. After that, it stays in force for
+    /// a target whose deletion began before, and for its existing content, so that the cascade can
+    /// complete. `content_created` is the creation time of the covered content, and `i64::MIN` for
+    /// the target itself.
+    pub fn is_in_force(&self, target_deleted: Option<i64>, content_created: i64, now: i64) -> bool {
+        let was_created = self.created <= now.saturating_add(MAX_FUTURE_SECONDS);
+        let deleted_in_time = target_deleted.is_some_and(|deleted| deleted <= self.expires);
+        was_created && (now < self.expires || (deleted_in_time && content_created <= self.expires))
     }
 }
 
@@ -163,7 +164,7 @@ pub struct Approvals {
 }
 
 impl Approvals {
-    /// These approvals.
+    /// Indexes approvals.
     pub fn new(approvals: impl IntoIterator<Item = Approval>) -> Self {
         let mut all = Self::default();
         for approval in approvals {
@@ -194,13 +195,13 @@ impl Approvals {
 impl ApprovalTerms {
     /// The terms that satisfy several policies: the greatest number of people, the
     /// shortest duration, and only accounts that all of them list.
-    pub fn all<'t>(terms: impl IntoIterator<Item = &'t Self>) -> Option<Self> {
-        terms.into_iter().fold(None, |all: Option<Self>, terms| {
-            let Some(mut all) = all else { return Some(terms.clone()) };
-            all.required = all.required.max(terms.required);
-            all.longest_seconds = all.longest_seconds.min(terms.longest_seconds);
-            all.accounts.retain(|account| terms.accounts.contains(account));
-            Some(all)
+    pub fn merge<'t>(terms: impl IntoIterator<Item = &'t Self>) -> Option<Self> {
+        terms.into_iter().fold(None, |merged: Option<Self>, terms| {
+            let Some(mut merged) = merged else { return Some(terms.clone()) };
+            merged.required = merged.required.max(terms.required);
+            merged.longest_seconds = merged.longest_seconds.min(terms.longest_seconds);
+            merged.accounts.retain(|account| terms.accounts.contains(account));
+            Some(merged)
         })
     }
 
@@ -226,7 +227,8 @@ impl ApprovalTerms {
         if !(1..=self.longest_seconds).contains(&seconds) {
             return Some(IneffectiveReason::TooLong { longest_seconds: self.longest_seconds });
         }
-        let (namespace, name) = account(&approval.approver)?;
+        // The approval of a person counts without an entry in the list.
+        let (namespace, name) = parse_service_account(&approval.approver)?;
         let is_approver = |account: &String| account.split_once('/') == Some((namespace, name));
         (!self.accounts.iter().any(is_approver)).then_some(IneffectiveReason::Unlisted)
     }
@@ -258,7 +260,7 @@ pub enum IneffectiveReason {
     Unlisted,
     /// The approval is older than the owner reference that made the object part of the approved
     /// content.
-    Attached,
+    OlderThanReference,
 }
 
 impl IneffectiveReason {
@@ -274,7 +276,7 @@ impl IneffectiveReason {
                     "is by a service account, which {policy} does not list in approval.serviceAccounts"
                 )
             }
-            Self::Attached => {
+            Self::OlderThanReference => {
                 "was given before an owner reference changed, so it may now cover other objects"
                     .to_owned()
             }

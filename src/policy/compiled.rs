@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::api::{
-    Action, Check as _, Counting, DeletionPolicySpec, Existing, HoldMode, LabelSelector, OnDelete,
-    OptionalReferences, Owned, Problem, Protect, Subject,
+    Action, Check as _, Counting, DeletionPolicySpec, ExistingSelector, HoldMode, LabelSelector,
+    OnDelete, OptionalReferences, Owned, Problem, Protect, Subject,
 };
 use super::facts::{NamespaceLabels, ObjectFacts};
 use super::finalizer_guard::FinalizerGuard;
@@ -14,7 +14,7 @@ use crate::objects::{PROTECT_LABEL, Text};
 
 /// The annotation of a DeletionPolicy with the limit of existing objects of one kind that get
 /// the hold; 0 for no limit.
-pub const BACKFILL: &str = "belay.dev/backfill-max-objects";
+pub const BACKFILL_ANNOTATION: &str = "belay.dev/backfill-max-objects";
 
 /// Why a policy with subjects places no hold.
 pub const WHY_NO_HOLD_WITH_SUBJECTS: &str =
@@ -60,7 +60,7 @@ pub struct Policy {
     pub settle_seconds: i64,
     /// The limit of existing objects of one kind that get the hold; 0 for no limit;
     /// `None` for the setting of belay.
-    pub backfill: Option<usize>,
+    pub backfill_limit: Option<usize>,
     /// The creation time of the policy, in seconds since 1970; `None` if unknown.
     pub created: Option<i64>,
 }
@@ -71,11 +71,11 @@ pub struct Modes {
     /// Denies the DELETE without an approval.
     pub always: bool,
     /// Denies the DELETE, or holds the object, while it has users.
-    pub while_used: Option<InUse>,
+    pub while_used: Option<WhileUsedMode>,
     /// Denies the DELETE of a Namespace or CRD with content.
-    pub while_not_empty: Option<NotEmpty>,
+    pub while_not_empty: Option<WhileNotEmptyMode>,
     /// Denies the DELETE while one of these objects exists.
-    pub while_exists: Vec<Exists>,
+    pub while_exists: Vec<WhileExistsEntry>,
     /// Denies requests that orphan the object or its dependents.
     pub from_orphaning: bool,
     /// Denies that users remove finalizers of controllers.
@@ -110,7 +110,7 @@ pub fn mode_names(enabled: [bool; 6]) -> Vec<&'static str> {
 
 /// The mode `whileUsed`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct InUse {
+pub struct WhileUsedMode {
     /// The users that count; empty for all users.
     pub by: Vec<UserMatcher>,
     /// The effect of a DELETE while the object has users.
@@ -121,9 +121,9 @@ pub struct InUse {
 
 /// The mode `whileNotEmpty`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NotEmpty {
+pub struct WhileNotEmptyMode {
     /// Whether all objects count, or only protected ones.
-    pub any: bool,
+    pub counts_all: bool,
     /// The objects that do not count.
     pub ignore: Vec<Matcher>,
     /// Whether objects with an owner count.
@@ -132,11 +132,11 @@ pub struct NotEmpty {
 
 /// The mode `whileExists`: objects whose existence protects another object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Exists {
+pub struct WhileExistsEntry {
     /// Their kinds, as pairs of group and resource.
     pub kinds: Vec<(String, String)>,
-    /// The labels of their Namespaces.
-    pub namespace_labels: LabelRequirements,
+    /// The requirements on the labels of their Namespaces.
+    pub namespace_selector: LabelRequirements,
 }
 
 /// The terms of approvals.
@@ -192,7 +192,7 @@ impl Policy {
                 accounts: approval.service_accounts.clone(),
             },
             settle_seconds: *settle_seconds,
-            backfill: None,
+            backfill_limit: None,
             created: None,
         }
     }
@@ -200,7 +200,8 @@ impl Policy {
     /// Applies the annotations of the DeletionPolicy. An invalid number has no effect.
     #[must_use]
     pub fn with_annotations(self, annotations: &BTreeMap<String, String>) -> Self {
-        Self { backfill: annotations.get(BACKFILL).and_then(|text| text.parse().ok()), ..self }
+        let limit = annotations.get(BACKFILL_ANNOTATION).and_then(|text| text.parse().ok());
+        Self { backfill_limit: limit, ..self }
     }
 
     /// The policy for one value of the label `belay.dev/protect`.
@@ -210,18 +211,18 @@ impl Policy {
             ..LabelSelector::default()
         };
         let any = || vec!["*".to_owned()];
-        let target = super::api::Target {
+        let target = super::api::TargetSelector {
             api_groups: any(),
             resources: any(),
             object_selector: Some(with_label),
-            ..super::api::Target::default()
+            ..super::api::TargetSelector::default()
         };
         // The label does not protect approvals and pauses. Otherwise an approver could create
         // approvals that can't be deleted.
-        let records = super::api::Target {
+        let records = super::api::TargetSelector {
             api_groups: vec![super::api::GROUP.to_owned()],
             resources: ["deletionapprovals", "pauses"].map(str::to_owned).into(),
-            ..super::api::Target::default()
+            ..super::api::TargetSelector::default()
         };
         let spec = DeletionPolicySpec {
             targets: vec![target],
@@ -250,7 +251,8 @@ impl Policy {
             .any(|collector| self.binds_and_does_not_exempt(collector))
     }
 
-    /// Whether the policy applies to DELETEs by the garbage collector under each of these names.
+    /// Whether the policy applies to DELETEs by the garbage collector under all names in
+    /// [`garbage_collector_identities`].
     pub fn binds_collector_under_every_name(&self) -> bool {
         garbage_collector_identities()
             .into_iter()
@@ -330,7 +332,7 @@ impl Policy {
 
     /// The keys of the Namespace labels that it reads.
     pub fn namespace_label_keys(&self) -> impl Iterator<Item = &str> {
-        let selectors = self.targets.iter().chain(&self.exclude).map(Matcher::namespace_labels);
+        let selectors = self.targets.iter().chain(&self.exclude).map(Matcher::namespace_selector);
         let overrides = self.overrides.iter().map(|(selector, _)| selector);
         selectors.chain(overrides).flat_map(LabelRequirements::keys)
     }
@@ -404,31 +406,31 @@ impl Modes {
         } = protect;
         Self {
             always: always.is_some(),
-            while_used: while_used.as_ref().map(|mode| InUse {
+            while_used: while_used.as_ref().map(|mode| WhileUsedMode {
                 by: mode.by.iter().map(UserMatcher::compile).collect(),
                 on_delete: mode.on_delete,
                 optional: mode.optional_references == OptionalReferences::Count,
             }),
-            while_not_empty: while_not_empty.as_ref().map(|mode| NotEmpty {
-                any: mode.counting == Counting::Any,
+            while_not_empty: while_not_empty.as_ref().map(|mode| WhileNotEmptyMode {
+                counts_all: mode.counting == Counting::Any,
                 ignore: mode.ignore.iter().map(Matcher::compile).collect(),
                 owned: mode.owned == Owned::Count,
             }),
-            while_exists: while_exists.iter().flatten().map(Exists::compile).collect(),
+            while_exists: while_exists.iter().flatten().map(WhileExistsEntry::compile).collect(),
             from_orphaning: from_orphaning.is_some(),
             from_stripping: from_stripping.as_ref().map(FinalizerGuard::compile),
         }
     }
 }
 
-impl Exists {
-    fn compile(existing: &Existing) -> Self {
-        let Existing { api_groups, resources, namespace_selector } = existing;
+impl WhileExistsEntry {
+    fn compile(existing: &ExistingSelector) -> Self {
+        let ExistingSelector { api_groups, resources, namespace_selector } = existing;
         let kinds =
             api_groups.iter().flat_map(|g| resources.iter().map(|r| (g.clone(), r.clone())));
         Self {
             kinds: kinds.collect(),
-            namespace_labels: LabelRequirements::compile(namespace_selector.as_ref()),
+            namespace_selector: LabelRequirements::compile(namespace_selector.as_ref()),
         }
     }
 }

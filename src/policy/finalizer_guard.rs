@@ -1,7 +1,7 @@
 //! The mode `fromStripping`: decides who may remove which finalizers.
 
 use super::api::{FromStripping, Subject};
-use super::identities::{Identities, Requester, account, includes};
+use super::identities::{Identities, Requester, includes, parse_service_account};
 use super::selectors::Glob;
 use crate::objects::{FOREGROUND, ORPHAN, is_kubernetes_finalizer};
 
@@ -52,10 +52,10 @@ impl FinalizerGuard {
         }
         // Editors of a namespace can create tokens of its service accounts. If only the control
         // plane removes a finalizer, no other service account needs this right.
-        let has_account = account(&requester.name).is_some();
+        let is_service_account = parse_service_account(&requester.name).is_some();
         let is_system = requester.name.starts_with("system:")
             && !NO_REMOVERS.iter().any(|prefix| requester.name.starts_with(prefix));
-        is_system && !(has_account && IN_TREE.contains(&finalizer))
+        is_system && !(is_service_account && CONTROL_PLANE_FINALIZERS.contains(&finalizer))
     }
 }
 
@@ -63,7 +63,7 @@ impl FinalizerGuard {
 const NO_REMOVERS: &[&str] = &["system:node:", "system:anonymous"];
 
 /// Finalizers that only controllers of the control plane remove.
-const IN_TREE: &[&str] = &[
+const CONTROL_PLANE_FINALIZERS: &[&str] = &[
     FOREGROUND,
     ORPHAN,
     "kubernetes",

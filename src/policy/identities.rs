@@ -1,4 +1,4 @@
-//! The users of requests, and the subjects in policies.
+//! The senders of requests, and the subjects in policies.
 
 use super::api::{Subject, SubjectKind};
 use crate::objects::{KeyedSet, Text};
@@ -44,14 +44,16 @@ pub fn includes(subjects: &[Subject], requester: &Requester<'_>) -> bool {
     subjects.iter().any(|subject| match subject.kind {
         SubjectKind::User => requester.name == subject.name.as_str(),
         SubjectKind::Group => requester.groups.contains(&Text::from(subject.name.as_str())),
-        SubjectKind::ServiceAccount => account(&requester.name).is_some_and(|(ns, name)| {
-            subject.namespace.as_deref() == Some(ns) && subject.name == name
-        }),
+        SubjectKind::ServiceAccount => {
+            parse_service_account(&requester.name).is_some_and(|(ns, name)| {
+                subject.namespace.as_deref() == Some(ns) && subject.name == name
+            })
+        }
     })
 }
 
 /// Namespace and name of a service account.
-pub fn account(user: &str) -> Option<(&str, &str)> {
+pub fn parse_service_account(user: &str) -> Option<(&str, &str)> {
     user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')
 }
 
@@ -66,7 +68,7 @@ pub fn garbage_collector_identities() -> [(&'static str, &'static [&'static str]
     ]
 }
 
-/// The users and namespaces that belay knows by name.
+/// The accounts and namespaces that belay knows by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identities {
     /// belay's own account, which releases holds and records exemptions.
@@ -96,8 +98,8 @@ impl Default for Identities {
 /// The namespaces for which the API server sends no reviews, including belay's own. The
 /// cluster must be able to repair itself and belay while belay is down. No policy applies
 /// in these namespaces, because belay would hold objects there without reviews.
-pub fn exempt_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
-    ["kube-system", "kube-node-lease"].into_iter().chain(own)
+pub fn exempt_namespaces(belay_namespace: Option<&str>) -> impl Iterator<Item = &str> {
+    ["kube-system", "kube-node-lease"].into_iter().chain(belay_namespace)
 }
 
 impl Identities {
@@ -121,7 +123,7 @@ impl Identities {
     pub fn evicts_pods(&self, user: &str) -> bool {
         let controllers = ["pod-garbage-collector", "taint-eviction-controller", "node-controller"];
         user == "system:kube-scheduler"
-            || account(user).is_some_and(|(namespace, name)| {
+            || parse_service_account(user).is_some_and(|(namespace, name)| {
                 namespace == "kube-system" && controllers.contains(&name)
             })
     }
@@ -130,7 +132,7 @@ impl Identities {
     /// of them counts as the garbage collector.
     pub fn is_garbage_collector(&self, user: &str) -> bool {
         self.is_control_plane(user)
-            && match account(user) {
+            && match parse_service_account(user) {
                 Some((_, name)) => name == GARBAGE_COLLECTOR,
                 None => !["system:kube-scheduler", "system:apiserver"].contains(&user),
             }
@@ -139,12 +141,12 @@ impl Identities {
     /// Whether this may be a controller of the control plane other than the garbage collector.
     pub fn may_be_controller_except_collector(&self, user: &str) -> bool {
         self.is_control_plane(user)
-            && account(user).is_none_or(|(_, name)| name != GARBAGE_COLLECTOR)
+            && parse_service_account(user).is_none_or(|(_, name)| name != GARBAGE_COLLECTOR)
     }
 
     /// Whether this is the namespace controller with its own service account.
     pub fn is_namespace_controller(&self, user: &str) -> bool {
-        account(user) == Some(("kube-system", NAMESPACE_CONTROLLER))
+        parse_service_account(user) == Some(("kube-system", NAMESPACE_CONTROLLER))
     }
 
     /// Whether this is a part of the control plane.

@@ -24,14 +24,13 @@ pub use approvals::{
     format_seconds,
 };
 pub use compiled::{
-    ApprovalTerms, BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, PolicySource,
-    WHY_NO_HOLD_WITH_SUBJECTS, mode_names,
+    ApprovalTerms, BACKFILL_ANNOTATION, Modes, Policy, PolicySource, WHY_NO_HOLD_WITH_SUBJECTS,
+    WhileExistsEntry, WhileNotEmptyMode, WhileUsedMode, mode_names,
 };
 pub use facts::{KeyValues, NamespaceLabels, ObjectFacts};
 pub use finalizer_guard::FinalizerGuard;
 pub use identities::{
-    Identities, Requester, account as service_account, exempt_namespaces,
-    garbage_collector_identities,
+    Identities, Requester, exempt_namespaces, garbage_collector_identities, parse_service_account,
 };
 pub use policy_set::{AppliedPolicy, PolicySet};
 pub use relation::compile as compile_relation;

@@ -33,15 +33,17 @@ pub struct PolicySet {
     by_kind: Map<Map<PolicyIndex>>,
     /// The policies with `*` as a group or a resource.
     of_any_kind: PolicyIndex,
+    /// From the catalogue. Policies do not change it.
     user_kinds: UserKinds,
     /// The approvals.
     pub approvals: Approvals,
     /// The pauses. While one is in force, the action of all policies is Audit.
     pub pauses: Vec<Pause>,
-    /// The users and namespaces that belay knows by name.
+    /// The accounts and namespaces that belay knows by name.
     pub identities: Identities,
-    /// The kinds of `--labelled-kinds`, by group and resource. For the label, belay releases no
-    /// hold on other kinds. `None`: the kinds are unknown, so belay releases it on all kinds.
+    /// The kinds of `--labelled-kinds`, by group and resource. On other kinds the label only
+    /// denies: belay neither adds, guards nor releases a hold for it. `None`: the kinds are
+    /// unknown, so each kind counts as listed.
     pub labelled_kinds: Option<Vec<(String, String)>>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::api::{RelatedKind, RelationSpec, Strength as ApiStrength};
 use crate::graph::Strength;
-use crate::relations::{CustomError, CustomRelation, CustomTo, Path, PathError};
+use crate::relations::{CustomRelation, CustomTarget, Path, PathError};
 
 /// Compiles a relation. An error has the wrong field and the reason.
 pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (String, String)> {
@@ -24,13 +24,14 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (Strin
     let to = match (to, to_ref, selector_field_path) {
         (Some(to), _, Some(selector)) => {
             let (group, resource) = kind(to);
-            CustomTo::Selector { group, resource, selector: path("selectorFieldPath", selector)? }
+            let selector = path("selectorFieldPath", selector)?;
+            CustomTarget::Selector { group, resource, selector }
         }
         (Some(to), _, None) => {
             let (group, resource) = kind(to);
-            CustomTo::Name { group, resource, name: name_path()?, namespace }
+            CustomTarget::Name { group, resource, name: name_path()?, namespace }
         }
-        (None, Some(to_ref), _) => CustomTo::Typed {
+        (None, Some(to_ref), _) => CustomTarget::Typed {
             group: path("toRef.groupFieldPath", &to_ref.group_field_path)?,
             kind: path("toRef.kindFieldPath", &to_ref.kind_field_path)?,
             name: name_path()?,
@@ -39,16 +40,14 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (Strin
         // The validation rules of the CRD exclude this.
         (None, None, _) => return Err(("spec.to".to_owned(), "give to or toRef".to_owned())),
     };
-    let until = until.as_ref().map(|until| (until.field_path.as_str(), until.equals.as_str()));
+    let until = match until {
+        Some(until) => Some((path("until.fieldPath", &until.field_path)?, until.equals.as_str())),
+        None => None,
+    };
     let from = (from.group.as_str(), from.resource.as_str());
     let compiled = CustomRelation::new(name, from, to, compile_strength(*strength), until);
-    let mut compiled = compiled.map_err(|error| {
-        let (field, problem) = match &error {
-            CustomError::Path { field, source } => (field, describe_error(source)),
-            CustomError::Apart { field, .. } => (field, error.to_string()),
-        };
-        (format!("spec.{field}"), problem)
-    })?;
+    let mut compiled =
+        compiled.map_err(|error| (format!("spec.{}", error.field), error.to_string()))?;
     compiled.cross_namespace_strength = cross_namespace_strength.map(compile_strength);
     Ok(compiled)
 }
@@ -61,11 +60,10 @@ fn compile_strength(strength: ApiStrength) -> Strength {
     }
 }
 
+/// Parses the path in a field of the spec. The error has one line. The `Display` of [`PathError`]
+/// has two lines, because the second one has an arrow.
 fn path(field: &str, text: &str) -> Result<Path, (String, String)> {
-    Path::parse(text).map_err(|error| (format!("spec.{field}"), describe_error(&error)))
-}
-
-/// The error in one line. Its `Display` has two lines, because the second one has an arrow.
-fn describe_error(PathError { column, expected, .. }: &PathError) -> String {
-    format!("{expected} at character {} of this path", column + 1)
+    Path::parse(text).map_err(|PathError { column, expected, .. }| {
+        (format!("spec.{field}"), format!("{expected} at character {} of this path", column + 1))
+    })
 }

@@ -9,7 +9,8 @@ use crate::graph::Graph;
 use crate::objects::Kinds;
 use crate::relations::{Catalogue, CustomRelation, PathError};
 
-/// Compiled relations and policies.
+/// Compiled relations and policies. These are not the rules of webhook configurations
+/// (`cluster::registration`).
 #[derive(Debug)]
 pub struct Rules {
     /// The relations.
@@ -21,7 +22,7 @@ pub struct Rules {
 impl Rules {
     /// Compiles relations and policies for these kinds. An error means that a built-in
     /// relation is wrong. `labelled_kinds`: as in [`PolicySet`].
-    pub fn load(
+    pub fn compile(
         kinds: &Kinds,
         relations: &[CustomRelation],
         policies: Vec<Policy>,
@@ -36,7 +37,7 @@ impl Rules {
     }
 
     /// Sets the annotations that a graph keeps for the policies.
-    pub fn prepare(&self, graph: &mut Graph) {
+    pub fn set_kept_annotations(&self, graph: &mut Graph) {
         let annotations: Vec<String> = self.policies.annotation_keys().map(str::to_owned).collect();
         graph.keep_annotations(annotations);
     }

@@ -1,6 +1,6 @@
 //! Compiled selectors of objects, by kind, name, labels and annotations.
 
-use super::api::{LabelSelector, Operator, Target, UserSelector};
+use super::api::{LabelSelector, Operator, TargetSelector, UserSelector};
 use super::facts::{NamespaceLabels, ObjectFacts};
 use crate::graph::Requirement;
 
@@ -54,7 +54,7 @@ impl LabelRequirements {
 
     /// The names of the Namespaces that can match, if the selector has a requirement on
     /// their names.
-    fn names(&self) -> Option<&[String]> {
+    fn namespace_names(&self) -> Option<&[String]> {
         self.0.iter().find_map(|requirement| match requirement {
             Requirement::In(key, values) if key == NAME_LABEL => Some(values.as_slice()),
             _ => None,
@@ -162,15 +162,15 @@ pub struct Matcher {
     groups: Vec<String>,
     resources: Vec<String>,
     names: Vec<Glob>,
-    namespace_labels: LabelRequirements,
+    namespace_selector: LabelRequirements,
     labels: LabelRequirements,
     annotations: Vec<(String, String)>,
 }
 
 impl Matcher {
     /// Compiles an entry.
-    pub fn compile(target: &Target) -> Self {
-        let Target {
+    pub fn compile(target: &TargetSelector) -> Self {
+        let TargetSelector {
             api_groups,
             resources,
             names,
@@ -182,7 +182,7 @@ impl Matcher {
             groups: api_groups.clone(),
             resources: resources.clone(),
             names: names.iter().map(|name| Glob::new(name)).collect(),
-            namespace_labels: LabelRequirements::compile(namespace_selector.as_ref()),
+            namespace_selector: LabelRequirements::compile(namespace_selector.as_ref()),
             labels: LabelRequirements::compile(object_selector.as_ref()),
             annotations: match_annotations.clone().into_iter().collect(),
         }
@@ -190,7 +190,7 @@ impl Matcher {
 
     /// The only namespaces of the namespaced objects that can match; `None`: any namespace.
     pub fn namespaces(&self) -> Option<&[String]> {
-        self.namespace_labels.names()
+        self.namespace_selector.namespace_names()
     }
 
     /// Patterns for names. The name of an object must match one of them; empty for any name.
@@ -198,7 +198,7 @@ impl Matcher {
         &self.names
     }
 
-    /// The labels that an object must have.
+    /// The requirements on the labels of an object.
     pub fn labels(&self) -> &LabelRequirements {
         &self.labels
     }
@@ -216,7 +216,7 @@ impl Matcher {
         if !object_matches {
             return MatchResult::No;
         }
-        self.namespace_labels.match_namespace(namespace_labels, facts)
+        self.namespace_selector.match_namespace(namespace_labels, facts)
     }
 
     /// The kinds that it names, as pairs of group and resource. Both can be `*`.
@@ -237,15 +237,15 @@ impl Matcher {
         self.annotations.iter().map(|(key, _)| key.as_str())
     }
 
-    /// The labels that the Namespace must have.
-    pub fn namespace_labels(&self) -> &LabelRequirements {
-        &self.namespace_labels
+    /// The requirements on the labels of the Namespace.
+    pub fn namespace_selector(&self) -> &LabelRequirements {
+        &self.namespace_selector
     }
 
     /// Its key in the index.
     pub fn lookup_key(&self) -> LookupKey<'_> {
         let literal: Option<Vec<&str>> = self.names.iter().map(Glob::literal).collect();
-        match (literal, self.namespace_labels.names()) {
+        match (literal, self.namespace_selector.namespace_names()) {
             (Some(names), _) if !names.is_empty() => LookupKey::Names(names),
             (_, Some(namespaces)) => LookupKey::Namespaces(namespaces),
             _ => LookupKey::None,

@@ -138,8 +138,8 @@ fn terms_of_several_policies_are_the_strictest_of_each() {
         accounts: accounts.iter().map(|a| (*a).to_owned()).collect(),
     };
     let (a, b) = (terms(1, 3600, &["ci/x", "ci/y"]), terms(2, 7200, &["ci/y"]));
-    assert_eq!(ApprovalTerms::all([&a, &b]), Some(terms(2, 3600, &["ci/y"])));
-    assert_eq!(ApprovalTerms::all([]), None);
+    assert_eq!(ApprovalTerms::merge([&a, &b]), Some(terms(2, 3600, &["ci/y"])));
+    assert_eq!(ApprovalTerms::merge([]), None);
 }
 
 #[test]

@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::catalogue::GroupKind;
+use super::edges::{EdgeBuilder, ORDINAL_FIELDS};
 use super::fields::Fields;
 use super::path::{Path, Step, for_each};
-use super::reading::{EdgeReader, ORDINAL_FIELDS};
+use super::rows::GroupKind;
 use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{Edges, ObjectPhase};
 use crate::objects::{Kinds, MAX_REFERENCES, PROTECT_LABEL, split_api_version};
 
 /// The limit of values that belay reads of one object: 8 for each of [`MAX_REFERENCES`]. An
-/// EndpointSlice needs 4, because each endpoint has eight values for two references.
+/// EndpointSlice needs 6, because each endpoint has at most six values for one reference.
 const MAX_VALUES: usize = 8 * MAX_REFERENCES;
 
 /// The number of bytes of a path that count as one more reference, because the edge stores the
@@ -22,13 +22,13 @@ const PATH_BYTES_PER_REFERENCE: usize = 256;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct CompiledRelations {
     pub(super) tree: PathTree,
-    /// The entries of [`FINISHED`](super::catalogue::FINISHED) for the kind: the field and the
+    /// The entries of [`FINISHED`](super::rows::FINISHED) for the kind: the field and the
     /// values of a finished object.
     pub(super) finished: Vec<(Path, &'static [&'static str])>,
-    /// The entry of [`SCALED_DOWN`](super::catalogue::SCALED_DOWN) for the kind: the field with the
+    /// The entry of [`SCALED_DOWN`](super::rows::SCALED_DOWN) for the kind: the field with the
     /// replicas, and the controllers.
     pub(super) scaled_down: Option<(Path, &'static [GroupKind])>,
-    /// The field of [`ESTABLISHED`](super::catalogue::ESTABLISHED), if the kind is CRDs.
+    /// The field of [`ESTABLISHED`](super::rows::ESTABLISHED), if the kind is CRDs.
     pub(super) established: Option<Path>,
     /// All fields that relations read.
     pub(super) fields: Fields,
@@ -43,7 +43,7 @@ pub(super) struct PathTree {
 }
 
 impl CompiledRelations {
-    pub(super) fn find_fields(&mut self) {
+    pub(super) fn collect_fields(&mut self) {
         let mut fields = Fields::default();
         for field in ["name", "namespace"] {
             fields.add_steps(&[Step::Field("metadata".to_owned()), Step::Field(field.to_owned())]);
@@ -104,13 +104,14 @@ impl CompiledRelations {
     /// The phase and the edges of an object, from the result of [`Self::read_fields`].
     pub(super) fn read(&self, kinds: &mut Kinds, object: &Value) -> (ObjectPhase, Edges) {
         let scaled_down = self.scaled_down.as_ref().is_some_and(|(path, controllers)| {
-            path.get(object).and_then(Value::as_u64) == Some(0) && is_history(object, controllers)
+            path.get(object).and_then(Value::as_u64) == Some(0)
+                && is_kept_for_rollback(object, controllers)
         });
-        let mut reader = EdgeReader::new(object, kinds, scaled_down);
+        let mut builder = EdgeBuilder::new(object, kinds, scaled_down);
         self.tree.walk(object, &mut String::new(), &mut |rule, value, place| {
-            reader.add_edges(rule, value, place);
+            builder.add_edges(rule, value, place);
         });
-        (self.phase(object), reader.edges)
+        (self.phase(object), builder.edges)
     }
 
     fn phase(&self, object: &Value) -> ObjectPhase {
@@ -178,9 +179,9 @@ fn pointer_steps(pointer: &str) -> Vec<Step> {
     pointer.split('/').skip(1).map(|name| Step::Field(name.to_owned())).collect()
 }
 
-/// Whether one of these controllers keeps an object with zero replicas for a rollback. False for
-/// an object with the value Always of belay's label.
-fn is_history(object: &Value, controllers: &[GroupKind]) -> bool {
+/// Whether one of these controllers keeps an object for a rollback if it has zero replicas. False
+/// for an object with the value Always of belay's label.
+fn is_kept_for_rollback(object: &Value, controllers: &[GroupKind]) -> bool {
     let Some(metadata) = object.get("metadata") else { return false };
     let label = metadata.get("labels").and_then(|labels| labels.get(PROTECT_LABEL)?.as_str());
     let references = metadata.get("ownerReferences").and_then(Value::as_array);

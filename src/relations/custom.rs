@@ -1,7 +1,7 @@
 //! Relations that users write, compiled to the same rules as the built-in rows.
 
-use super::catalogue::NameableKinds;
-use super::path::{Path, PathError};
+use super::path::Path;
+use super::rows::NameableKinds;
 use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{RelationId, Strength};
 use crate::objects::{KindId, Kinds};
@@ -12,7 +12,7 @@ pub struct CustomRelation {
     /// Its name.
     pub name: String,
     from: (String, String),
-    to: CustomTo,
+    to: CustomTarget,
     strength: Strength,
     /// Replaces Needs for edges to an object of another namespace, or to a cluster-scoped
     /// object.
@@ -22,7 +22,7 @@ pub struct CustomRelation {
 
 /// The target of a relation that a user wrote. Paths start at the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CustomTo {
+pub enum CustomTarget {
     /// An object of one kind, by name.
     Name {
         /// API group.
@@ -56,27 +56,14 @@ pub enum CustomTo {
     },
 }
 
-/// An error in a Relation.
+/// The error of a Relation with two paths that do not belong to the same reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CustomError {
-    /// A path cannot be parsed.
-    #[error("{source}")]
-    Path {
-        /// The field of the spec.
-        field: &'static str,
-        /// The problem.
-        source: PathError,
-    },
-    /// Two paths do not belong to the same reference.
-    #[error(
-        "{path} leads through another list than the name does: both must be in the same element"
-    )]
-    Apart {
-        /// The field of the spec.
-        field: &'static str,
-        /// Its path.
-        path: String,
-    },
+#[error("{path} leads through another list than the name does: both must be in the same element")]
+pub struct DifferentElementsError {
+    /// The field of the spec.
+    pub field: &'static str,
+    /// Its path.
+    pub path: String,
 }
 
 impl CustomRelation {
@@ -85,23 +72,17 @@ impl CustomRelation {
     pub fn new(
         name: &str,
         from: (&str, &str),
-        to: CustomTo,
+        to: CustomTarget,
         strength: Strength,
-        until: Option<(&str, &str)>,
-    ) -> Result<Self, CustomError> {
-        let until = match until {
-            None => None,
-            Some((path, equals)) => {
-                Some((parse("until.fieldPath", path)?, vec![equals.to_owned()]))
-            }
-        };
+        until: Option<(Path, &str)>,
+    ) -> Result<Self, DifferentElementsError> {
         let custom = Self {
             name: name.to_owned(),
             from: (from.0.to_owned(), from.1.to_owned()),
             to,
             strength,
             cross_namespace_strength: None,
-            until,
+            until: until.map(|(path, equals)| (path, vec![equals.to_owned()])),
         };
         custom.split_paths().map(|_| custom)
     }
@@ -109,27 +90,29 @@ impl CustomRelation {
     /// The kinds that it names, by group and resource.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
         let to = match &self.to {
-            CustomTo::Name { group, resource, .. } | CustomTo::Selector { group, resource, .. } => {
+            CustomTarget::Name { group, resource, .. }
+            | CustomTarget::Selector { group, resource, .. } => {
                 Some((group.as_str(), resource.as_str()))
             }
-            CustomTo::Typed { .. } => None,
+            CustomTarget::Typed { .. } => None,
         };
         std::iter::once((self.from.0.as_str(), self.from.1.as_str())).chain(to)
     }
 
-    /// The path of the reference, and the paths of its fields from there.
-    fn split_paths(&self) -> Result<(Path, Vec<Path>), CustomError> {
+    /// The path of the reference, and the paths of its fields from there: the name, the group and
+    /// the kind (only of `Typed`), and the namespace.
+    fn split_paths(&self) -> Result<(Path, Vec<Path>), DifferentElementsError> {
         let paths: Vec<(&'static str, &Path)> = match &self.to {
-            CustomTo::Name { name, namespace, .. } => {
+            CustomTarget::Name { name, namespace, .. } => {
                 let namespace = namespace.iter().map(|p| ("namespaceFieldPath", p));
                 std::iter::once(("nameFieldPath", name)).chain(namespace).collect()
             }
-            CustomTo::Typed { group, kind, name, namespace } => {
+            CustomTarget::Typed { group, kind, name, namespace } => {
                 let to_ref = [("toRef.groupFieldPath", group), ("toRef.kindFieldPath", kind)];
                 let namespace = namespace.iter().map(|p| ("namespaceFieldPath", p));
                 std::iter::once(("nameFieldPath", name)).chain(to_ref).chain(namespace).collect()
             }
-            CustomTo::Selector { selector, .. } => {
+            CustomTarget::Selector { selector, .. } => {
                 return Ok((selector.clone(), Vec::new()));
             }
         };
@@ -143,7 +126,7 @@ impl CustomRelation {
         for (field, path) in paths {
             let (_, _, rest) = prefix.split_common(path);
             if !rest.is_single() {
-                return Err(CustomError::Apart { field, path: path.to_string() });
+                return Err(DifferentElementsError { field, path: path.to_string() });
             }
             rests.push(rest);
         }
@@ -160,13 +143,13 @@ impl CustomRelation {
         let (path, rests) = self.split_paths().ok()?;
         let rest = |index: usize| rests.get(index).cloned();
         let target = match &self.to {
-            CustomTo::Name { group, resource, .. } => ReferenceTarget::Name {
+            CustomTarget::Name { group, resource, .. } => ReferenceTarget::Name {
                 kind: kinds.find_resource(group, resource)?,
                 name: rest(0)?,
                 namespace: rest(1),
                 uid: None,
             },
-            CustomTo::Typed { .. } => ReferenceTarget::Typed {
+            CustomTarget::Typed { .. } => ReferenceTarget::Typed {
                 group: rest(1)?,
                 kind: rest(2)?,
                 name: rest(0)?,
@@ -174,7 +157,7 @@ impl CustomRelation {
                 default_group: String::new(),
                 kinds: NameableKinds::Any,
             },
-            CustomTo::Selector { group, resource, .. } => ReferenceTarget::Labels {
+            CustomTarget::Selector { group, resource, .. } => ReferenceTarget::Labels {
                 kind: kinds.find_resource(group, resource)?,
                 plain: false,
             },
@@ -189,9 +172,4 @@ impl CustomRelation {
         };
         Some((from, path, rule))
     }
-}
-
-/// Parses the path of a field of a relation's spec.
-fn parse(field: &'static str, path: &str) -> Result<Path, CustomError> {
-    Path::parse(path).map_err(|source| CustomError::Path { field, source })
 }

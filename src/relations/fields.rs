@@ -19,7 +19,8 @@ use crate::objects::{ValueParts, read_lossy, read_parts};
 /// to 253 characters.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// The fields to read of a value. A value that is no list or map is read whole.
+/// The fields to read of a value. A value that is no list or map is read whole, unless it is a long
+/// text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Fields {
     named: BTreeMap<String, Fields>,
@@ -181,19 +182,19 @@ impl ValueParts for FieldReader<'_> {
 }
 
 /// Merges another value into a value. Merges elements of lists by their index.
-pub(super) fn add_value(to: &mut Value, other: Value) {
+pub(super) fn merge_value(to: &mut Value, other: Value) {
     match (to, other) {
         (Value::Object(to), Value::Object(other)) => {
             for (key, value) in other {
                 match to.get_mut(&key) {
-                    Some(known) => add_value(known, value),
+                    Some(known) => merge_value(known, value),
                     None => drop(to.insert(key, value)),
                 }
             }
         }
         (Value::Array(to), Value::Array(other)) => {
             let mut other = other.into_iter();
-            to.iter_mut().zip(&mut other).for_each(|(known, value)| add_value(known, value));
+            to.iter_mut().zip(&mut other).for_each(|(known, value)| merge_value(known, value));
             to.extend(other);
         }
         (to, other) => *to = other,

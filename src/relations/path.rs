@@ -50,7 +50,7 @@ pub struct PathError {
 impl Path {
     /// Parses a path. The empty path is the object itself.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        // Walks recurse once for each step of a path, so its length must have a limit.
+        // The CRD of Relations has the same limit.
         const MAX_CHARS: usize = 512;
         if let Some((column, _)) = text.char_indices().nth(MAX_CHARS) {
             let path = text[..column].to_owned();
@@ -59,7 +59,7 @@ impl Path {
         let error = |(column, expected)| PathError { path: text.to_owned(), column, expected };
         let parser = Parser { text: text.chars().collect(), position: 0 };
         let path = parser.parse_path().map_err(error)?;
-        // The JSON parser accepts at most 128 levels.
+        // A walk recurses once for each step. The JSON parser accepts at most 128 levels.
         const MAX_STEPS: usize = 100;
         match path.0.len() > MAX_STEPS {
             true => Err(error((0, "at most 100 steps"))),

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::catalogue::NameableKinds;
 use super::path::Path;
+use super::rows::NameableKinds;
 use crate::graph::{RelationId, Strength};
 use crate::objects::KindId;
 
@@ -12,11 +12,10 @@ pub(super) struct ReferenceRule {
     pub(super) relation: RelationId,
     pub(super) target: ReferenceTarget,
     pub(super) strength: Strength,
-    /// Replaces Needs for edges to an object of another namespace, or to a cluster-scoped
-    /// object.
+    /// As in [`CustomRelation`](super::CustomRelation).
     pub(super) cross_namespace_strength: Option<Strength>,
     pub(super) optional: Option<Path>,
-    /// The path and the values of the field that ends the need.
+    /// While the field at this path has one of these values, the edge is only a mention.
     pub(super) ends_when: Option<(Path, Vec<String>)>,
 }
 

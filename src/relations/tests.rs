@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::catalogue::ROWS;
+use super::rows::ROWS;
 use super::*;
 use crate::graph::{EdgeQualifier, Edges, Graph, ObjectPhase, Selector, Strength};
 use crate::objects::{KindInfo, Kinds, Object};
@@ -241,7 +241,7 @@ fn end_conditions_turn_a_need_into_a_mention() {
 }
 
 #[test]
-fn a_replica_set_scaled_to_zero_is_history() {
+fn a_replica_set_scaled_to_zero_is_kept_for_rollback() {
     let set = |replicas: u32, metadata: &str| {
         let manifest = format!(
             "{{metadata: {{name: r, namespace: ns, {metadata}}}, spec: {{replicas: {replicas}, \
@@ -305,7 +305,7 @@ fn content_is_known_without_a_row() {
     let mut feed = |resource: &str, manifest: &str| {
         let kind = graph.kinds.find_resource("", resource).unwrap();
         let object: Value = serde_saphyr::from_str(manifest).unwrap();
-        catalogue.feed(&mut graph, kind, &object.to_string()).unwrap();
+        catalogue.parse_and_apply(&mut graph, kind, &object.to_string()).unwrap();
     };
     feed("configmaps", "{metadata: {name: a, namespace: shop}}");
     feed("namespaces", "{metadata: {name: shop}}");
@@ -351,7 +351,7 @@ fn a_reference_to_an_absent_object_counts_when_the_object_is_created() {
     let secrets = graph.kinds.find("", "Secret").unwrap();
     let feed = |graph: &mut Graph, kind, manifest: &str| {
         let object: Value = serde_saphyr::from_str(manifest).unwrap();
-        catalogue.feed(graph, kind, &object.to_string()).unwrap();
+        catalogue.parse_and_apply(graph, kind, &object.to_string()).unwrap();
     };
     let pod = "{metadata: {name: p, namespace: ns, uid: u}, spec: {volumes: [{name: v, secret: {secretName: s}}]}}";
     feed(&mut graph, pods, pod);

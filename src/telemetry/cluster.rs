@@ -12,23 +12,23 @@ use prometheus_client::registry::Registry;
 use super::registering::register;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Configuration {
+pub(super) struct ConfigurationLabels {
     pub(super) configuration: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct HoldChange {
+pub(super) struct HoldChangeLabels {
     pub(super) change: &'static str,
     pub(super) result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Released {
+pub(super) struct ReleaseLabels {
     pub(super) why: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Resource {
+pub(super) struct ResourceLabels {
     pub(super) resource: String,
 }
 
@@ -39,29 +39,29 @@ pub struct FeedState {
     pub objects: usize,
     /// Edges in the graph.
     pub edges: usize,
-    /// How long the oldest disconnected watch has been disconnected.
+    /// The longest time for which a watch has been disconnected.
     pub lag: Duration,
-    /// Kinds that policies or Relations name but the API server doesn't serve.
+    /// Kinds that policies, Relations or `--labelled-kinds` name but the API server does not serve.
+    /// A kind counts once for each of these that names it.
     pub unknown: usize,
     /// Watched kinds.
     pub watched: usize,
     /// Watched kinds whose objects are not all known.
-    pub failed: usize,
+    pub incomplete: usize,
 }
 
-/// The metrics of the cluster side.
 #[derive(Debug)]
 pub struct ClusterMetrics {
     pub(super) journal_dropped: Counter,
     pub(super) leader: Gauge,
     pub(super) leader_changes: Counter,
-    pub(super) registration_repairs: Family<Configuration, Counter>,
-    pub(super) registration_missing: Family<Configuration, Gauge>,
-    pub(super) registration_changed: Family<Configuration, Gauge>,
+    pub(super) registration_repairs: Family<ConfigurationLabels, Counter>,
+    pub(super) registration_missing: Family<ConfigurationLabels, Gauge>,
+    pub(super) registration_changed: Family<ConfigurationLabels, Gauge>,
     pub(super) holds: Gauge,
     pub(super) backfills_stopped: Gauge,
-    pub(super) hold_changes: Family<HoldChange, Counter>,
-    pub(super) releases: Family<Released, Counter>,
+    pub(super) hold_changes: Family<HoldChangeLabels, Counter>,
+    pub(super) releases: Family<ReleaseLabels, Counter>,
     pub(super) paused: Gauge,
     pub(super) releasing: Gauge,
     pub(super) stuck: Gauge,
@@ -70,8 +70,8 @@ pub struct ClusterMetrics {
     pub(super) lag: Gauge<f64, AtomicU64>,
     pub(super) unknown: Gauge,
     pub(super) watched: Gauge,
-    pub(super) failed: Gauge,
-    pub(super) unreadable: Family<Resource, Gauge>,
+    pub(super) incomplete: Gauge,
+    pub(super) unreadable: Family<ResourceLabels, Gauge>,
 }
 
 impl ClusterMetrics {
@@ -94,10 +94,10 @@ impl ClusterMetrics {
             stuck: register(registry, "stuck_objects", "Terminating objects with the hold whose users are unknown, because a read or write fails"),
             objects: register(registry, "graph_objects", "Objects in the graph"),
             edges: register(registry, "graph_edges", "Edges in the graph"),
-            lag: register(registry, "feed_lag_seconds", "How long the oldest disconnected watch has been disconnected"),
-            unknown: register(registry, "unknown_kinds", "Kinds that policies name but the API server does not serve"),
+            lag: register(registry, "feed_lag_seconds", "The longest time for which a watch has been disconnected"),
+            unknown: register(registry, "unknown_kinds", "Kinds that policies, Relations or --labelled-kinds name but the API server does not serve; a kind counts once for each of these that names it"),
             watched: register(registry, "watched_kinds", "Watched kinds"),
-            failed: register(registry, "failed_watches", "Watched kinds whose objects are not all known: verdicts that need them are Unknown"),
+            incomplete: register(registry, "failed_watches", "Watched kinds whose objects are not all known: verdicts that need them are Unknown"),
             unreadable: register(registry, "unreadable_objects", "Objects that can't be read, by resource: each may use any object that its kind can use"),
         }
     }

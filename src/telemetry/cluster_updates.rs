@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::Metrics;
-use super::cluster::{Configuration, FeedState, HoldChange, Released, Resource};
+use super::cluster::{
+    ConfigurationLabels, FeedState, HoldChangeLabels, ReleaseLabels, ResourceLabels,
+};
 
 impl Metrics {
     /// Counts a verdict that is in no status and no Event.
-    pub fn journal_dropped(&self) {
+    pub fn count_journal_dropped(&self) {
         self.0.cluster.journal_dropped.inc();
     }
 
@@ -18,53 +20,53 @@ impl Metrics {
     }
 
     /// Counts a repair of a webhook configuration.
-    pub fn registration_repaired(&self, configuration: &'static str) {
-        let labels = Configuration { configuration };
+    pub fn count_registration_repair(&self, configuration: &'static str) {
+        let labels = ConfigurationLabels { configuration };
         self.0.cluster.registration_repairs.get_or_create(&labels).inc();
     }
 
     /// Sets whether a webhook configuration is missing.
-    pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
-        let labels = Configuration { configuration };
+    pub fn set_registration_missing(&self, configuration: &'static str, missing: bool) {
+        let labels = ConfigurationLabels { configuration };
         self.0.cluster.registration_missing.get_or_create(&labels).set(missing.into());
     }
 
     /// Sets the number of webhooks in a configuration that differ from the installation.
-    pub fn registration_changed(&self, configuration: &'static str, count: usize) {
-        let labels = Configuration { configuration };
+    pub fn set_registration_changed(&self, configuration: &'static str, count: usize) {
+        let labels = ConfigurationLabels { configuration };
         self.0.cluster.registration_changed.get_or_create(&labels).set(number(count));
     }
 
     /// Sets the number of objects with the hold.
-    pub fn holds(&self, count: usize) {
+    pub fn set_holds(&self, count: usize) {
         self.0.cluster.holds.set(number(count));
     }
 
     /// Sets the number of backfills that are stopped because too many objects lack the hold.
-    pub fn backfills_stopped(&self, count: usize) {
+    pub fn set_backfills_stopped(&self, count: usize) {
         self.0.cluster.backfills_stopped.set(number(count));
     }
 
     /// Sets whether a Pause is in force.
-    pub fn paused(&self, paused: bool) {
+    pub fn set_paused(&self, paused: bool) {
         self.0.cluster.paused.set(paused.into());
     }
 
     /// Counts a hold that belay added to an existing object, or removed because no policy wants
     /// it, or a failure to do so.
-    pub fn hold_changed(&self, change: &'static str, succeeded: bool) {
+    pub fn count_hold_change(&self, change: &'static str, succeeded: bool) {
         let result = if succeeded { "ok" } else { "failed" };
-        self.0.cluster.hold_changes.get_or_create(&HoldChange { change, result }).inc();
+        self.0.cluster.hold_changes.get_or_create(&HoldChangeLabels { change, result }).inc();
     }
 
     /// Counts a released hold by reason.
-    pub fn released(&self, why: &'static str) {
-        self.0.cluster.releases.get_or_create(&Released { why }).inc();
+    pub fn count_release(&self, why: &'static str) {
+        self.0.cluster.releases.get_or_create(&ReleaseLabels { why }).inc();
     }
 
     /// Sets the number of Terminating objects with the hold, and how many of them have unknown
     /// users.
-    pub fn releasing(&self, waiting: usize, stuck: usize) {
+    pub fn set_releasing(&self, waiting: usize, stuck: usize) {
         self.0.cluster.releasing.set(number(waiting));
         self.0.cluster.stuck.set(number(stuck));
     }
@@ -77,16 +79,16 @@ impl Metrics {
         metrics.lag.set(state.lag.as_secs_f64());
         metrics.unknown.set(number(state.unknown));
         metrics.watched.set(number(state.watched));
-        metrics.failed.set(number(state.failed));
+        metrics.incomplete.set(number(state.incomplete));
     }
 
     /// Sets the number of unreadable objects of each resource.
-    pub fn unreadable(&self, counts: &[(String, usize)]) {
+    pub fn set_unreadable(&self, counts: &[(String, usize)]) {
         let unreadable = &self.0.cluster.unreadable;
         unreadable.clear();
         for (resource, count) in counts {
             let resource = resource.clone();
-            unreadable.get_or_create(&Resource { resource }).set(number(*count));
+            unreadable.get_or_create(&ResourceLabels { resource }).set(number(*count));
         }
     }
 

@@ -86,17 +86,17 @@ impl Default for LineLimit {
 
 /// Limits the log lines about requests in one second, for each namespace and in total.
 #[derive(Debug, Default)]
-pub struct NamespaceLines(Mutex<Second>);
+pub struct NamespaceLineLimit(Mutex<SecondCount>);
 
 #[derive(Debug, Default)]
-struct Second {
+struct SecondCount {
     start: Option<Instant>,
     all: usize,
     by_namespace: HashMap<Box<str>, usize>,
     suppressed: u64,
 }
 
-impl NamespaceLines {
+impl NamespaceLineLimit {
     /// The limit for one namespace.
     const MAX_PER_NAMESPACE: usize = 5;
 
@@ -107,10 +107,13 @@ impl NamespaceLines {
     pub fn admit_log_line(&self, namespace: &str, now: Instant) -> Option<u64> {
         let mut second = self.0.lock();
         if second.start.is_none_or(|start| now.saturating_duration_since(start).as_secs() > 0) {
-            *second =
-                Second { start: Some(now), suppressed: second.suppressed, ..Second::default() };
+            *second = SecondCount {
+                start: Some(now),
+                suppressed: second.suppressed,
+                ..SecondCount::default()
+            };
         }
-        let Second { all, by_namespace, suppressed, .. } = &mut *second;
+        let SecondCount { all, by_namespace, suppressed, .. } = &mut *second;
         let lines = by_namespace.get(namespace).copied().unwrap_or_default();
         if lines >= Self::MAX_PER_NAMESPACE || *all >= Self::MAX_TOTAL {
             *suppressed += 1;
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn h82_refusals_in_one_namespace_leave_lines_to_others() {
-        let (lines, start) = (NamespaceLines::default(), Instant::now());
+        let (lines, start) = (NamespaceLineLimit::default(), Instant::now());
         let admitted = |namespace: &str, milliseconds| {
             lines.admit_log_line(namespace, start + Duration::from_millis(milliseconds))
         };

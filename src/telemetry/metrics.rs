@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
-use super::live::LiveMetrics;
+use super::live_reads::LiveMetrics;
 use super::registering::{register, register_metric};
 
 /// Labels of an answered review. Each has a small, fixed set of values.
@@ -55,7 +55,7 @@ pub struct Inner {
     answered: Family<ReviewLabels, Counter>,
     duration: Histogram,
     denied: Family<DenialLabels, Counter>,
-    refused: Family<BadRequestLabels, Counter>,
+    bad_requests: Family<BadRequestLabels, Counter>,
     certificate_expiry: Gauge,
     certificate_failures: Counter,
     files_loaded: Counter,
@@ -77,7 +77,7 @@ impl Default for Metrics {
             answered: register(all, "admission_requests", "Reviews answered"),
             duration: register_metric(all, "admission_duration_seconds", duration, Histogram::new(buckets)),
             denied: register(all, "denials", "Denials by policies (action Deny), and requests that they held or would deny (Hold, Warn, Audit)"),
-            refused: register(all, "bad_requests", "HTTP requests that were no readable review, by status code"),
+            bad_requests: register(all, "bad_requests", "HTTP requests that were no readable review, by status code"),
             certificate_expiry: register(all, "certificate_expiry_seconds", "When the serving certificate expires, in seconds since 1970"),
             certificate_failures: register(all, "certificate_reload_failures", "How often changed certificates were unusable and the previous ones stayed in use"),
             files_loaded: register(all, "files_loaded", "How often policies and objects were read from files"),
@@ -91,20 +91,20 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts one answered review.
-    pub fn answered(&self, labels: &ReviewLabels, took: Duration) {
+    pub fn count_answered(&self, labels: &ReviewLabels, took: Duration) {
         self.0.answered.get_or_create(labels).inc();
         self.0.duration.observe(took.as_secs_f64());
     }
 
     /// Counts that a policy denied a request, or would have denied it.
-    pub fn denied(&self, policy: &str, reason: &'static str, action: &'static str) {
+    pub fn count_denied(&self, policy: &str, reason: &'static str, action: &'static str) {
         let labels = DenialLabels { policy: policy.to_owned(), reason, action };
         self.0.denied.get_or_create(&labels).inc();
     }
 
     /// Counts one HTTP request that was no readable review.
-    pub fn bad_request(&self, code: u16) {
-        self.0.refused.get_or_create(&BadRequestLabels { code }).inc();
+    pub fn count_bad_request(&self, code: u16) {
+        self.0.bad_requests.get_or_create(&BadRequestLabels { code }).inc();
     }
 
     /// When the certificate in use expires, in seconds since 1970; `None` if there is no
@@ -115,23 +115,23 @@ impl Metrics {
     }
 
     /// Records that a certificate with this expiry (in seconds since 1970) is in use.
-    pub fn certificate_loaded(&self, expiry: i64) {
+    pub fn set_certificate_expiry(&self, expiry: i64) {
         self.0.certificate_expiry.set(expiry);
     }
 
     /// Counts changed certificates that can't be used.
-    pub fn certificate_failed(&self) {
+    pub fn count_certificate_failure(&self) {
         self.0.certificate_failures.inc();
     }
 
     /// Records that all policies and objects were read from files.
-    pub fn files_loaded(&self) {
+    pub fn record_files_loaded(&self) {
         self.0.files_loaded.inc();
         self.0.files_broken.set(0);
     }
 
     /// Records that a file is broken. The content that was read last stays in use.
-    pub fn files_broken(&self) {
+    pub fn record_files_broken(&self) {
         self.0.files_broken.set(1);
     }
 
@@ -159,34 +159,34 @@ mod tests {
             action: "Deny",
             subject_class: "user",
         };
-        metrics.answered(&labels, Duration::from_micros(80));
-        metrics.denied("pvc-in-use", "InUse", "Deny");
-        metrics.journal_dropped();
-        metrics.bad_request(413);
+        metrics.count_answered(&labels, Duration::from_micros(80));
+        metrics.count_denied("pvc-in-use", "InUse", "Deny");
+        metrics.count_journal_dropped();
+        metrics.count_bad_request(413);
         assert_eq!(metrics.certificate_expiry(), None);
-        metrics.certificate_loaded(1_800_000_000);
+        metrics.set_certificate_expiry(1_800_000_000);
         assert_eq!(metrics.certificate_expiry(), Some(1_800_000_000));
-        metrics.certificate_failed();
-        metrics.files_loaded();
-        metrics.files_broken();
+        metrics.count_certificate_failure();
+        metrics.record_files_loaded();
+        metrics.record_files_broken();
         metrics.set_leader(true);
-        metrics.registration_repaired("mutating");
-        metrics.registration_missing("validating", true);
-        metrics.registration_changed("validating", 2);
+        metrics.count_registration_repair("mutating");
+        metrics.set_registration_missing("validating", true);
+        metrics.set_registration_changed("validating", 2);
         metrics.count_live_review("delete");
         metrics.count_live_read("ok", Duration::from_millis(3));
-        metrics.hold_changed("added", true);
+        metrics.count_hold_change("added", true);
         metrics.set_feed(&FeedState {
             objects: 3,
             edges: 2,
             lag: Duration::from_secs(1),
             unknown: 1,
             watched: 4,
-            failed: 0,
+            incomplete: 0,
         });
-        metrics.holds(7);
-        metrics.released("unused");
-        metrics.releasing(5, 1);
+        metrics.set_holds(7);
+        metrics.count_release("unused");
+        metrics.set_releasing(5, 1);
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",action="Deny",subject_class="user"} 1"#,

@@ -3,13 +3,13 @@
 
 mod cluster;
 mod cluster_updates;
-mod live;
+mod live_reads;
 mod logs;
 mod metrics;
 mod readiness;
 mod registering;
 
 pub use cluster::FeedState;
-pub use logs::{LineLimit, LogFormat, NamespaceLines, init_logs};
+pub use logs::{LineLimit, LogFormat, NamespaceLineLimit, init_logs};
 pub use metrics::{Metrics, ReviewLabels};
-pub use readiness::{Condition, Readiness};
+pub use readiness::{Readiness, ReadinessCondition};

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// All conditions. belay is ready when all required conditions hold.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<Mutex<Vec<Condition>>>);
+pub struct Readiness(Arc<Mutex<Vec<ReadinessCondition>>>);
 
 /// One named condition. The part of belay that it describes sets it.
 #[derive(Debug, Clone)]
-pub struct Condition {
+pub struct ReadinessCondition {
     name: &'static str,
     holds: Arc<AtomicBool>,
     /// For a condition that is not required: the text while it does not hold.
@@ -19,7 +19,7 @@ pub struct Condition {
     why: Arc<Mutex<String>>,
 }
 
-impl Condition {
+impl ReadinessCondition {
     /// Sets whether the condition holds.
     pub fn set(&self, holds: bool) {
         self.holds.store(holds, Ordering::Release);
@@ -37,18 +37,22 @@ impl Condition {
 
 impl Readiness {
     /// Adds a required condition, which does not hold until it is set.
-    pub fn condition(&self, name: &'static str) -> Condition {
+    pub fn condition(&self, name: &'static str) -> ReadinessCondition {
         self.add(name, None)
     }
 
     /// Adds a condition that is not required. `otherwise` is the text while it does not hold.
-    pub fn optional_condition(&self, name: &'static str, otherwise: &'static str) -> Condition {
+    pub fn optional_condition(
+        &self,
+        name: &'static str,
+        otherwise: &'static str,
+    ) -> ReadinessCondition {
         self.add(name, Some(otherwise))
     }
 
-    fn add(&self, name: &'static str, otherwise: Option<&'static str>) -> Condition {
+    fn add(&self, name: &'static str, otherwise: Option<&'static str>) -> ReadinessCondition {
         let holds = Arc::new(AtomicBool::new(false));
-        let condition = Condition { name, holds, otherwise, why: Arc::default() };
+        let condition = ReadinessCondition { name, holds, otherwise, why: Arc::default() };
         self.all().push(condition.clone());
         condition
     }
@@ -75,7 +79,7 @@ impl Readiness {
         text
     }
 
-    fn all(&self) -> std::sync::MutexGuard<'_, Vec<Condition>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, Vec<ReadinessCondition>> {
         // A panic can't leave the list in an invalid state, because code only pushes to it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

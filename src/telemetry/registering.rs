@@ -1,5 +1,3 @@
-//! Registers metrics.
-
 use prometheus_client::registry::{Metric, Registry};
 
 /// Registers a new metric with this name and help.

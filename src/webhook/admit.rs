@@ -22,8 +22,8 @@ use crate::objects::{one_line, one_line_name};
 use crate::policy::Requester;
 use crate::telemetry::LineLimit;
 
-/// A larger body can take over 7 ms, if it consists of labels. So another thread reads it, one body
-/// at a time.
+/// A larger body can take over 7 ms, if it consists of labels. So another thread parses it, one
+/// body at a time.
 pub(super) const MAX_QUICK_BYTES: usize = 128 << 10;
 
 /// Routes for both phases. `route` finds the phase itself, because actix would match paths with a
@@ -66,7 +66,7 @@ fn wrong_method(request: &HttpRequest, payload: web::Payload, shared: &Shared) -
     // The path may contain the secret.
     let message = format!("this path takes POST, not {}", wire::cut(request.method().as_str()));
     let rejection = HttpRejection::new(StatusCode::METHOD_NOT_ALLOWED, message);
-    let mut response = reject(request, shared, rejection, payload);
+    let mut response = log_and_reject(request, shared, rejection, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
 }
@@ -101,7 +101,7 @@ async fn admit(
                 .content_type(ContentType::json())
                 .body(ResponseBody::new(bytes, request, memory))
         }
-        Err(rejection) => reject(request, shared, rejection, payload),
+        Err(rejection) => log_and_reject(request, shared, rejection, payload),
     }
 }
 
@@ -276,7 +276,7 @@ fn parse_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
     Ok(seconds.and_then(|seconds| Duration::try_from_secs_f32(seconds).ok()))
 }
 
-fn reject(
+fn log_and_reject(
     request: &HttpRequest,
     shared: &Shared,
     rejection: HttpRejection,
@@ -297,7 +297,7 @@ fn answer_rejection(
     unread: web::Payload,
 ) -> HttpResponse {
     let HttpRejection { code, message } = rejection;
-    shared.metrics.bad_request(code.as_u16());
+    shared.metrics.count_bad_request(code.as_u16());
     if let Some(connection) = ConnectionControl::from_request(request) {
         connection.end_requests();
     }

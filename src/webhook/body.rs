@@ -62,8 +62,8 @@ struct Budget {
     free: Arc<Semaphore>,
     /// The only permit to exceed the limit.
     excess: Arc<Semaphore>,
-    /// The parts of bodies that belay receives now. A part that takes longer than `SILENCE_LIMIT`
-    /// has a silent sender.
+    /// The parts of bodies that belay receives now. The slots only measure how long each part
+    /// takes. A part that takes longer than `SILENCE_LIMIT` has a silent sender.
     parts: ConnectionSlots,
 }
 
@@ -72,7 +72,6 @@ pub type Reserved = Vec<OwnedSemaphorePermit>;
 
 /// A body, and the memory that it reserves.
 pub struct Body {
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// The reserved memory.
     pub memory: Reserved,
@@ -89,7 +88,7 @@ const PERMIT_BYTES: usize = 1 << 10;
 const ORDINARY_LISTS: usize = 16 << 10;
 
 /// A sender is silent if it sends less than this within `SILENCE_LIMIT`. The API server
-/// sends a whole body at once.
+/// sends a whole body at once. Answers are also sent in parts of this size.
 const PART_BYTES: usize = 16 << 10;
 
 /// The time for which a sender may be silent while others wait for memory.
@@ -190,9 +189,13 @@ pub async fn read(
         // Set this before the body waits for memory, so that its bytes don't count as a head.
         connection.begin_body();
     }
-    let (bytes, first) = (Vec::new(), memory.max_small);
-    let mut arriving =
-        PartialBody { payload, connection, bytes, first, waits_for_memory: &waits_for_memory };
+    let mut arriving = PartialBody {
+        payload,
+        connection,
+        bytes: Vec::new(),
+        min_step: memory.max_small,
+        waits_for_memory: &waits_for_memory,
+    };
     let whole = async {
         arriving.allow(length.min(UNCOUNTED_BYTES));
         let mut taken = Vec::new();
@@ -225,8 +228,8 @@ struct PartialBody<'a> {
     payload: &'a mut web::Payload,
     connection: Option<&'a ConnectionControl>,
     bytes: Vec<u8>,
-    /// The size of the first reservation.
-    first: usize,
+    /// The smallest reservation, unless less is missing.
+    min_step: usize,
     /// Whether it waits for memory, and not for its sender.
     waits_for_memory: &'a Cell<bool>,
 }
@@ -244,7 +247,7 @@ impl PartialBody<'_> {
         while self.bytes.len() < target_len {
             if self.bytes.len() >= reserved {
                 let rest = target_len - reserved;
-                let step = self.bytes.len().max(self.first).min(rest);
+                let step = self.bytes.len().max(self.min_step).min(rest);
                 self.waits_for_memory.set(true);
                 let (permit, more) = budget.reserve(step, rest).await;
                 self.waits_for_memory.set(false);

@@ -145,7 +145,7 @@ impl ConnectionControl {
         }
     }
 
-    /// Records that the last answer was sent. Only newer connections in this state can end it.
+    /// Records that the last answer was sent. From now on, only newer idle connections can end it.
     pub fn linger(&self) {
         if let Some(occupied) = &mut *self.slot.borrow_mut() {
             occupied.slot.enter(&occupied.slots.idle);
@@ -285,8 +285,8 @@ mod tests {
         let slots =
             StateSlots { sending: few.sending, idle: few.idle, ..StateSlots::for_probes(2) };
         let connection = ConnectionControl::new(MAX_HEAD_BYTES);
-        let (slot, ended) = slots.first_unknown.occupy(None, std::future::pending::<()>());
-        connection.set_slot(slot, &slots.first_unknown, slots.clone(), None);
+        let (slot, ended) = slots.unknown_first_request.occupy(None, std::future::pending::<()>());
+        connection.set_slot(slot, &slots.unknown_first_request, slots.clone(), None);
         connection.begin_request();
         connection.set_known_caller();
         connection.set_awaiting_answer();
@@ -297,7 +297,8 @@ mod tests {
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
         let (connection, ended, slots) = open_undecided();
         let mut ended = std::pin::pin!(ended);
-        let (mut newer, _newer) = slots.first_unknown.occupy(None, std::future::pending::<()>());
+        let (mut newer, _newer) =
+            slots.unknown_first_request.occupy(None, std::future::pending::<()>());
         newer.enter(&slots.idle);
         let asked = || connection.end.is_asked(Waker::noop());
         assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
@@ -314,7 +315,8 @@ mod tests {
         let mut ended = std::pin::pin!(ended);
         connection.end_answer();
         connection.begin_request();
-        let (mut newer, _newer) = slots.first_unknown.occupy(None, std::future::pending::<()>());
+        let (mut newer, _newer) =
+            slots.unknown_first_request.occupy(None, std::future::pending::<()>());
         for answered in [&slots.awaiting_answer, &slots.idle] {
             newer.enter(answered);
             assert!(futures_util::poll!(&mut ended).is_pending());
@@ -328,16 +330,17 @@ mod tests {
         for arrived in [true, false] {
             let slots = StateSlots::for_probes(1);
             let connection = ConnectionControl::new(MAX_HEAD_BYTES);
-            let (slot, ended) = slots.first_unknown.occupy(None, std::future::pending::<()>());
+            let (slot, ended) =
+                slots.unknown_first_request.occupy(None, std::future::pending::<()>());
             let mut ended = std::pin::pin!(ended);
-            connection.set_slot(slot, &slots.first_unknown, slots.clone(), None);
+            connection.set_slot(slot, &slots.unknown_first_request, slots.clone(), None);
             let (mut far, near) = duplex(64);
             let [answer, idle] = [4, 120].map(Duration::from_secs);
             let mut near = TimedStream::new(near, answer, idle, connection.clone());
             if arrived {
                 far.write_all(b"head\n\n").await.unwrap();
             }
-            let _newer = slots.first_unknown.occupy(None, std::future::pending::<()>());
+            let _newer = slots.unknown_first_request.occupy(None, std::future::pending::<()>());
             assert!(futures_util::poll!(&mut ended).is_pending());
             let read = near.read(&mut [0; 16]).await.map_err(|error| error.kind());
             assert_eq!(read, if arrived { Ok(6) } else { Err(io::ErrorKind::ConnectionAborted) });
@@ -360,7 +363,7 @@ mod tests {
                 far.write_all(b"head\n\n").await.unwrap();
             }
             let (mut newer, _newer) =
-                slots.first_unknown.occupy(None, std::future::pending::<()>());
+                slots.unknown_first_request.occupy(None, std::future::pending::<()>());
             newer.enter(&slots.idle);
             let mut buffer = [0; 16];
             if arrived {

@@ -136,7 +136,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
         Self(Arc::new(Mutex::new(FairQueue::new(limits))))
     }
 
-    /// Waits for a slot.
+    /// Waits for a slot. Never `None` while the semaphore exists.
     pub async fn acquire(&self, group: impl Into<K>) -> Option<FairPermit<K>> {
         let (sender, permit) = oneshot::channel();
         self.0.lock().push(&group.into(), sender);

@@ -3,7 +3,7 @@
 //! ```text
 //! POST /validate ─┐                                       ┌─ response::review_response_json
 //! POST /mutate   ─┴─ body::read ── wire::parse ── decider ┴─ metrics, log
-//!                    size, time    borrowed       pure
+//!                    size, time    borrowed       live reads, turns
 //! ```
 //!
 //! In a cluster, both paths start with a secret segment ([`SecretPath`]). belay answers 404 to a
@@ -85,8 +85,8 @@ pub struct Limits {
     /// The memory for long lists in parsed reviews, in bytes.
     pub list_memory: usize,
     /// The time in which belay reads the body of a request and answers. It starts after the head.
-    /// The connection has 0.5 s more, from the first byte of the request. The value must be below
-    /// the webhook's `timeoutSeconds`.
+    /// The time limit of the connection is 0.5 s longer, and starts at the first byte of the
+    /// request. The value must be below the webhook's `timeoutSeconds`.
     pub answer_timeout: Duration,
     /// The time after which belay closes an idle connection.
     pub keep_alive: Duration,

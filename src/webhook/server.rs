@@ -75,8 +75,8 @@ pub struct BoundServer {
     pub probes: SocketAddr,
     shared: Shared,
     draining: Draining,
-    admission: actix_web::dev::Server,
-    probing: actix_web::dev::Server,
+    review_server: actix_web::dev::Server,
+    probe_server: actix_web::dev::Server,
     certificates: Certificates,
     loaded: certs::Contents,
 }
@@ -94,8 +94,8 @@ pub fn bind(server: ServerSettings, shared: Shared) -> Result<BoundServer, Serve
     let listener = open_listener(listen).map_err(listen_error)?;
     let listen_address = listener.local_addr().unwrap_or(listen);
     let limits = ConnectionLimits::for_threads(workers);
-    let admission =
-        admission(listener, tls, (workers, limits), &shared, &draining).map_err(listen_error)?;
+    let review_server = build_review_server(listener, tls, (workers, limits), &shared, &draining)
+        .map_err(listen_error)?;
 
     let probes_error = bind_error(probes, "--probes");
     let listener = open_listener(probes).map_err(probes_error)?;
@@ -103,15 +103,16 @@ pub fn bind(server: ServerSettings, shared: Shared) -> Result<BoundServer, Serve
     sockopt::set_socket_linger(&listener, Some(Duration::ZERO))
         .map_err(|error| probes_error(error.into()))?;
     let probes_address = listener.local_addr().unwrap_or(probes);
-    let probing = probing(listener, limits.probes, &shared).map_err(probes_error)?;
+    let probe_server =
+        build_probe_server(listener, limits.probes, &shared).map_err(probes_error)?;
 
     Ok(BoundServer {
         listen: listen_address,
         probes: probes_address,
         shared,
         draining,
-        admission,
-        probing,
+        review_server,
+        probe_server,
         certificates,
         loaded,
     })
@@ -148,7 +149,7 @@ fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Builds the server that answers reviews.
-fn admission(
+fn build_review_server(
     listener: TcpListener,
     tls: rustls::ServerConfig,
     (workers, connection_limits): (usize, ConnectionLimits),
@@ -219,7 +220,7 @@ fn blocking_threads(limits: &Limits) -> usize {
 }
 
 /// Builds the server of the probes, with one thread and one request on each connection.
-fn probing(
+fn build_probe_server(
     listener: TcpListener,
     max_connections: usize,
     shared: &Shared,
@@ -265,9 +266,9 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     InitError = (),
 > {
     // After the timeout belay still needs time to reject a late body.
-    let answer_time = limits.answer_timeout + Duration::from_millis(500);
-    let idle_time = answer_time.max(keep_alive + Duration::from_secs(1));
-    let linger = if keep_alive.is_zero() { LINGER } else { Duration::ZERO };
+    let answer_limit = limits.answer_timeout + Duration::from_millis(500);
+    let idle_limit = answer_limit.max(keep_alive + Duration::from_secs(1));
+    let linger_time = if keep_alive.is_zero() { LINGER } else { Duration::ZERO };
     let http = HttpService::build()
         // Without this a shutdown would wait for connections that the API server keeps
         // idle for minutes.
@@ -280,7 +281,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         // failurePolicy Ignore, this answer lets a request pass. `TimedStream` ends the connection
         // without an answer.
         .client_request_timeout(Duration::ZERO)
-        .client_disconnect_timeout(linger + Duration::from_secs(1))
+        .client_disconnect_timeout(linger_time + Duration::from_secs(1))
         .on_connect_ext(|io: &TimedStream<T>, data| {
             data.insert(io.connection().clone());
         })
@@ -294,13 +295,13 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         ));
     apply_fn_factory(http, move |(io, peer): (T, Option<SocketAddr>), http| {
         let connection = ConnectionControl::new(MAX_HEAD_BYTES);
-        let timed =
-            TimedStream::new(io, answer_time, idle_time, connection.clone()).with_linger(linger);
+        let timed = TimedStream::new(io, answer_limit, idle_limit, connection.clone())
+            .with_linger_time(linger_time);
         let client = callers.client(peer.map(|peer| peer.ip()));
         let address = client.address();
         let first_slots = match client {
-            Client::Known(_) => &slots.first_known,
-            Client::Unknown(_) => &slots.first_unknown,
+            Client::Known(_) => &slots.known_first_request,
+            Client::Unknown(_) => &slots.unknown_first_request,
         };
         let service = Service::call(http, (timed, Protocol::Http1, peer));
         let (slot, output) = first_slots.occupy(address, service);
@@ -320,7 +321,8 @@ fn answer_until_last_request<S, B>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>>,
 {
-    // belay reads the connection type from the request, because actix reuses response heads.
+    // belay reads the connection type from the request. The type in the head of a response depends
+    // on its HTTP version, which may be of an earlier response, because actix reuses heads.
     let is_last = is_last || request.head().connection_type() == ConnectionType::Close;
     let connection = request.conn_data::<Rc<ConnectionControl>>().cloned();
     let admitted = connection.as_deref().is_none_or(ConnectionControl::admit_request);
@@ -351,22 +353,22 @@ impl BoundServer {
 
     /// Serves until a signal, or until `stop` is ready, and shuts down as `serve` does.
     pub async fn serve_until(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { shared, draining, admission, probing, certificates, loaded, .. } = self;
+        let Self { shared, draining, review_server, probe_server, certificates, loaded, .. } = self;
         let ready = shared.readiness.condition("serving");
         let Certificates { serving, files, poll_interval } = certificates;
         let metrics = shared.metrics.clone();
         let watching = tokio::spawn(certs::watch(files, loaded, serving, metrics, poll_interval));
-        let handle = admission.handle();
-        let probe_handle = probing.handle();
-        let mut probing = tokio::spawn(probing);
-        let mut admission = tokio::spawn(admission);
+        let review_handle = review_server.handle();
+        let probe_handle = probe_server.handle();
+        let mut probe_server = tokio::spawn(probe_server);
+        let mut review_server = tokio::spawn(review_server);
         let mut signals = Signals::new().map_err(ServeError::Run)?;
         ready.set(true);
 
         tokio::select! {
             // Before a signal a server ends only because of an error.
-            result = &mut admission => return Err(unexpected_end(result)),
-            result = &mut probing => return Err(unexpected_end(result)),
+            result = &mut review_server => return Err(unexpected_end(result)),
+            result = &mut probe_server => return Err(unexpected_end(result)),
             () = signals.next() => {}
             () = stop => {}
         }
@@ -377,7 +379,7 @@ impl BoundServer {
             tokio::time::sleep(shared.limits.drain).await;
             // Accepts no new connections, ends idle ones, and answers the requests in
             // progress within the shutdown time.
-            handle.stop(true).await;
+            review_handle.stop(true).await;
         };
         let result = tokio::select! {
             () = drain => Ok(()),

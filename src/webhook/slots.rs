@@ -31,13 +31,13 @@ const MAX_HANDSHAKES: usize = 4096;
 /// has sent a request with the secret path.
 const MAX_KNOWN_HANDSHAKES: usize = 512;
 
-/// The limit of connections from unknown addresses that send their first request, in all
-/// threads.
-const MAX_FIRST_UNKNOWN: usize = 1024;
+/// The limit of connections from unknown addresses before the path of their first request is read,
+/// in all threads.
+const MAX_UNKNOWN_FIRST_REQUEST: usize = 1024;
 
-/// The limit of connections from known addresses that send their first request, in all
-/// threads.
-const MAX_FIRST_KNOWN: usize = 512;
+/// The limit of connections from known addresses before the path of their first request is read,
+/// in all threads.
+const MAX_KNOWN_FIRST_REQUEST: usize = 512;
 
 /// The limit of known connections that send a request, in all threads. Idle and waiting
 /// connections have their own limits, so that they don't end the sending ones.
@@ -52,8 +52,8 @@ const MAX_AWAITING_ANSWER: usize = 1024;
 /// The limit of all connections, in all threads. The other limits apply first.
 const MAX_CONNECTIONS: usize = MAX_HANDSHAKES
     + MAX_KNOWN_HANDSHAKES
-    + MAX_FIRST_UNKNOWN
-    + MAX_FIRST_KNOWN
+    + MAX_UNKNOWN_FIRST_REQUEST
+    + MAX_KNOWN_FIRST_REQUEST
     + MAX_SENDING
     + MAX_IDLE
     + MAX_AWAITING_ANSWER;
@@ -118,7 +118,8 @@ impl Occupancy {
         slots
     }
 
-    /// The oldest holder of the clients with more than their fair share of half of the slots.
+    /// The oldest holder of the clients with more than their fair share of half of the slots. The
+    /// oldest of all holders, if no client has more.
     fn oldest_above_share(&self, limit: usize) -> Option<u64> {
         let share = self.fair_share(limit.div_ceil(2));
         let above = self.by_client.values().filter(|numbers| numbers.len() > share);
@@ -130,10 +131,10 @@ impl Occupancy {
 /// The slots for the states of a connection. A connection is in one of them at a time.
 #[derive(Clone)]
 pub struct StateSlots {
-    /// Connections from unknown addresses that send their first request.
-    pub first_unknown: ConnectionSlots,
-    /// Connections from known addresses that send their first request.
-    pub first_known: ConnectionSlots,
+    /// Connections from unknown addresses before the path of their first request is read.
+    pub unknown_first_request: ConnectionSlots,
+    /// Connections from known addresses before the path of their first request is read.
+    pub known_first_request: ConnectionSlots,
     /// Connections of known callers that send a request.
     pub sending: ConnectionSlots,
     /// Connections that wait for an answer.
@@ -146,22 +147,22 @@ impl StateSlots {
     /// The slots for one thread.
     pub fn new(limits: &ConnectionLimits) -> Self {
         Self {
-            first_unknown: ConnectionSlots::new(limits.first_unknown),
-            first_known: ConnectionSlots::new(limits.first_known),
+            unknown_first_request: ConnectionSlots::new(limits.unknown_first_request),
+            known_first_request: ConnectionSlots::new(limits.known_first_request),
             sending: ConnectionSlots::new(limits.sending),
             awaiting_answer: ConnectionSlots::new(limits.awaiting_answer),
             idle: ConnectionSlots::new(limits.idle),
         }
     }
 
-    /// The slots for the probes. Answered connections move from `first_unknown` to `idle`. The
-    /// server accepts more connections than these two have slots, so that a new connection ends
+    /// The slots for the probes. Answered connections move from `unknown_first_request` to `idle`.
+    /// The server accepts more connections than these two have slots, so that a new connection ends
     /// an old one instead of waiting.
     pub fn for_probes(limit: usize) -> Self {
-        let [first_unknown, first_known, sending, awaiting_answer] =
+        let [unknown_first_request, known_first_request, sending, awaiting_answer] =
             [limit; 4].map(ConnectionSlots::new);
         let idle = ConnectionSlots::new(limit.div_ceil(2));
-        Self { first_unknown, first_known, sending, awaiting_answer, idle }
+        Self { unknown_first_request, known_first_request, sending, awaiting_answer, idle }
     }
 }
 
@@ -317,10 +318,10 @@ pub struct ConnectionLimits {
     pub handshakes: usize,
     /// Handshakes in progress with known addresses.
     pub known_handshakes: usize,
-    /// Connections from unknown addresses that send their first request.
-    pub first_unknown: usize,
-    /// Connections from known addresses that send their first request.
-    pub first_known: usize,
+    /// Connections from unknown addresses before the path of their first request is read.
+    pub unknown_first_request: usize,
+    /// Connections from known addresses before the path of their first request is read.
+    pub known_first_request: usize,
     /// Connections of known callers that send a request.
     pub sending: usize,
     /// Idle connections after an answer.
@@ -347,8 +348,8 @@ impl ConnectionLimits {
             connections: per_thread(MAX_CONNECTIONS, 2),
             handshakes: per_thread(MAX_HANDSHAKES, 10),
             known_handshakes: per_thread(MAX_KNOWN_HANDSHAKES, 20),
-            first_unknown: per_thread(MAX_FIRST_UNKNOWN, 10),
-            first_known: per_thread(MAX_FIRST_KNOWN, 20),
+            unknown_first_request: per_thread(MAX_UNKNOWN_FIRST_REQUEST, 10),
+            known_first_request: per_thread(MAX_KNOWN_FIRST_REQUEST, 20),
             sending: per_thread(MAX_SENDING, 10),
             idle: per_thread(MAX_IDLE, 10),
             awaiting_answer: per_thread(MAX_AWAITING_ANSWER, 10),

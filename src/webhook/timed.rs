@@ -35,8 +35,8 @@ pub trait Socket {
     /// Records the end of an answer.
     fn end_answer(&self) {}
 
-    /// Whether more than 20 KiB have arrived since HTTP last got data.
-    fn exceeds_empty_limit(&self) -> bool {
+    /// As [`RecordSocket::exceeds_limit_without_data`].
+    fn exceeds_limit_without_data(&self) -> bool {
         false
     }
 }
@@ -57,8 +57,8 @@ impl Socket for TlsStream<RecordSocket> {
         self.get_ref().0.allow_for(bytes);
     }
 
-    fn exceeds_empty_limit(&self) -> bool {
-        self.get_ref().0.exceeds_empty_limit()
+    fn exceeds_limit_without_data(&self) -> bool {
+        self.get_ref().0.exceeds_limit_without_data()
     }
 
     fn end_answer(&self) {
@@ -67,20 +67,20 @@ impl Socket for TlsStream<RecordSocket> {
 }
 
 /// A connection with time limits. After the first byte of a request, belay must send the first
-/// byte of the answer within `answer`, and then the whole answer within `answer`. After that, the
-/// next request must begin within `idle`.
+/// byte of the answer within `answer_limit`, and then the whole answer within `answer_limit`. After
+/// that, the next request must begin within `idle_limit`.
 pub struct TimedStream<T> {
     io: T,
-    answer: Duration,
-    idle: Duration,
+    answer_limit: Duration,
+    idle_limit: Duration,
     timer: Pin<Box<Sleep>>,
     has_request: bool,
     /// Whether a part of the current answer was sent.
     has_sent_bytes: bool,
     /// The time for which it stays open after its last answer, so that the client can read the
-    /// answer.
-    linger: Duration,
-    lingers: bool,
+    /// answer. Then belay drops unread bytes.
+    linger_time: Duration,
+    is_lingering: bool,
     connection: Rc<ConnectionControl>,
     scanner: HeadScanner,
     /// The bytes of a head for actix, which gets them when the head is complete.
@@ -91,20 +91,25 @@ pub struct TimedStream<T> {
 
 impl<T> TimedStream<T> {
     /// Limits a new connection.
-    pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<ConnectionControl>) -> Self {
-        let timer = Box::pin(sleep(idle));
-        let linger = Duration::ZERO;
-        let (has_request, has_sent_bytes, lingers) = (false, false, false);
+    pub fn new(
+        io: T,
+        answer_limit: Duration,
+        idle_limit: Duration,
+        connection: Rc<ConnectionControl>,
+    ) -> Self {
+        let timer = Box::pin(sleep(idle_limit));
+        let linger_time = Duration::ZERO;
+        let (has_request, has_sent_bytes, is_lingering) = (false, false, false);
         let (scanner, head, after_head) = (HeadScanner::default(), Vec::new(), Vec::new());
         Self {
             io,
-            answer,
-            idle,
+            answer_limit,
+            idle_limit,
             timer,
             has_request,
             has_sent_bytes,
-            linger,
-            lingers,
+            linger_time,
+            is_lingering,
             connection,
             scanner,
             head,
@@ -112,10 +117,8 @@ impl<T> TimedStream<T> {
         }
     }
 
-    /// Sets the time for which the connection stays open after its last answer, so that the
-    /// client can read the answer. Then belay drops unread bytes.
-    pub fn with_linger(self, linger: Duration) -> Self {
-        Self { linger, ..self }
+    pub fn with_linger_time(self, linger_time: Duration) -> Self {
+        Self { linger_time, ..self }
     }
 
     /// The limits that this connection shares with its handlers.
@@ -149,7 +152,7 @@ impl<T: AsyncRead + Socket + Unpin> TimedStream<T> {
         if read.is_pending() {
             // A newer connection takes its slot. No request is lost, because no bytes are unread.
             let is_asked = self.connection.is_asked_to_end(cx.waker());
-            if is_asked && !self.io.has_unread() || self.io.exceeds_empty_limit() {
+            if is_asked && !self.io.has_unread() || self.io.exceeds_limit_without_data() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             return self.or_timed_out(cx);
@@ -160,15 +163,15 @@ impl<T: AsyncRead + Socket + Unpin> TimedStream<T> {
         if arrived > 0 && !self.has_request {
             self.has_request = true;
             self.connection.begin_request();
-            let answer = self.answer;
-            self.reset_timer(answer);
+            self.reset_timer(self.answer_limit);
         }
         Poll::Ready(Ok(arrived))
     }
 
     /// Counts the new bytes, which are in the buffer from `start` on. Leaves only a complete head
     /// or bytes of a body in the buffer. Keeps an unfinished head in `head`, and the bytes after a
-    /// head in `after_head`. Returns whether actix gets bytes now, or the end of the connection.
+    /// head in `after_head`. Returns whether the read is complete: actix gets the bytes in the
+    /// buffer, and an empty buffer is the end of the connection.
     fn pass_complete_head(&mut self, buffer: &mut ReadBuf<'_>, start: usize) -> bool {
         let bytes = &buffer.filled()[start..];
         self.connection.count_received(bytes.len());
@@ -290,8 +293,8 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
             Poll::Pending => return self.or_timed_out(cx),
             Poll::Ready(Ok(1..)) if !self.has_sent_bytes => {
                 self.has_sent_bytes = true;
-                let answer = self.answer;
-                self.reset_timer(answer);
+                let answer_limit = self.answer_limit;
+                self.reset_timer(answer_limit);
             }
             Poll::Ready(_) => {}
         }
@@ -306,8 +309,8 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
                     (self.has_request, self.has_sent_bytes) = (false, false);
                     self.connection.end_answer();
                     self.io.end_answer();
-                    let idle = self.idle;
-                    self.reset_timer(idle);
+                    let idle_limit = self.idle_limit;
+                    self.reset_timer(idle_limit);
                 }
                 Poll::Ready(Ok(()))
             }
@@ -316,15 +319,15 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for TimedStream<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.lingers {
+        if !self.is_lingering {
             ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
-            if self.linger.is_zero() {
+            if self.linger_time.is_zero() {
                 return Poll::Ready(Ok(()));
             }
-            self.lingers = true;
+            self.is_lingering = true;
             self.connection.linger();
-            let linger = self.linger;
-            self.reset_timer(linger);
+            let linger_time = self.linger_time;
+            self.reset_timer(linger_time);
         }
         self.timer.as_mut().poll(cx).map(Ok)
     }

@@ -24,7 +24,7 @@ const MAX_CREDIT: usize = 1024 * MIN_BYTES_PER_RECORD;
 
 /// The limit of bytes that arrive without data for HTTP. A handshake and the longest record
 /// have fewer.
-const MAX_EMPTY_BYTES: usize = 20 * 1024;
+const MAX_BYTES_WITHOUT_DATA: usize = 20 * 1024;
 
 /// The length of a record's header. The last two bytes are the length of the rest.
 const HEADER_BYTES: usize = 5;
@@ -35,7 +35,7 @@ pub struct RecordSocket {
     /// The bytes that the next records may use up.
     credit: Cell<usize>,
     /// The bytes that have arrived since HTTP last got data.
-    empty_bytes: Cell<usize>,
+    bytes_without_data: Cell<usize>,
     is_handshaking: Cell<bool>,
     header: [u8; HEADER_BYTES],
     /// The number of header bytes that have arrived.
@@ -50,7 +50,7 @@ impl RecordSocket {
         Self {
             socket,
             credit: Cell::new(INITIAL_CREDIT),
-            empty_bytes: Cell::new(0),
+            bytes_without_data: Cell::new(0),
             is_handshaking: Cell::new(true),
             header: [0; HEADER_BYTES],
             filled: 0,
@@ -66,19 +66,19 @@ impl RecordSocket {
     /// Allows more records, because HTTP got this many bytes of a request.
     pub fn allow_for(&self, bytes: usize) {
         self.credit.set((self.credit.get() + bytes).min(MAX_CREDIT));
-        self.empty_bytes.set(0);
+        self.bytes_without_data.set(0);
     }
 
     /// Records the end of the handshake.
     pub fn end_handshake(&self) {
-        self.empty_bytes.set(0);
+        self.bytes_without_data.set(0);
         self.is_handshaking.set(false);
     }
 
     /// Whether more than 20 KiB have arrived since HTTP last got data. TLS reads several records
     /// before HTTP gets their data, so only check this when there is nothing more to read.
-    pub fn exceeds_empty_limit(&self) -> bool {
-        self.empty_bytes.get() > MAX_EMPTY_BYTES
+    pub fn exceeds_limit_without_data(&self) -> bool {
+        self.bytes_without_data.get() > MAX_BYTES_WITHOUT_DATA
     }
 
     /// Allows the records of the next request.
@@ -87,8 +87,8 @@ impl RecordSocket {
     }
 
     fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        self.empty_bytes.set(self.empty_bytes.get() + bytes.len());
-        if self.is_handshaking.get() && self.exceeds_empty_limit() {
+        self.bytes_without_data.set(self.bytes_without_data.get() + bytes.len());
+        if self.is_handshaking.get() && self.exceeds_limit_without_data() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         while let Some(first) = bytes.first() {
@@ -192,17 +192,19 @@ mod tests {
     async fn h110_bytes_that_carry_nothing_are_bounded() {
         let mut handshaking = socket();
         let header = [22, 3, 3, 0xff, 0xff];
-        assert!(handshaking.count(&[&header[..], &[0; MAX_EMPTY_BYTES - 5]].concat()).is_ok());
+        assert!(
+            handshaking.count(&[&header[..], &[0; MAX_BYTES_WITHOUT_DATA - 5]].concat()).is_ok()
+        );
         assert!(handshaking.count(&[0]).is_err());
 
         let mut socket = socket();
         socket.end_handshake();
         let record = [&[23, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat();
         assert!((0..3).all(|_| socket.count(&record).is_ok()));
-        assert!(socket.exceeds_empty_limit());
+        assert!(socket.exceeds_limit_without_data());
         // HTTP gets the data of these records.
         socket.allow_for(3 * 0x3fe0);
-        assert!(socket.count(&record[..0x4000]).is_ok() && !socket.exceeds_empty_limit());
+        assert!(socket.count(&record[..0x4000]).is_ok() && !socket.exceeds_limit_without_data());
     }
 
     #[tokio::test]

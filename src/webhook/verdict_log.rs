@@ -8,7 +8,7 @@ use super::Shared;
 use crate::decide::{AdmissionPhase, Blocker, Decision, Reason, Recordable, Verdict, causes};
 use crate::objects::one_line_name;
 use crate::policy::PolicySource;
-use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
+use crate::telemetry::{LineLimit, NamespaceLineLimit, ReviewLabels};
 
 /// The data of a request for metrics and logs.
 pub(super) struct ReviewSummary {
@@ -33,12 +33,12 @@ pub(super) fn record_verdict(
         action: action(verdict),
         subject_class: class,
     };
-    shared.metrics.answered(&labels, took);
+    shared.metrics.count_answered(&labels, took);
     if verdict.recordable == Recordable::No {
         return;
     }
     for (policy, reason, outcome) in policy_outcomes(verdict) {
-        shared.metrics.denied(&policy, reason.as_str(), outcome.as_str());
+        shared.metrics.count_denied(&policy, reason.as_str(), outcome.as_str());
     }
     let message = match verdict.decision {
         Decision::Allow => return,
@@ -48,7 +48,7 @@ pub(super) fn record_verdict(
         Decision::Deny => "denied",
     };
     static UNCONFIRMED: LineLimit = LineLimit::new();
-    static CONFIRMED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+    static CONFIRMED: LazyLock<NamespaceLineLimit> = LazyLock::new(NamespaceLineLimit::default);
     let now = Instant::now();
     let admitted = match verdict.recordable {
         Recordable::Unconfirmed => UNCONFIRMED.admit_log_line(now),
@@ -81,7 +81,8 @@ fn action(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The outcomes by policy and reason, each once. No policy denies an unreadable review.
+/// The outcomes by policy and reason, each once. Without a policy, as for an unreadable review, the
+/// name is `no policy`.
 fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
     let outcomes = |blocker: &Blocker| {
         let Blocker { reason, decision, .. } = *blocker;

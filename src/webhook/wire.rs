@@ -236,16 +236,16 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
     })
 }
 
-/// Describes a missing field of a request, or a field that is longer than in any stored object.
-/// Clients can send such objects. belay must answer them, because an HTTP error would let the
-/// request pass if a webhook has `failurePolicy: Ignore`.
+/// Describes a missing field of a request, a field that is longer than in any stored object, or an
+/// invalid namespace. Clients can send such requests. belay must answer them, because an HTTP error
+/// would let the request pass if a webhook has `failurePolicy: Ignore`.
 fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     match request.operation {
         Operation::Delete if request.old_object.is_none() => {
-            return Some("it has no .request.oldObject".to_owned());
+            return Some("the review has no .request.oldObject".to_owned());
         }
         Operation::Create if request.object.is_none() => {
-            return Some("it has no .request.object".to_owned());
+            return Some("the review has no .request.object".to_owned());
         }
         _ => {}
     }
@@ -255,13 +255,15 @@ fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
         .chain([&resource.group, &resource.resource, &user.username])
         .any(|text| text.len() > MAX_TEXT_BYTES)
     {
-        return Some(format!("a name, resource or user of it has over {MAX_TEXT_BYTES} bytes"));
+        return Some(format!(
+            "a name, resource or user of the request has over {MAX_TEXT_BYTES} bytes"
+        ));
     }
     // belay writes Events to this namespace. With other characters, the name could lead to another
     // path of the API server.
     let own_name = name.as_ref().filter(|_| is_namespace(&resource.group, &resource.resource));
     if namespace.iter().chain(own_name).any(|name| !name.is_empty() && !is_dns_label(name)) {
-        return Some("its namespace is not a valid name of a Namespace".to_owned());
+        return Some("the namespace of the request is not a valid name of a Namespace".to_owned());
     }
     let mut objects = request.old_object.iter().chain(&request.object);
     let is_too_long = |object: &Object<'_>| {

@@ -21,18 +21,18 @@ fn scraped() -> String {
         action: "Deny",
         subject_class: "user",
     };
-    metrics.answered(&labels, Duration::ZERO);
-    metrics.denied("p", "InUse", "Deny");
-    metrics.bad_request(413);
-    metrics.registration_repaired("mutating");
-    metrics.registration_missing("mutating", false);
-    metrics.registration_changed("mutating", 0);
-    metrics.hold_changed("added", true);
-    metrics.released("unused");
+    metrics.count_answered(&labels, Duration::ZERO);
+    metrics.count_denied("p", "InUse", "Deny");
+    metrics.count_bad_request(413);
+    metrics.count_registration_repair("mutating");
+    metrics.set_registration_missing("mutating", false);
+    metrics.set_registration_changed("mutating", 0);
+    metrics.count_hold_change("added", true);
+    metrics.count_release("unused");
     metrics.count_live_read("ok", Duration::ZERO);
     metrics.count_live_review("delete");
     metrics.set_feed(&FeedState::default());
-    metrics.unreadable(&[("pods".to_owned(), 1)]);
+    metrics.set_unreadable(&[("pods".to_owned(), 1)]);
     metrics.encode()
 }
 

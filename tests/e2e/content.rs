@@ -39,7 +39,11 @@ fn predict(
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, _) = belay::objects::split_api_version(api_version);
         let kind = graph.kinds.find(group, object["kind"].as_str().unwrap_or_default());
-        catalogue.feed(&mut graph, kind.ok_or("a kind is unknown")?, &object.to_string())?;
+        catalogue.parse_and_apply(
+            &mut graph,
+            kind.ok_or("a kind is unknown")?,
+            &object.to_string(),
+        )?;
     }
     let group = if target.0 == "Namespace" { "" } else { "apiextensions.k8s.io" };
     let kind = graph.kinds.find(group, target.0).ok_or("no such kind")?;

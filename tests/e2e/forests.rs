@@ -189,7 +189,7 @@ fn graph_of(stored: &HashMap<String, (usize, Value)>) -> Result<(Graph, Vec<Kind
         graph.set_complete(*id, true);
     }
     for (kind, object) in stored.values() {
-        catalogue.feed(&mut graph, ids[*kind], &object.to_string())?;
+        catalogue.parse_and_apply(&mut graph, ids[*kind], &object.to_string())?;
     }
     Ok((graph, ids))
 }

@@ -19,7 +19,7 @@ use crate::cluster::context::{Context, Registered};
 use crate::cluster::pace::jittered;
 use crate::cluster::secret::{self, Follower, IDLE};
 use crate::objects::ApiError;
-use crate::telemetry::Condition;
+use crate::telemetry::ReadinessCondition;
 use crate::timing;
 
 /// How certificates are created and rotated.
@@ -39,7 +39,7 @@ pub struct Driver<'a> {
     replicas: &'a Replicas,
     own: OwnSettings,
     serving: Arc<Serving>,
-    condition: Condition,
+    condition: ReadinessCondition,
     serial: watch::Sender<Option<String>>,
     secrets: Api<Secret>,
     name: String,
@@ -64,7 +64,7 @@ impl<'a> Driver<'a> {
         replicas: &'a Replicas,
         own: OwnSettings,
         serving: Arc<Serving>,
-        condition: Condition,
+        condition: ReadinessCondition,
         serial: watch::Sender<Option<String>>,
     ) -> Self {
         let secrets = Api::namespaced(context.client.clone(), &context.settings.namespace);
@@ -184,7 +184,7 @@ impl Follower for Driver<'_> {
             Err(
                 CertificateAndKeyError::Certificate(error) | CertificateAndKeyError::Key(error),
             ) => {
-                self.context.metrics.certificate_failed();
+                self.context.metrics.count_certificate_failure();
                 tracing::error!(
                     error,
                     secret = self.name,

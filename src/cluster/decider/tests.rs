@@ -99,7 +99,7 @@ fn world() -> SharedWorld {
     world.policies = PolicySet::new(vec![policy], &world.catalogue);
     world.policies.identities.own = Some("belay".to_owned());
     let maps = world.graph.kinds.find("", "ConfigMap").unwrap();
-    world.catalogue.feed(&mut world.graph, maps, &data().to_string()).unwrap();
+    world.catalogue.parse_and_apply(&mut world.graph, maps, &data().to_string()).unwrap();
     world.loaded = true;
     Arc::new(RwLock::new(world))
 }
@@ -435,7 +435,7 @@ fn world_with_dependents(dependents: usize, owners: usize) -> SharedWorld {
             let name = format!("d{n}");
             let map = json!({"metadata": {"name": name, "namespace": "a", "uid": name,
                 "ownerReferences": references}});
-            catalogue.feed(graph, maps, &map.to_string()).unwrap();
+            catalogue.parse_and_apply(graph, maps, &map.to_string()).unwrap();
         }
     }
     world

@@ -53,7 +53,7 @@ use super::status::StoredPolicies;
 use crate::objects::{ApiError, CRDS, counted};
 use crate::policy::Identities;
 use crate::policy::api::kind_info;
-use crate::telemetry::{Condition, FeedState, Readiness};
+use crate::telemetry::{FeedState, Readiness, ReadinessCondition};
 use crate::timing::Retry;
 
 /// Changes within this time are applied together.
@@ -83,11 +83,11 @@ pub fn run(
 /// The readiness conditions of the feed.
 struct Conditions {
     /// The policies were read.
-    loaded: Condition,
+    loaded: ReadinessCondition,
     /// The first list of each watch has ended, with or without success.
-    first_lists_ended: Condition,
+    first_lists_ended: ReadinessCondition,
     /// All stored policies are in force.
-    effective: Condition,
+    effective: ReadinessCondition,
 }
 
 impl Conditions {
@@ -295,7 +295,7 @@ impl Feed {
     fn report(&mut self) {
         let state = self.watches.state();
         if self.unreadable_counts != state.unreadable {
-            self.context.metrics.unreadable(&state.unreadable);
+            self.context.metrics.set_unreadable(&state.unreadable);
             self.unreadable_counts = state.unreadable;
             // The status of policies names one of these objects.
             self.context.signals.change();
@@ -320,7 +320,7 @@ fn is_terminating(json: &str) -> bool {
 
 /// Retries until the attempt succeeds, and logs each error.
 async fn retried<T, F: Future<Output = Result<T, ApiError>>>(
-    condition: &Condition,
+    condition: &ReadinessCondition,
     retry: Retry,
     attempt: impl Fn() -> F,
 ) -> T {

@@ -13,7 +13,7 @@ use crate::cluster::list::is_too_deep;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, Node};
 use crate::objects::{ApiError, KindId, Object, Unreadable};
-use crate::telemetry::NamespaceLines;
+use crate::telemetry::NamespaceLineLimit;
 
 /// The maximum number of recorded objects that left a watch with a label selector: they lost the
 /// label or were deleted, and may still have a hold. Beyond it, the next full list finds their
@@ -187,7 +187,7 @@ impl ObjectSink {
 
 fn report(resource: &str, unreadable: &Unreadable) {
     let (namespace, name) = unreadable.name.as_ref().map_or(("", ""), |(at, name)| (at, name));
-    static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+    static LINES: LazyLock<NamespaceLineLimit> = LazyLock::new(NamespaceLineLimit::default);
     let Some(suppressed) = LINES.admit_log_line(namespace, Instant::now().into_std()) else {
         return;
     };

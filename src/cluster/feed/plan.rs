@@ -7,7 +7,7 @@ use crate::cluster::world::World;
 use crate::graph::Incomplete;
 use crate::objects::{KindId, PROTECT_LABEL};
 use crate::policy::{Policy, PolicySource};
-use crate::relations::OWNED;
+use crate::relations::USUAL_DEPENDENTS;
 
 /// Which objects of a kind belay watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,10 +139,10 @@ pub fn is_listed(world: &World, kind: KindId) -> bool {
 fn dependent_kinds(world: &World, kind: KindId) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     let info = kinds.info(kind);
-    let row = OWNED
+    let row = USUAL_DEPENDENTS
         .iter()
         .find(|(group, resource, _)| (*group, *resource) == (&info.group, &info.resource));
-    let custom = || OWNED.iter().find(|(group, _, _)| *group == "*");
+    let custom = || USUAL_DEPENDENTS.iter().find(|(group, _, _)| *group == "*");
     let owned = row.or_else(custom).map_or(&[][..], |(_, _, owned)| owned);
     owned.iter().filter_map(|(group, resource)| kinds.find_resource(group, resource)).collect()
 }

@@ -150,7 +150,7 @@ impl Feed {
         let relations: Vec<CustomRelation> = self.rules.relations.values().cloned().collect();
         let policies: Vec<Policy> = self.rules.policies.values().cloned().collect();
         let (identities, labelled) = (self.identities.clone(), &self.context.settings.labelled);
-        let rules = match Rules::load(&kinds, &relations, policies, identities, Some(labelled)) {
+        let rules = match Rules::compile(&kinds, &relations, policies, identities, Some(labelled)) {
             Ok(rules) => rules,
             Err(error) => {
                 tracing::error!(
@@ -162,7 +162,7 @@ impl Feed {
         };
         let mut world = self.context.world.write();
         let World { policies: old, graph, .. } = &mut *world;
-        rules.prepare(graph);
+        rules.set_kept_annotations(graph);
         let Rules { catalogue, policies: mut set } = rules;
         set.approvals = std::mem::take(&mut old.approvals);
         set.pauses = std::mem::take(&mut old.pauses);

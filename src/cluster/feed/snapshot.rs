@@ -349,11 +349,11 @@ impl Snapshot {
         let mut world = self.context.world.write();
         let (identities, labelled) = (self.identities.clone(), &self.context.settings.labelled);
         let rules =
-            Rules::load(&world.graph.kinds, relations, policies, identities, Some(labelled))
+            Rules::compile(&world.graph.kinds, relations, policies, identities, Some(labelled))
                 .map_err(|error| {
                     ApiError::Other(format!("the relations cannot be compiled: {error}"))
                 })?;
-        rules.prepare(&mut world.graph);
+        rules.set_kept_annotations(&mut world.graph);
         (world.catalogue, world.policies) = (rules.catalogue, rules.policies);
         update(&mut world);
         Ok(())

@@ -154,15 +154,15 @@ fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
     let mut rules = RulesInForce::new(timing().thaw);
     let mut written = policy("a", CONFIG_MAPS);
     rules.update(&own_objects(&[written.clone()]), OwnCrds::Present, now);
-    assert_eq!(rules.policies["a"].backfill, None);
+    assert_eq!(rules.policies["a"].backfill_limit, None);
     for (text, number) in [("12000", Some(12_000)), ("0", Some(0)), ("many", None)] {
-        let annotation = (crate::policy::BACKFILL.to_owned(), text.to_owned());
+        let annotation = (crate::policy::BACKFILL_ANNOTATION.to_owned(), text.to_owned());
         written.metadata.annotations = Some([annotation].into());
         assert!(
             rules.update(&own_objects(&[written.clone()]), OwnCrds::Present, now).policies,
             "{text}"
         );
-        assert_eq!(rules.policies["a"].backfill, number, "{text}");
+        assert_eq!(rules.policies["a"].backfill_limit, number, "{text}");
     }
 }
 

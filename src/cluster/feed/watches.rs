@@ -202,7 +202,7 @@ impl Watches {
     pub fn state(&self) -> State {
         let world = self.context.world.read();
         let waiting = self.running.iter().filter(|(_, watched)| !watched.health.first_list_ended());
-        let is_failed = |(kind, watched): &(&KindId, &RunningWatch)| {
+        let is_incomplete = |(kind, watched): &(&KindId, &RunningWatch)| {
             watched.target.labels.is_empty() && !world.graph.is_complete(**kind)
         };
         let lag = self.running.values().map(|watched| watched.health.lag()).max();
@@ -219,7 +219,7 @@ impl Watches {
                 lag: lag.unwrap_or_default(),
                 unknown: 0,
                 watched: self.running.len(),
-                failed: self.running.iter().filter(is_failed).count(),
+                incomplete: self.running.iter().filter(is_incomplete).count(),
             },
         }
     }

@@ -16,7 +16,7 @@ use crate::cluster::feed::plan::policies;
 use crate::cluster::holding::BackfillStop;
 use crate::cluster::world::World;
 use crate::objects::KindId;
-use crate::policy::{BACKFILL, PolicySource};
+use crate::policy::{BACKFILL_ANNOTATION, PolicySource};
 
 /// For each namespace, newer objects count only up to the limit divided by this number.
 const NAMESPACE_DIVISOR: usize = 10;
@@ -65,7 +65,8 @@ impl Backfill {
         let limits: BTreeMap<&str, (usize, Option<i64>)> = policies(world)
             .filter_map(|policy| {
                 let PolicySource::Policy(name) = &policy.source else { return None };
-                Some((name.as_str(), (policy.backfill.unwrap_or(default_limit), policy.created)))
+                let limit = policy.backfill_limit.unwrap_or(default_limit);
+                Some((name.as_str(), (limit, policy.created)))
             })
             .collect();
         let limit_of = |name: &str| limits.get(name).copied().unwrap_or((default_limit, None));
@@ -143,7 +144,7 @@ impl Backfill {
                 missing,
                 limit,
                 "more existing objects lack the hold of this policy than the limit, so none gets \
-                 it; to raise the limit, set its annotation {BACKFILL}"
+                 it; to raise the limit, set its annotation {BACKFILL_ANNOTATION}"
             );
         }
     }
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn the_annotation_of_a_policy_sets_only_its_own_limit() {
         let mut wide = policy("wide", "configmaps");
-        wide.backfill = Some(3);
+        wide.backfill_limit = Some(3);
         let world = world(vec![policy("p", "configmaps"), wide]);
         let maps = kind(&world, "configmaps");
         let found = backfill(&world, 2);

@@ -75,8 +75,8 @@ fn discard_state(context: &Context) {
     world.kinds_with_holds.clear();
     world.waiting.objects.retain(|_, object| !object.unwatched);
     drop(world);
-    context.metrics.holds(0);
-    context.metrics.backfills_stopped(0);
+    context.metrics.set_holds(0);
+    context.metrics.set_backfills_stopped(0);
     context.signals.holding.send_replace(Arc::default());
     context.signals.plan.notify_one();
 }
@@ -178,7 +178,7 @@ impl Holds {
             return Ok(());
         }
         let mut survey = self.survey(&wanted);
-        self.context.metrics.holds(survey.object_count);
+        self.context.metrics.set_holds(survey.object_count);
         self.update_backfill(&survey);
         self.counted = self.backfill.is_counted() && survey.unread.is_empty();
         self.refusals.retain(&survey);
@@ -253,7 +253,7 @@ impl Holds {
         let default_limit = self.context.settings.backfill;
         let backfill = Backfill::new(&self.context.world.read(), survey, default_limit);
         backfill.log_new(&self.backfill);
-        self.context.metrics.backfills_stopped(backfill.stopped_count());
+        self.context.metrics.set_backfills_stopped(backfill.stopped_count());
         self.backfill = backfill;
     }
 

@@ -80,7 +80,7 @@ pub async fn write_hold<P: HoldPlanner>(
             return HoldWriteResult::Failed(error);
         }
         let Response { result, object } = target.patch(client, &patch).await;
-        context.metrics.hold_changed(change, matches!(result, RequestResult::Object(_)));
+        context.metrics.count_hold_change(change, matches!(result, RequestResult::Object(_)));
         match (result, object) {
             (RequestResult::Object(_), _) => return HoldWriteResult::Written(change),
             (RequestResult::NamespaceMissing, _) => return HoldWriteResult::Stranded,

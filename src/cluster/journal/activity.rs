@@ -11,7 +11,7 @@ use super::entry::{Entry, shortened};
 use crate::decide::Decision;
 use crate::objects::{ObjectRef, order_by_turns};
 use crate::policy::PolicySource;
-use crate::policy::api::{LastDay, Recent};
+use crate::policy::api::{LastDay, RecentVerdict};
 
 const MAX_RECENT: usize = 10;
 
@@ -34,7 +34,7 @@ struct PolicyActivity {
     /// The key counts hours since 1970.
     hours: BTreeMap<i64, LastDay>,
     /// Newest first.
-    recent: Vec<Recent>,
+    recent: Vec<RecentVerdict>,
 }
 
 impl Activity {
@@ -53,7 +53,7 @@ impl Activity {
                 Decision::Hold | Decision::Allow => {}
             }
             sums.held = sums.held.saturating_add(i64::from(entry.is_held));
-            policy.recent.push(Recent {
+            policy.recent.push(RecentVerdict {
                 time: Time(entry.time),
                 target: shortened(entry.target.to_string(), MAX_TEXT_BYTES),
                 uid: Some(entry.uid.clone()).filter(|uid| !uid.is_empty()),
@@ -129,7 +129,7 @@ impl Activity {
         hours.fold(LastDay::default(), |sum, hour| add(sum, *hour))
     }
 
-    pub fn recent(&self, policy: &str) -> &[Recent] {
+    pub fn recent(&self, policy: &str) -> &[RecentVerdict] {
         self.policies.get(policy).map_or(&[], |policy| &policy.recent)
     }
 }
@@ -139,7 +139,7 @@ impl PolicyActivity {
     /// verdicts.
     fn sort_and_deduplicate(&mut self) {
         self.recent.sort_by_key(|recent| std::cmp::Reverse(recent.time.0));
-        let mut distinct: Vec<Recent> = Vec::new();
+        let mut distinct: Vec<RecentVerdict> = Vec::new();
         for recent in std::mem::take(&mut self.recent) {
             if !distinct.iter().any(|newer| is_repetition(&recent, newer)) {
                 distinct.push(recent);
@@ -157,11 +157,11 @@ impl PolicyActivity {
     }
 }
 
-fn namespace(recent: &Recent) -> String {
+fn namespace(recent: &RecentVerdict) -> String {
     ObjectRef::parse_display(&recent.target).namespace
 }
 
-fn is_repetition(older: &Recent, newer: &Recent) -> bool {
+fn is_repetition(older: &RecentVerdict, newer: &RecentVerdict) -> bool {
     older.user == newer.user
         && older.target == newer.target
         && (&older.verdict, &older.reason) == (&newer.verdict, &newer.reason)

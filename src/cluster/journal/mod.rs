@@ -55,7 +55,7 @@ impl Journal {
     pub fn record(&self, review: &Review<'_>, verdict: &Verdict) {
         for entry in Entry::from_verdict(review, verdict, Timestamp::now()) {
             if self.sender.try_send(entry).is_err() {
-                self.metrics.journal_dropped();
+                self.metrics.count_journal_dropped();
             }
         }
     }

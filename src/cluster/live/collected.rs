@@ -161,7 +161,7 @@ impl CollectedReads {
             return answer;
         }
         if graph.is_unreadable(kind, namespace, name)
-            || self.catalogue.feed(graph, kind, json).is_err()
+            || self.catalogue.parse_and_apply(graph, kind, json).is_err()
         {
             return answer(&self.reads, None);
         }
@@ -212,7 +212,10 @@ mod tests {
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
         let mut collected = CollectedReads::new(&world);
         let listed = object("listed", "u1");
-        world.catalogue.feed(&mut collected.reads.graph, kind, &listed.to_string()).unwrap();
+        world
+            .catalogue
+            .parse_and_apply(&mut collected.reads.graph, kind, &listed.to_string())
+            .unwrap();
         let held = ["x/y", HOLD];
         let node_id = |name: &str, graph: &Graph| graph.object(kind, "shop", name).map(|n| n.id());
 

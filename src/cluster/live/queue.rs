@@ -315,10 +315,10 @@ mod tests {
         let [namespaces, maps] =
             ["Namespace", "ConfigMap"].map(|kind| graph.kinds.find("", kind).unwrap());
         catalogue
-            .feed(&mut graph, namespaces, r#"{"metadata":{"name":"shop","uid":"s"}}"#)
+            .parse_and_apply(&mut graph, namespaces, r#"{"metadata":{"name":"shop","uid":"s"}}"#)
             .unwrap();
         let map = r#"{"metadata":{"name":"a","namespace":"shop","uid":"u"}}"#;
-        catalogue.feed(&mut graph, maps, map).unwrap();
+        catalogue.parse_and_apply(&mut graph, maps, map).unwrap();
         graph.set_complete(namespaces, true);
         assert_eq!(group(&graph, "shop", "jane", "u"), group_of("shop"));
         assert_eq!(group(&graph, "shop", "jane", "other"), unproven("shop"));

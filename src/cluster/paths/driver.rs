@@ -13,7 +13,7 @@ use super::rotation::{Content, DatedPath, Step, path_to_register, step};
 use crate::cluster::context::{Context, Paths, Registered, send_changed};
 use crate::cluster::secret::{self, Follower, IDLE};
 use crate::objects::ApiError;
-use crate::telemetry::Condition;
+use crate::telemetry::ReadinessCondition;
 use crate::timing;
 use crate::webhook::{AcceptedPaths, SecretPath};
 
@@ -22,7 +22,7 @@ pub struct Driver {
     context: Context,
     rotation: timing::Paths,
     accepted: Arc<AcceptedPaths>,
-    condition: Condition,
+    condition: ReadinessCondition,
     secrets: Api<Secret>,
     name: String,
     /// The Secret from the last watch event; `None` if it does not exist.
@@ -39,7 +39,11 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(context: Context, accepted: Arc<AcceptedPaths>, condition: Condition) -> Self {
+    pub fn new(
+        context: Context,
+        accepted: Arc<AcceptedPaths>,
+        condition: ReadinessCondition,
+    ) -> Self {
         Self {
             rotation: context.settings.timing.paths,
             secrets: Api::namespaced(context.client.clone(), &context.settings.namespace),

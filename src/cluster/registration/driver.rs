@@ -27,7 +27,7 @@ use crate::cluster::pace::{Backoff, within};
 use crate::cluster::{Context, Paths, Registered};
 use crate::decide::AdmissionPhase;
 use crate::objects::ApiError;
-use crate::telemetry::Condition;
+use crate::telemetry::ReadinessCondition;
 
 /// The interval between two equal Events. The API server deletes Events after an hour.
 const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
@@ -76,7 +76,7 @@ struct Driver {
     /// `None` until policies were read, because empty rules would remove the rules of an earlier
     /// leader.
     wanted: Option<WantedRules>,
-    readiness: Condition,
+    readiness: ReadinessCondition,
 }
 
 struct ConfigurationState {
@@ -212,7 +212,7 @@ impl Driver {
             let differs =
                 configuration.changes.compare(settings, (configuration.phase, account), now, rules);
             let webhooks = configuration.changes.found();
-            self.context.metrics.registration_changed(configuration.label(), webhooks.len());
+            self.context.metrics.set_registration_changed(configuration.label(), webhooks.len());
             if !differs {
                 continue;
             }
@@ -277,7 +277,7 @@ impl Driver {
             let event = match within(configuration.api.patch(name, &params, &patch)).await {
                 Ok(object) => {
                     if repair {
-                        self.context.metrics.registration_repaired(configuration.label());
+                        self.context.metrics.count_registration_repair(configuration.label());
                         tracing::warn!(
                             kind,
                             name,
@@ -387,7 +387,7 @@ impl Driver {
                             "the webhook configuration does not exist, so the API server sends no \
                              requests to it. belay never creates it: install belay again"
                         );
-                        self.context.metrics.registration_missing(label, true);
+                        self.context.metrics.set_registration_missing(label, true);
                     }
                     // A re-created configuration is another object.
                     configuration.confirmed = None;
@@ -399,7 +399,7 @@ impl Driver {
                 tracing::info!(kind, name, "the webhook configuration exists again");
                 configuration.event_due = None;
             }
-            self.context.metrics.registration_missing(label, false);
+            self.context.metrics.set_registration_missing(label, false);
             bundles.push(bundle(webhooks, configuration.phase));
             // Replicas reject requests with a path that they do not accept.
             let secret_path = secret_path(webhooks, configuration.phase);

@@ -264,7 +264,7 @@ impl Driver {
                 Ok(sent) => {
                     let start = self.shared.start;
                     let requested_at = sent.map(|time| time.saturating_duration_since(start));
-                    Input::Read { requested_at }
+                    Input::ReadSucceeded { requested_at }
                 }
                 Err(why) => Input::ReadFailed(why),
             }),

@@ -67,7 +67,7 @@ pub async fn run_reporting(
 /// Discards the changes while this replica is not the leader, so that they do not fill the
 /// memory. A new leader checks every waiting object.
 async fn discard_changes(context: &Context) {
-    context.metrics.releasing(0, 0);
+    context.metrics.set_releasing(0, 0);
     loop {
         context.world.write().waiting.changed.clear();
         context.signals.waiting.notified().await;
@@ -258,7 +258,7 @@ impl Releases {
             )
         };
         let stuck = self.targets.values().filter(is_stuck).count();
-        self.shared.context.metrics.releasing(self.targets.len(), stuck);
+        self.shared.context.metrics.set_releasing(self.targets.len(), stuck);
     }
 }
 
@@ -293,7 +293,7 @@ fn record_report(
                 ReleaseReason::Unprotected => "unprotected",
                 ReleaseReason::Unused => "unused",
             };
-            metrics.released(why);
+            metrics.count_release(why);
             let Some(suppressed) = target.admit_log_line() else { return };
             tracing::info!(
                 resource = info.resource,

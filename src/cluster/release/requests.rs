@@ -16,7 +16,7 @@ use crate::cluster::release::protobuf;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_tolerant};
-use crate::telemetry::NamespaceLines;
+use crate::telemetry::NamespaceLineLimit;
 
 /// The time limit of one read or patch of the target. A patch may take three requests. A longer
 /// limit is useless, because the reads of the pass are too old by then.
@@ -106,7 +106,7 @@ impl TargetClient {
     /// If a log line about the target may be written now, returns the number of omitted lines
     /// since the last one.
     pub fn admit_log_line(&self) -> Option<u64> {
-        static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+        static LINES: LazyLock<NamespaceLineLimit> = LazyLock::new(NamespaceLineLimit::default);
         LINES.admit_log_line(&self.namespace, Instant::now())
     }
 

@@ -14,7 +14,7 @@ use crate::decide::{AdmissionPhase, NoHoldReason};
 use crate::graph::{Graph, Incomplete};
 use crate::objects::{ApiError, KindId, full_name, text_enum};
 use crate::policy::api::NotHeld;
-use crate::policy::{BACKFILL, Pause, WHY_NO_HOLD_WITH_SUBJECTS};
+use crate::policy::{BACKFILL_ANNOTATION, Pause, WHY_NO_HOLD_WITH_SUBJECTS};
 
 /// The number of kinds that a message names.
 const MAX_NAMED: usize = 5;
@@ -283,7 +283,7 @@ fn too_many(policy: &str, stopped: &[BackfillStop], largest: usize) -> String {
     let texts = first_kinds(texts, ", ", ",");
     format!(
         "; {texts}, so only new objects get the hold. To continue, narrow the policy, or run: \
-         kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL}={largest}"
+         kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL_ANNOTATION}={largest}"
     )
 }
 

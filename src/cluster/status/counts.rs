@@ -76,7 +76,7 @@ pub(super) async fn count(context: &Context) -> PolicyCounts {
 mod tests {
     use super::*;
     use crate::cluster::world::store;
-    use crate::policy::api::{DeletionPolicySpec, Protect, Target};
+    use crate::policy::api::{DeletionPolicySpec, Protect, TargetSelector};
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
 
@@ -84,11 +84,11 @@ mod tests {
 
     fn policy(name: &str, names: &[&str], protect: Protect) -> Policy {
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        let target = Target {
+        let target = TargetSelector {
             api_groups: strings(&[""]),
             resources: strings(&["configmaps"]),
             names: strings(names),
-            ..Target::default()
+            ..TargetSelector::default()
         };
         let spec =
             DeletionPolicySpec { targets: vec![target], protect, ..DeletionPolicySpec::default() };

@@ -9,7 +9,7 @@ use crate::command::diagnosis::{
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
 use crate::objects::{ObjectRef, is_hold, more};
-use crate::policy::{ApprovalTerms, Policy, service_account};
+use crate::policy::{ApprovalTerms, Policy, parse_service_account};
 
 /// The effect of an approval.
 pub struct ApprovalEffect {
@@ -204,7 +204,7 @@ pub fn missing_approvals(
 
 /// Why the approvals of the user don't count, if the user is a service account that no policy lists.
 fn unlisted_account(me: &str, policies: &[Policy], terms: &ApprovalTerms) -> Option<String> {
-    let account = service_account(me).map(|(namespace, name)| format!("{namespace}/{name}"));
+    let account = parse_service_account(me).map(|(namespace, name)| format!("{namespace}/{name}"));
     account.filter(|account| !terms.accounts.contains(account)).map(|_| {
         format!(
             "{me} is a service account that approval.serviceAccounts of {} does not list",

@@ -10,14 +10,14 @@ use super::folder::{FileListing, Folders};
 use super::{FileError, World};
 use crate::objects::digest;
 use crate::policy::Pause as PausedBy;
-use crate::telemetry::{Condition, Metrics};
+use crate::telemetry::{Metrics, ReadinessCondition};
 
 /// Reports the state of the files.
 #[derive(Clone)]
 pub struct FileStatus {
     pub metrics: Metrics,
     /// True while the files are valid, so that their content is in use.
-    pub good: Condition,
+    pub good: ReadinessCondition,
 }
 
 /// The state of the files at the last read.
@@ -90,7 +90,7 @@ fn reload_changes(
                 shared.store(Arc::new(world));
             }
             Err(error) => {
-                status.metrics.files_broken();
+                status.metrics.record_files_broken();
                 status.good.set(false);
                 tracing::error!(%error, "a file is invalid; the last valid content stays in use");
             }
@@ -130,7 +130,7 @@ fn digest_files(files: &Result<Vec<File>, FileError>) -> FilesDigest {
 
 /// Logs the loaded files, and warns if the files have no policy or a pause.
 fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
-    status.metrics.files_loaded();
+    status.metrics.record_files_loaded();
     status.good.set(true);
     let World { graph, notes, .. } = world;
     tracing::info!(

@@ -118,10 +118,10 @@ impl World {
             guessed,
             unknown: unknown_relations(&kinds, &own),
         };
-        let rules = Rules::load(&kinds, &own.relations, own.policies, options.identities, None)
+        let rules = Rules::compile(&kinds, &own.relations, own.policies, options.identities, None)
             .map_err(|error| FileError::about_file("the built-in relations", error.to_string()))?;
         let mut graph = Graph::new(kinds);
-        rules.prepare(&mut graph);
+        rules.set_kept_annotations(&mut graph);
         let Rules { catalogue, mut policies } = rules;
         policies.approvals = Approvals::new(own.approvals);
         policies.pauses = own.pauses;
@@ -213,7 +213,7 @@ fn add_objects(
         let object = objects::complete(&graph.kinds, &key, document);
         on_object(graph.kinds.info(key.0), &object);
         // `objects::key` has checked the metadata, with better error messages.
-        catalogue.feed(graph, key.0, &object.to_string()).map_err(|_| {
+        catalogue.parse_and_apply(graph, key.0, &object.to_string()).map_err(|_| {
             let message = "the metadata of this object cannot be read; compare it with a dump";
             FileError::at(&origin.0, origin.1, message)
         })?;
@@ -225,7 +225,7 @@ fn add_objects(
             let object = objects::namespace(name);
             on_object(graph.kinds.info(kind), &object);
             catalogue
-                .feed(graph, kind, &object.to_string())
+                .parse_and_apply(graph, kind, &object.to_string())
                 .map_err(|error| FileError::about_file("a made-up Namespace", error.to_string()))?;
         }
     }

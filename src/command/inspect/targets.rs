@@ -421,7 +421,7 @@ mod tests {
             let map = format!(
                 r#"{{"metadata": {{"namespace": "{namespace}", "name": "{name}", "uid": "{name}"}}}}"#
             );
-            world.catalogue.feed(&mut world.graph, kind, &map).unwrap();
+            world.catalogue.parse_and_apply(&mut world.graph, kind, &map).unwrap();
         }
         let info = world.graph.kinds.info(kind).clone();
         let target = ResolvedTarget { info, namespace: None, name: None, may_be_missing: true };

@@ -6,7 +6,7 @@ use json_patch::PatchOperation;
 use serde_json::{Value, json};
 
 use crate::cluster::RELEASE_REQUESTED;
-use crate::hold::TOKEN;
+use crate::hold::TOKEN_ANNOTATION;
 use crate::objects::{
     CLAIM_PROTECTION, FOREGROUND, Kinds, is_hold, operations, short_digest, split_api_version,
 };
@@ -51,7 +51,7 @@ const DELETION_FINALIZERS: &[&str] =
 const STALE_ANNOTATIONS: &[&str] = &[
     "pv.kubernetes.io/bind-completed",
     "pv.kubernetes.io/bound-by-controller",
-    TOKEN,
+    TOKEN_ANNOTATION,
     RELEASE_REQUESTED,
     OLD_REPLICAS,
 ];
@@ -202,7 +202,7 @@ mod tests {
                 "generation": 2, "creationTimestamp": "now", "deletionTimestamp": "now",
                 "deletionGracePeriodSeconds": 0, "managedFields": [{}], "labels": {"a": "b"},
                 "annotations": {
-                    "own": "text", "pv.kubernetes.io/bind-completed": "yes", TOKEN: "t",
+                    "own": "text", "pv.kubernetes.io/bind-completed": "yes", TOKEN_ANNOTATION: "t",
                     "pv.kubernetes.io/bound-by-controller": "yes",
                 },
                 "finalizers": ["kubernetes.io/pvc-protection", "belay.dev/hold", "example.com/x"],

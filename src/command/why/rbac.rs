@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use crate::cluster::{Listed, list_all};
 use crate::command::document::FailedRead;
 use crate::objects::ApiError;
-use crate::policy::service_account;
+use crate::policy::parse_service_account;
 
 /// The group of all authenticated users.
 pub const ALL_USERS: &str = "system:authenticated";
@@ -64,7 +64,7 @@ impl Grantee {
 
     /// The subject of a username.
     pub fn user(name: &str) -> Self {
-        match service_account(name) {
+        match parse_service_account(name) {
             Some((namespace, name)) => Self::Account(format!("{namespace}/{name}")),
             None => Self::User(name.to_owned()),
         }

@@ -43,7 +43,7 @@ impl<'a> Judgement<'a> {
             Existence::Unknown(..) if is_exempt && target.node.is_none() => return None,
             Existence::Unknown(why, _) => Some(why),
         };
-        let terms = ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval));
+        let terms = ApprovalTerms::merge(self.exempted.iter().map(|policy| &policy.approval));
         let terms = terms.filter(|_| is_exempt);
         Some(Exemption {
             uid: target.uid_text(),

@@ -162,7 +162,7 @@ pub(super) fn feed(graph: &mut Graph, catalogue: &Catalogue, objects: &[Value]) 
         let api_version = manifest["apiVersion"].as_str().unwrap();
         let (group, _) = split_api_version(api_version);
         let kind = graph.kinds.find(group, manifest["kind"].as_str().unwrap()).unwrap();
-        catalogue.feed(graph, kind, &manifest.to_string()).unwrap();
+        catalogue.parse_and_apply(graph, kind, &manifest.to_string()).unwrap();
     }
 }
 

@@ -32,7 +32,7 @@ fn feed(manifests: &[(&str, serde_json::Value)]) -> Graph {
     all.iter().for_each(|id| graph.set_complete(*id, true));
     for (kind, manifest) in manifests {
         let id = all.iter().find(|id| graph.kinds.info(**id).kind == *kind).unwrap();
-        catalogue.feed(&mut graph, *id, &manifest.to_string()).unwrap();
+        catalogue.parse_and_apply(&mut graph, *id, &manifest.to_string()).unwrap();
     }
     graph
 }
@@ -151,10 +151,10 @@ fn resolves_references_to_a_kind_that_is_learned_later() {
     let config_maps = graph.kinds.find("", "ConfigMap").unwrap();
     let catalogue = crate::relations::Catalogue::new(&graph.kinds, &[]).unwrap();
     let item = meta("item", owned_by("Widget", "example.com/v1", "w"));
-    catalogue.feed(&mut graph, config_maps, &item.to_string()).unwrap();
+    catalogue.parse_and_apply(&mut graph, config_maps, &item.to_string()).unwrap();
     let info = crate::objects::Kinds::custom("example.com", "v1", "Widget", "widgets", true);
     let widgets = graph.kinds.learn(info);
-    catalogue.feed(&mut graph, widgets, &meta("w", json!({})).to_string()).unwrap();
+    catalogue.parse_and_apply(&mut graph, widgets, &meta("w", json!({})).to_string()).unwrap();
     let target = [("w", Propagation::Background)];
     assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Certain", "w: Deleted Certain"]);
     graph.kinds.forget(widgets);
@@ -286,7 +286,7 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
     let catalogue = crate::relations::Catalogue::new(&graph.kinds, &[]).unwrap();
     let config_maps = graph.kinds.find("", "ConfigMap").unwrap();
     let secrets = graph.kinds.find("", "Secret").unwrap();
-    catalogue.feed(&mut graph, config_maps, &two.to_string()).unwrap();
+    catalogue.parse_and_apply(&mut graph, config_maps, &two.to_string()).unwrap();
     assert_eq!(
         fate_lines(&graph, &target, &[]),
         ["item: Deleted Certain", "owner: Deleted Certain"]

@@ -17,7 +17,7 @@ impl<'a> UseSearch<'a> {
         &mut self,
         candidates: &[NodeId],
     ) -> Result<ReleaseEffects, UnknownUse> {
-        let graph = self.pass_reads.graph();
+        let graph = self.pass_reads.live_graph();
         let effects = ReleaseEffects::new(self.pass_reads, candidates, &NumberSet::default());
         let deleted = effects.possibly_deleted();
         let mut next = Vec::new();
@@ -62,10 +62,10 @@ impl<'a> UseSearch<'a> {
         };
         let lists = self.unread_lists(node)?;
         self.request_reads(&lists);
-        let graph = self.pass_reads.graph();
+        let graph = self.pass_reads.live_graph();
         let live = Situation { graph, ..*self.pass_reads.situation };
         let item = JudgedObject::of_node(&live, node);
         let remains = |user: ObjectUser<'_>| !effects.is_candidate(user.node.id());
-        Ok(modes.into_iter().any(|in_use| relevant_users(&live, &item, in_use, graph).any(remains)))
+        Ok(modes.into_iter().any(|mode| relevant_users(&live, &item, mode, graph).any(remains)))
     }
 }

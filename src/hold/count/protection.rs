@@ -1,26 +1,26 @@
 //! The policies that delay the release of a held object.
 
-use super::ReleaseReason;
+use super::{ReleaseReason, UnknownUse};
 use crate::decide::{ExemptionRecords, JudgedObject, Situation, sufficient_approvals};
 use crate::graph::Node;
-use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
+use crate::policy::{AppliedPolicy, ObjectFacts, Policy, WhileUsedMode};
 
 /// What protects an object.
 pub enum Protection<'p> {
     /// It is unknown whether a policy protects it.
-    Uncertain,
+    Unknown(UnknownUse),
     /// Nothing protects it, for this reason.
     None(ReleaseReason),
     /// A policy protects it, also while nothing uses it.
     Always,
     /// Policies protect it while it is used.
-    WhileUsed(WhileUsed<'p>),
+    WhileUsed(WhileUsedModes<'p>),
 }
 
 /// The protection of an object by policies with `whileUsed`.
-pub struct WhileUsed<'p> {
+pub struct WhileUsedModes<'p> {
     /// The mode `whileUsed` of each policy.
-    pub modes: Vec<&'p InUse>,
+    pub modes: Vec<&'p WhileUsedMode>,
     /// The longest `settleSeconds` of the policies.
     pub settle_seconds: i64,
 }
@@ -44,12 +44,12 @@ pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'
         return Protection::None(ReleaseReason::Approved);
     }
     if applied.iter().any(|applied| !applied.certain) {
-        return Protection::Uncertain;
+        return Protection::Unknown(UnknownUse::NamespaceLabels(node.namespace().to_owned()));
     }
     if applied.iter().any(|applied| applied.policy.requires_approval_to_release()) {
         return Protection::Always;
     }
     let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());
     let settle_seconds = longest_settle_seconds(&applied);
-    Protection::WhileUsed(WhileUsed { modes: modes.collect(), settle_seconds })
+    Protection::WhileUsed(WhileUsedModes { modes: modes.collect(), settle_seconds })
 }

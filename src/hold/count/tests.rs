@@ -71,7 +71,7 @@ fn owned(kind: &str, name: &str) -> Value {
 fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) {
     let (group, _) = split_api_version(manifest["apiVersion"].as_str().unwrap());
     let kind = graph.kinds.find(group, manifest["kind"].as_str().unwrap()).unwrap();
-    catalogue.feed(graph, kind, &manifest.to_string()).unwrap();
+    catalogue.parse_and_apply(graph, kind, &manifest.to_string()).unwrap();
 }
 
 impl World {

@@ -36,8 +36,8 @@ struct ModelObject {
     /// Whether the object was created after the deletion of the target. It always exists,
     /// because its controller re-creates it.
     newcomer: bool,
-    /// `spec` and `metadata.labels`.
     spec: Value,
+    /// `metadata.labels`.
     labels: Value,
 }
 
@@ -195,7 +195,7 @@ impl DeadlockModel {
                     Output::Read(reads) => {
                         objects.extend(reads.iter().flat_map(|read| self.read(state, read)));
                         reads_done.extend(reads);
-                        inputs.push(Input::Read { requested_at: None });
+                        inputs.push(Input::ReadSucceeded { requested_at: None });
                     }
                     Output::CheckUse => {
                         let exceptions = &self.exceptions;
@@ -294,7 +294,8 @@ impl Model for DeadlockModel {
                 self.retain_references(&mut next, i, |owner| Self::is_solid(state, owner));
             }
             Action::CollectGarbage(i) => {
-                // R6: in the foreground if an owner waits and the object has dependents.
+                // R6: in the foreground if an owner waits and the object has dependents. No owner
+                // is solid here, so each existing owner waits.
                 let owner_waits = self.references(i, state[i]?).any(|owner| state[owner].is_some());
                 let foreground = owner_waits && !self.dependents(state, i).is_empty();
                 let propagation =

@@ -12,7 +12,7 @@ use crate::hold::exceptions::UserException;
 use crate::hold::{UseCheck, without_hold};
 use crate::objects::{KindId, Kinds, ObjectRef, split_api_version};
 use crate::policy::{Policy, PolicySet};
-use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
+use crate::relations::{Catalogue, CustomRelation, CustomTarget, Path};
 
 /// 2026-01-01T12:00:00Z, when the target is deleted.
 pub(super) const DELETED: i64 = 1_767_268_800;
@@ -57,7 +57,7 @@ fn kinds() -> Kinds {
 
 /// A Database uses a Secret, and a Part uses another Part.
 fn relations() -> Vec<CustomRelation> {
-    let to = |group: &str, resource: &str| CustomTo::Name {
+    let to = |group: &str, resource: &str| CustomTarget::Name {
         group: group.to_owned(),
         resource: resource.to_owned(),
         name: Path::parse("spec.names").unwrap(),
@@ -75,7 +75,7 @@ fn relations() -> Vec<CustomRelation> {
 fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) -> KindId {
     let (group, _) = split_api_version(manifest["apiVersion"].as_str().unwrap());
     let kind = graph.kinds.find(group, manifest["kind"].as_str().unwrap()).unwrap();
-    catalogue.feed(graph, kind, &manifest.to_string()).unwrap();
+    catalogue.parse_and_apply(graph, kind, &manifest.to_string()).unwrap();
     kind
 }
 

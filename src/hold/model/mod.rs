@@ -13,7 +13,7 @@
 //!
 //! For each guard of the protocol, a test disables the guard and requires the checker to find
 //! a counterexample. The test of the deletionTimestamp is the exception: without it, the test of
-//! the uid is enough. `BELAY_MODEL=2` (or more) makes all models larger.
+//! the uid is enough. `BELAY_MODEL=2` (or more) makes `race` and `admission` larger.
 
 mod admission;
 mod checker;

@@ -102,8 +102,8 @@ pub(super) struct UserObject {
     pub(super) owned: bool,
     /// Whether the create of the object began after the DELETE of the target.
     pub(super) create_began_after_delete: bool,
-    /// Whether the object, or the owner that created it, already used the target when the last
-    /// pass began.
+    /// Whether the object, or the owner that created it, was stored when the last pass began, and
+    /// has not begun or stopped to use the target since.
     pub(super) stored_before_pass: bool,
     /// Whether this is the create that begins before the DELETE of the target and may be stored
     /// after it.
@@ -408,7 +408,7 @@ impl Model for RaceModel {
             Action::ExecuteList(l, kind) => self.execute_list(&mut next, l, kind)?,
             Action::UseAnswer(l) => {
                 next.leaders[l].has_unused_answer = false;
-                self.give_input(&mut next, l, Input::Read { requested_at: None });
+                self.give_input(&mut next, l, Input::ReadSucceeded { requested_at: None });
             }
             Action::LoseAnswer(l) => {
                 next.lost_answers_left -= 1;

@@ -158,12 +158,12 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
         })
         .join(" && ");
     let validations = vec![
-        forbidden(
+        require(
             &on_create("object.spec.approver == request.userInfo.username"),
             "'spec.approver is ' + object.spec.approver + ', but you are ' + \
              request.userInfo.username + ': approve as yourself'",
         ),
-        forbidden(
+        require(
             &on_create(
                 "authorizer.group(variables.ref.group).resource(variables.ref.resource)\
                  .namespace(variables.ns).name(variables.ref.name).check('approve-deletion')\
@@ -174,7 +174,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
              + ' ' + variables.ref.name + (variables.ns == '' ? '' : ' in namespace ' + \
              variables.ns) + ': this needs the RBAC verb approve-deletion'",
         ),
-        forbidden(
+        require(
             &on_create(
                 "!variables.content || \
                  authorizer.group('*').resource('*').namespace(variables.ns)\
@@ -184,20 +184,20 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
              (variables.ns == '' ? '' : ' in namespace ' + variables.ns) + ': scope Content needs \
              the RBAC verb approve-deletion on every resource (*) of every API group (*)'",
         ),
-        forbidden(
+        require(
             &on_create(&or_from_belay(
                 "!has(object.spec.exempts) || size(object.spec.exempts) == 0",
             )),
             "'only belay may set spec.exempts: omit it'",
         ),
-        forbidden(
+        require(
             &on_create(&or_from_belay(&has_no_prefix)),
             &format!(
                 "'only belay may create an approval whose name begins with {RECORD_PREFIX}: use \
                  another name'"
             ),
         ),
-        forbidden(
+        require(
             &format!(
                 "request.operation != 'UPDATE' || object.spec == oldObject.spec || \
                  object.metadata.name.startsWith('{RECORD_PREFIX}') && \
@@ -206,13 +206,13 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
             ),
             "'an approval cannot be changed: delete it and approve again'",
         ),
-        forbidden(
+        require(
             "(!has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0 || \
              has(object.metadata.deletionTimestamp)) && \
              (!has(object.metadata.ownerReferences) || size(object.metadata.ownerReferences) == 0)",
             "'an approval may have no finalizers and no owner references'",
         ),
-        forbidden(
+        require(
             &format!(
                 "(!has(object.metadata.labels) || \
                  size(object.metadata.labels) <= {MAX_APPROVAL_LABELS}) && \
@@ -222,13 +222,14 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
                  size(object.metadata.annotations[key]) <= {MAX_APPROVAL_ANNOTATION}))"
             ),
             &format!(
-                "'an approval may have at most {MAX_APPROVAL_LABELS} labels, and as many \
-                 annotations of {MAX_APPROVAL_ANNOTATION} characters'"
+                "'an approval may have at most {MAX_APPROVAL_LABELS} labels and \
+                 {MAX_APPROVAL_LABELS} annotations, and at most {MAX_APPROVAL_ANNOTATION} \
+                 characters in each annotation'"
             ),
         ),
         // managedFields of real approvals have three levels. With 9,994, the API server could
         // send no list (H141).
-        forbidden(
+        require(
             "!has(object.metadata.managedFields) || object.metadata.managedFields.all(entry, \
              !has(entry.fieldsV1) || entry.fieldsV1.all(a, \
              entry.fieldsV1[a].all(b, entry.fieldsV1[a][b].all(c, \
@@ -248,12 +249,12 @@ fn on_create(condition: &str) -> String {
 
 fn pauses() -> (Vec<Variable>, Vec<Validation>) {
     let validations = vec![
-        forbidden(
+        require(
             "object.spec.by == request.userInfo.username",
             "'spec.by is ' + object.spec.by + ', but you are ' + request.userInfo.username + \
              ': pause as yourself'",
         ),
-        forbidden(
+        require(
             "authorizer.group('belay.dev').resource('pauses').check('pause').allowed()",
             "request.userInfo.username + ' may not pause belay: this needs the RBAC verb pause on \
              pauses.belay.dev'",
@@ -289,7 +290,7 @@ fn events() -> (Vec<Variable>, Vec<Validation>) {
         is_of_others("object"),
         is_of_others("oldObject"),
     );
-    let check = forbidden(
+    let check = require(
         &or_from_belay(&is_allowed),
         &format!("'only belay may write, change or delete Events of {EVENT_REPORTER}'"),
     );
@@ -332,7 +333,7 @@ fn evictions() -> (Vec<Variable>, Vec<Validation>) {
              size(text) <= {MAX_EVICTION_TEXT})"
         ),
     ];
-    let check = forbidden(
+    let check = require(
         &conditions.join(" && "),
         &format!(
             "'an Eviction may have at most {MAX_EVICTION_ENTRIES} labels, \
@@ -349,6 +350,8 @@ fn evictions() -> (Vec<Variable>, Vec<Validation>) {
 fn labels() -> (Vec<Variable>, Vec<Validation>) {
     let value = |object: &str| {
         let labels = format!("{object}.metadata.labels");
+        // An absent label counts as a valid value, because the policy also applies if only one of
+        // the two versions has the label.
         format!(
             "has({labels}) && '{PROTECT_LABEL}' in {labels} ? {labels}['{PROTECT_LABEL}'] : '{}'",
             LABEL_VALUES[0]
@@ -362,7 +365,7 @@ fn labels() -> (Vec<Variable>, Vec<Validation>) {
         ),
     ];
     let known = LABEL_VALUES.map(|value| format!("'{value}'")).join(", ");
-    let check = forbidden(
+    let check = require(
         &format!("variables.value in [{known}] || variables.value == variables.before"),
         &format!(
             "'the label {PROTECT_LABEL}=' + variables.value + ' would protect nothing: set it to \
@@ -406,18 +409,18 @@ fn templates() -> (Vec<Variable>, Vec<Validation>) {
     let is_encodable =
         |field: &str| format!("(!has({field}) || type({field}) == int || type({field}) == string)");
     let validations = vec![
-        forbidden(
+        require(
             "variables.templates.all(template, !has(template.metadata) || \
              !has(template.metadata.managedFields))",
             "'a template may have no metadata.managedFields: remove them'",
         ),
-        forbidden(
+        require(
             &["maxUnavailable", "maxSurge"]
                 .map(|field| is_encodable(&format!("variables.rollingUpdate.{field}")))
                 .join(" && "),
             "'spec.updateStrategy.rollingUpdate may have only numbers and texts'",
         ),
-        forbidden(
+        require(
             &format!(
                 "variables.rules.all(rule, !has(rule.ports) || rule.ports.all(port, {}))",
                 is_encodable("port.port")
@@ -432,7 +435,7 @@ fn templates() -> (Vec<Variable>, Vec<Validation>) {
 fn lifetime() -> Validation {
     let lifetime =
         "timestamp(object.spec.expirationTime) - timestamp(object.metadata.creationTimestamp)";
-    forbidden(
+    require(
         &on_create(&format!(
             "{lifetime} > duration('0s') && {lifetime} <= duration('{MAX_APPROVAL_SECONDS}s')"
         )),
@@ -445,11 +448,11 @@ fn lifetime() -> Validation {
     )
 }
 
-/// A validation with the reason Forbidden. With the reason Invalid, the API server would start
-/// the message with an empty field path.
-fn forbidden(expression: &str, message: &str) -> Validation {
+/// A validation that rejects a request that does not meet the condition. Its reason is Forbidden.
+/// With the reason Invalid, the API server would start the message with an empty field path.
+fn require(condition: &str, message: &str) -> Validation {
     Validation {
-        expression: expression.to_owned(),
+        expression: condition.to_owned(),
         message_expression: Some(message.to_owned()),
         reason: Some("Forbidden".to_owned()),
         ..Validation::default()

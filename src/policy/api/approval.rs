@@ -46,7 +46,7 @@ pub struct DeletionApprovalSpec {
     #[serde(default)]
     pub scope: Scope,
     /// The policies that exempted a subject, in an exemption that belay records. The approval
-    /// counts only for these policies. Only belay may set this field.
+    /// counts only for these policies. Only belay and cluster administrators may set this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 253)))]
     pub exempts: Vec<String>,

@@ -2,9 +2,11 @@
 //! compares their messages with those of the CRDs.
 
 use super::approval::{DeletionApprovalSpec, PauseSpec};
-use super::deletion_policy::{Approval, DeletionPolicySpec, OnDelete, Protect};
+use super::deletion_policy::{ApprovalSettings, DeletionPolicySpec, OnDelete, Protect};
 use super::relation::RelationSpec;
-use super::selectors::{Existing, LabelSelector, Operator, Subject, SubjectKind, Target};
+use super::selectors::{
+    ExistingSelector, LabelSelector, Operator, Subject, SubjectKind, TargetSelector,
+};
 
 /// A problem of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,9 +89,8 @@ impl Check for DeletionPolicySpec {
             "whileNotEmpty is for namespaces and customresourcedefinitions: it does not protect \
              other kinds",
         );
-        let holds = protect.while_used.as_ref().is_some_and(|w| w.on_delete == OnDelete::Hold);
         checker.require(
-            subjects.is_empty() || protect.always.is_some() || !holds,
+            subjects.is_empty() || protect.always.is_some() || !protect.holds_on_delete(),
             "a policy with subjects places no hold, because others may delete what it protects: \
              remove subjects, or whileUsed.onDelete Hold",
         );
@@ -99,8 +100,8 @@ impl Check for DeletionPolicySpec {
             "targets is empty: a policy protects nothing until it names at least one kind of \
              object",
         );
-        checker.each("targets", targets, Target::check);
-        checker.each("exclude", exclude, Target::check);
+        checker.each("targets", targets, TargetSelector::check);
+        checker.each("exclude", exclude, TargetSelector::check);
         checker.each("subjects", subjects, Subject::check);
         checker.each("exemptSubjects", exempt_subjects, Subject::check);
         checker.field("protect", |checker| protect.check(checker));
@@ -113,6 +114,12 @@ impl Check for DeletionPolicySpec {
             (0..=600).contains(settle_seconds),
             "settleSeconds is between 0 and 600; with 45, belay sees every object whose creation began before the DELETE",
         );
+    }
+}
+
+impl Protect {
+    fn holds_on_delete(&self) -> bool {
+        self.while_used.as_ref().is_some_and(|mode| mode.on_delete == OnDelete::Hold)
     }
 }
 
@@ -130,9 +137,8 @@ impl Check for Protect {
             "protect enables no mode: set at least one of always, whileUsed, whileNotEmpty, \
              whileExists, fromOrphaning, fromStripping",
         );
-        let holds = while_used.as_ref().is_some_and(|w| w.on_delete == OnDelete::Hold);
         checker.require(
-            always.is_none() || !holds,
+            always.is_none() || !self.holds_on_delete(),
             "always denies deletes, so nothing would be held: remove always, or \
              whileUsed.onDelete Hold",
         );
@@ -145,7 +151,7 @@ impl Check for Protect {
         }
         if let Some(while_not_empty) = while_not_empty {
             checker.field("whileNotEmpty", |checker| {
-                checker.each("ignore", &while_not_empty.ignore, Target::check);
+                checker.each("ignore", &while_not_empty.ignore, TargetSelector::check);
             });
         }
         if let Some(while_exists) = while_exists {
@@ -154,7 +160,7 @@ impl Check for Protect {
                 !while_exists.is_empty(),
                 "whileExists is empty: name at least one kind whose objects keep the target",
             );
-            checker.each("whileExists", while_exists, Existing::check);
+            checker.each("whileExists", while_exists, ExistingSelector::check);
         }
         if let Some(stripping) = &self.from_stripping {
             checker.field("fromStripping", |checker| {
@@ -176,7 +182,7 @@ fn check_selector(field: &str, selector: Option<&LabelSelector>, checker: &mut C
     }
 }
 
-impl Check for Target {
+impl Check for TargetSelector {
     fn check(&self, checker: &mut Checker) {
         checker.require_at(
             "apiGroups",
@@ -201,7 +207,7 @@ impl Check for Target {
     }
 }
 
-impl Check for Existing {
+impl Check for ExistingSelector {
     fn check(&self, checker: &mut Checker) {
         checker.require_at(
             "apiGroups",
@@ -241,7 +247,7 @@ impl Check for Subject {
     }
 }
 
-impl Check for Approval {
+impl Check for ApprovalSettings {
     fn check(&self, checker: &mut Checker) {
         checker.require_at(
             "required",

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::selectors::{Existing, LabelSelector, Subject, Target, UserSelector};
+use super::selectors::{ExistingSelector, LabelSelector, Subject, TargetSelector, UserSelector};
 
 /// The protected objects, the modes of protection, and the action.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -47,11 +47,11 @@ pub struct DeletionPolicySpec {
     /// The protected objects. An object must match one entry.
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("size(self) > 0").message("targets is empty: a policy protects nothing until it names at least one kind of object"))]
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetSelector>,
     /// Objects that the policy excludes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    pub exclude: Vec<Target>,
+    pub exclude: Vec<TargetSelector>,
     /// The subjects that the policy binds. Empty means all subjects. A policy with subjects
     /// adds no hold, because other subjects, and the garbage collector, may delete the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,9 +73,9 @@ pub struct DeletionPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub action_overrides: Vec<ActionOverride>,
-    /// The approval that allows a deletion.
+    /// The terms of the approvals that allow a deletion.
     #[serde(default)]
-    pub approval: Approval,
+    pub approval: ApprovalSettings,
     /// The minimum time that belay holds a deleted object, so that belay sees users whose creation
     /// began before the DELETE. 45 is enough for every such user.
     #[serde(default)]
@@ -104,7 +104,7 @@ pub struct Protect {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("size(self) > 0").message("whileExists is empty: name at least one kind whose objects keep the target"))]
-    pub while_exists: Option<Vec<Existing>>,
+    pub while_exists: Option<Vec<ExistingSelector>>,
     /// Refuse requests that orphan the object or its dependents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_orphaning: Option<FromOrphaning>,
@@ -164,7 +164,7 @@ pub struct WhileNotEmpty {
     /// Objects that don't count as content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    pub ignore: Vec<Target>,
+    pub ignore: Vec<TargetSelector>,
     /// Whether objects with an owner count.
     #[serde(default)]
     pub owned: Owned,
@@ -257,10 +257,10 @@ pub struct ActionOverride {
     pub action: Action,
 }
 
-/// The approval that allows a deletion.
+/// The terms of approvals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Approval {
+pub struct ApprovalSettings {
     /// The number of different people who must approve.
     #[serde(default = "one")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 10").message("required is the number of different users who must approve: between 1 and 10"))]
@@ -276,7 +276,7 @@ pub struct Approval {
     pub service_accounts: Vec<String>,
 }
 
-impl Default for Approval {
+impl Default for ApprovalSettings {
     fn default() -> Self {
         Self { required: one(), max_duration_seconds: an_hour(), service_accounts: Vec::new() }
     }
@@ -323,7 +323,7 @@ pub struct DeletionPolicyStatus {
     /// of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
-    pub recent: Vec<Recent>,
+    pub recent: Vec<RecentVerdict>,
 }
 
 /// A kind of which some protected objects get no hold.
@@ -354,10 +354,10 @@ pub struct LastDay {
     pub held: i64,
 }
 
-/// A verdict.
+/// A recorded verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Recent {
+pub struct RecentVerdict {
     /// The time.
     pub time: Time,
     /// The target.

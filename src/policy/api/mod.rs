@@ -29,13 +29,14 @@ pub use approval::{
 };
 pub use check::{Check, Problem};
 pub use deletion_policy::{
-    Action, ActionOverride, Always, Approval, Counting, DeletionPolicy, DeletionPolicySpec,
+    Action, ActionOverride, Always, ApprovalSettings, Counting, DeletionPolicy, DeletionPolicySpec,
     DeletionPolicyStatus, FromOrphaning, FromStripping, HoldMode, LastDay, NotHeld, OnDelete,
-    OptionalReferences, Owned, Protect, Recent, WhileNotEmpty, WhileUsed,
+    OptionalReferences, Owned, Protect, RecentVerdict, WhileNotEmpty, WhileUsed,
 };
 pub use relation::{FieldEquals, RelatedKind, Relation, RelationSpec, Strength, ToRef};
 pub use selectors::{
-    Existing, LabelRequirement, LabelSelector, Operator, Subject, SubjectKind, Target, UserSelector,
+    ExistingSelector, LabelRequirement, LabelSelector, Operator, Subject, SubjectKind,
+    TargetSelector, UserSelector,
 };
 
 /// The API group.

@@ -54,7 +54,7 @@ pub struct RelationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Strength")]
     pub cross_namespace_strength: Option<Strength>,
-    /// The condition that ends the use. From then on the edge is a mention.
+    /// While this condition is met, the edge is only a mention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<FieldEquals>,
 }
@@ -90,7 +90,7 @@ pub struct FieldEquals {
     /// The field.
     #[schemars(length(min = 1, max = 512))]
     pub field_path: String,
-    /// The value. Empty means any value.
+    /// The value. Empty means any value except null and false.
     #[serde(default)]
     #[schemars(length(max = 512))]
     pub equals: String,

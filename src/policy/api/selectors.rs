@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A selector of objects. An object must match all given fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Target {
+pub struct TargetSelector {
     /// API groups. `""` is the core group; `*` matches all groups.
     #[schemars(length(max = 32), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("size(self) > 0").message("apiGroups is empty: name at least one API group, \"\" is the core group"))]
@@ -92,10 +92,10 @@ pub struct UserSelector {
     pub object_selector: Option<LabelSelector>,
 }
 
-/// A selector of objects that keep the target.
+/// A selector of objects. While one of them exists, the target can't be deleted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Existing {
+pub struct ExistingSelector {
     /// API groups. `""` is the core group.
     #[schemars(length(max = 32), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("size(self) > 0 && self.all(g, g != '*')").message("whileExists needs the API groups by name (\"\" is the core group), because belay watches these kinds"))]

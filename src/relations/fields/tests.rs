@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::graph::{Graph, Strength};
 use crate::objects::{Flaw, KindId, Kinds, MAX_REFERENCES, Object};
-use crate::relations::{Catalogue, CustomRelation, CustomTo};
+use crate::relations::{Catalogue, CustomRelation, CustomTarget};
 
 /// The keys of random objects. Many of them occur in paths of relations.
 const KEYS: &[&str] = &[
@@ -190,7 +190,7 @@ proptest! {
             let value: Value = serde_json::from_str(pruned.get()).unwrap();
             prop_assert!(count_values(&value) <= json.len() + 64);
         }
-        let _ = catalogue.feed(&mut graph, kind, &json);
+        let _ = catalogue.parse_and_apply(&mut graph, kind, &json);
     }
 }
 
@@ -318,7 +318,7 @@ fn an_object_has_a_bounded_number_of_references() {
 fn long_paths_count_more() {
     let mut kinds = Kinds::default();
     let widgets = kinds.learn(Kinds::custom("x.dev", "v1", "Widget", "widgets", true));
-    let to = CustomTo::Name {
+    let to = CustomTarget::Name {
         group: String::new(),
         resource: "configmaps".to_owned(),
         name: Path::parse("spec.by{*}[*].name").unwrap(),

@@ -8,7 +8,7 @@ fn custom_relations_follow_the_same_rules() {
     kinds.learn(Kinds::custom("example.com", "v1", "Backup", "backups", true));
     kinds.learn(Kinds::custom("example.com", "v1", "Cluster", "clusters", true));
     let path = |text: &str| Path::parse(text).unwrap();
-    let name = |name: &str, namespace: Option<&str>| CustomTo::Name {
+    let name = |name: &str, namespace: Option<&str>| CustomTarget::Name {
         group: "example.com".into(),
         resource: "clusters".into(),
         name: path(name),
@@ -21,7 +21,7 @@ fn custom_relations_follow_the_same_rules() {
             from,
             name("spec.cluster.name", None),
             Strength::Needs,
-            Some(("status.phase", "Done")),
+            Some((path("status.phase"), "Done")),
         )
         .unwrap(),
         CustomRelation::new(
@@ -37,7 +37,7 @@ fn custom_relations_follow_the_same_rules() {
         CustomRelation::new(
             "typed",
             from,
-            CustomTo::Typed {
+            CustomTarget::Typed {
                 group: path("spec.target.apiVersion"),
                 kind: path("spec.target.kind"),
                 name: path("spec.target.name"),
@@ -50,7 +50,7 @@ fn custom_relations_follow_the_same_rules() {
         CustomRelation::new(
             "selected",
             from,
-            CustomTo::Selector {
+            CustomTarget::Selector {
                 group: "example.com".into(),
                 resource: "clusters".into(),
                 selector: path("spec.selector"),
@@ -112,7 +112,7 @@ fn h159_a_relation_can_mention_what_is_not_in_the_namespace_of_the_user() {
         kinds.learn(Kinds::custom("example.com", "v1", kind, resource, namespaced));
     }
     let path = |field: &str| Path::parse(&format!("spec.refs[*].{field}")).unwrap();
-    let to = CustomTo::Typed {
+    let to = CustomTarget::Typed {
         group: path("group"),
         kind: path("kind"),
         name: path("name"),

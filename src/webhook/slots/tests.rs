@@ -103,7 +103,7 @@ async fn h134_a_flood_ends_no_connection_of_a_client_within_its_fair_share() {
 async fn h135_answered_connections_of_a_flood_end_none_of_another_client() {
     let slots = StateSlots::for_probes(8);
     let answered = |last| {
-        let (mut slot, output) = slots.first_unknown.occupy(address(last), pending::<()>());
+        let (mut slot, output) = slots.unknown_first_request.occupy(address(last), pending::<()>());
         slot.enter(&slots.idle);
         (slot, Box::pin(output))
     };

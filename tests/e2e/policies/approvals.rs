@@ -382,7 +382,7 @@ fn decided(object: &Value, approval: &Approval) -> Verdict {
     let mut graph = Graph::default();
     let catalogue = Catalogue::new(&graph.kinds, &[]).unwrap();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
-    catalogue.feed(&mut graph, kind, &object.to_string()).unwrap();
+    catalogue.parse_and_apply(&mut graph, kind, &object.to_string()).unwrap();
     let mut policies = PolicySet::new(vec![policy], &catalogue);
     policies.approvals = Approvals::new([approval.clone()]);
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {

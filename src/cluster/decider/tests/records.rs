@@ -149,7 +149,7 @@ async fn h175_a_record_permits_a_delete_only_if_a_live_read_finds_it_unchanged()
             let maps = world.graph.kinds.find("", "ConfigMap").unwrap();
             let catalogue = world.catalogue.clone();
             for object in [&above, &owned] {
-                catalogue.feed(&mut world.graph, maps, &object.to_string()).unwrap();
+                catalogue.parse_and_apply(&mut world.graph, maps, &object.to_string()).unwrap();
             }
             world.policies.approvals = Approvals::new([record(&["used"])]);
         }

@@ -125,7 +125,7 @@ impl PlanReport {
                 let own_unknown = unknown.iter().filter(|(source, _)| is_policy(source));
                 let unknown_kinds = own_unknown.map(|(_, kind)| kind.clone()).collect();
                 let limit = policies.iter().find(|policy| is_policy(&policy.source));
-                let limit = limit.and_then(|policy| policy.backfill).unwrap_or(DEFAULT_BACKFILL);
+                let limit = limit.and_then(|policy| policy.backfill_limit).unwrap_or(DEFAULT_BACKFILL);
                 PolicyPlan::new(name, spec, counts.for_policy(name), unknown_kinds, limit)
             })
             .collect();

@@ -398,7 +398,7 @@ fn needed_approvals_and_accounts(
             (needed_approvals(verdict), policies.collect())
         }
     };
-    let terms = ApprovalTerms::all(policies.iter().map(|policy| &policy.approval));
+    let terms = ApprovalTerms::merge(policies.iter().map(|policy| &policy.approval));
     (needs, world.loaded.then(|| terms.map_or_else(Vec::new, |terms| terms.accounts)))
 }
 

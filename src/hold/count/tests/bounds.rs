@@ -8,7 +8,7 @@ use crate::graph::{Graph, StepBudget, StepCounter, Strength};
 use crate::hold::count::*;
 use crate::objects::HOLD;
 use crate::policy::{Policy, PolicySet};
-use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
+use crate::relations::{Catalogue, CustomRelation, CustomTarget, Path};
 
 /// The limit of steps for each object, name or owner reference.
 const MAX_STEPS_EACH: usize = 100;
@@ -97,7 +97,7 @@ fn count_within(parts: &[Part], while_used: &Value, budget: usize) -> (UseCheck,
     let relation = |name, resource| {
         let path = Path::parse("spec.names[*]").unwrap();
         let (group, to) = ("example.com".to_owned(), "parts".to_owned());
-        let to = CustomTo::Name { group, resource: to, name: path, namespace: None };
+        let to = CustomTarget::Name { group, resource: to, name: path, namespace: None };
         CustomRelation::new(name, ("example.com", resource), to, Strength::Needs, None).unwrap()
     };
     for (kind, resource) in [("Part", "parts"), ("Whole", "wholes"), ("Database", "databases")] {
@@ -118,7 +118,7 @@ fn count_within(parts: &[Part], while_used: &Value, budget: usize) -> (UseCheck,
         if index == 0 {
             manifest = without_hold(&manifest);
         }
-        catalogue.feed(&mut reads.graph, kind, &manifest.to_string()).unwrap();
+        catalogue.parse_and_apply(&mut reads.graph, kind, &manifest.to_string()).unwrap();
     }
     let kind = kind_of(&reads.graph, "Part");
     let target = reads.graph.find(kind, "a", "p0").unwrap();

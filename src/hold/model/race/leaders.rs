@@ -65,11 +65,11 @@ impl RaceModel {
                         } else if self.delayed_answers && leader.listed[2].is_some() {
                             leader.has_unused_answer = true;
                         } else {
-                            next.push(Input::Read { requested_at: None });
+                            next.push(Input::ReadSucceeded { requested_at: None });
                         }
                     }
                     Output::CheckUse => {
-                        let mut check = check_use(&leader.listed, leader.other_reads);
+                        let mut check = check_use_cached(&leader.listed, leader.other_reads);
                         if let UseCheck::NeedsReads(batches) = &mut check {
                             if !self.guards.owners_first {
                                 batches.reverse();
@@ -156,10 +156,10 @@ fn read_number(read: &LiveRead) -> usize {
 }
 
 /// The count of the program after these reads, cached because the states repeat.
-fn check_use(listed: &[Option<UserState>; 3], other_reads: u64) -> UseCheck {
+fn check_use_cached(listed: &[Option<UserState>; 3], other_reads: u64) -> UseCheck {
     static CACHE: LazyLock<Mutex<HashMap<Key, UseCheck>>> = LazyLock::new(Mutex::default);
-    // The count does not depend on these fields.
-    let without_promises = |user: UserState| match user {
+    // The count does not read these fields.
+    let without_unread_fields = |user: UserState| match user {
         UserState::Exists(user) => UserState::Exists(UserObject {
             stored_before_pass: false,
             is_slow_create: false,
@@ -167,7 +167,7 @@ fn check_use(listed: &[Option<UserState>; 3], other_reads: u64) -> UseCheck {
         }),
         _ => UserState::NotCreated,
     };
-    let key = (listed.map(|user| user.map(without_promises)), other_reads);
+    let key = (listed.map(|user| user.map(without_unread_fields)), other_reads);
     let mut cache = CACHE.lock().unwrap();
     if let Some(check) = cache.get(&key) {
         return check.clone();
@@ -233,7 +233,7 @@ impl RaceModel {
         if self.delayed_answers {
             leader.has_unused_answer = true;
         } else {
-            self.give_input(next, l, Input::Read { requested_at: None });
+            self.give_input(next, l, Input::ReadSucceeded { requested_at: None });
         }
         Some(())
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::manifests::time;
 use super::{USER_KINDS, UserObject};
 use crate::decide::{ListPart, LiveRead};
-use crate::hold::{RequestResult, TOKEN, TargetState};
+use crate::hold::{RequestResult, TOKEN_ANNOTATION, TargetState};
 use crate::objects::HOLD;
 
 /// The target. It always has its hold, because the removal of the hold deletes it.
@@ -94,7 +94,7 @@ pub(super) fn manifest(secret: &Secret) -> Value {
         metadata["deletionTimestamp"] = json!(time(i64::from(deletion_time)));
     }
     if let Some(token) = &secret.token {
-        metadata["annotations"] = json!({TOKEN: &**token});
+        metadata["annotations"] = json!({TOKEN_ANNOTATION: &**token});
     }
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
 }

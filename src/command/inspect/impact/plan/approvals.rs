@@ -47,7 +47,7 @@ pub async fn missing_approvals(
         let missing =
             missing.map(|(blocker, given)| blocker.required_approvals.saturating_sub(given.len()));
         let terms = blockers().flat_map(|blocker| policies_of(&inspection.policies, blocker));
-        let terms = ApprovalTerms::all(terms.map(|policy| &policy.approval));
+        let terms = ApprovalTerms::merge(terms.map(|policy| &policy.approval));
         let accounts = terms.map_or_else(Vec::new, |terms| terms.accounts);
         let needs = std::slice::from_ref(&need);
         let approvers = Approvers::find((caller, me), needs, Some(&accounts), &mut rbac).await;

@@ -20,7 +20,6 @@ struct LiveReviewLabels {
     operation: &'static str,
 }
 
-/// The metrics of live reads.
 #[derive(Debug)]
 pub struct LiveMetrics {
     reads: Family<LiveReadLabels, Counter>,

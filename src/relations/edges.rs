@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::catalogue::NameableKinds;
 use super::path::Path;
+use super::rows::NameableKinds;
 use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{
     EdgeQualifier, Edges, Requirement, Selector, SelectorEdge, Strength, UnresolvedUse,
@@ -20,7 +20,7 @@ pub(super) const ORDINAL_FIELDS: [&str; 3] = [
 ];
 
 /// Creates the edges of one object.
-pub(super) struct EdgeReader<'o> {
+pub(super) struct EdgeBuilder<'o> {
     object: &'o Value,
     namespace: &'o str,
     name: &'o str,
@@ -29,7 +29,7 @@ pub(super) struct EdgeReader<'o> {
     pub(super) edges: Edges,
 }
 
-impl<'o> EdgeReader<'o> {
+impl<'o> EdgeBuilder<'o> {
     pub(super) fn new(object: &'o Value, kinds: &'o mut Kinds, scaled_down: bool) -> Self {
         let metadata = |field: &str| {
             let value = object.get("metadata").and_then(|metadata| metadata.get(field));
@@ -185,12 +185,12 @@ impl<'o> EdgeReader<'o> {
         });
     }
 
-    /// The strength of the edge. After the end condition is met, the edge only mentions.
+    /// The strength of the edge. While the end condition is met, the edge is only a mention.
     fn strength(&self, rule: &ReferenceRule) -> Strength {
         let mut has_ended = false;
-        if let Some((path, equals)) = &rule.ends_when {
+        if let Some((path, values)) = &rule.ends_when {
             path.visit(self.object, &mut |_, value| {
-                has_ended |= equals.iter().any(|equals| match value {
+                has_ended |= values.iter().any(|equals| match value {
                     Value::Null | Value::Bool(false) => equals == "false",
                     _ if equals.is_empty() => true,
                     Value::String(text) => text == equals,
