@@ -49,7 +49,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{FromArgMatches as _, Parser, Subcommand};
 
-use self::screen::Screen;
+use self::screen::{Screen, print_error};
 use crate::certs::CertError;
 use crate::cluster::StartError;
 use crate::objects::{NEXT_STEP_SEPARATOR, parse_former_hold, set_former_holds};
@@ -216,7 +216,7 @@ impl CommandError {
 
     /// Prints the error. Its text may come from the cluster, and belay does not color errors.
     fn print(&self) {
-        eprint!("{}", Screen::pipe().clean(&error_text(&self.to_string())));
+        print_error(&error_text(&self.to_string()));
     }
 
     /// 1: denied, 2: usage error, 3: failed or unknown.

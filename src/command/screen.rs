@@ -403,9 +403,15 @@ pub fn cut<'l, T>(
     }
 }
 
+/// Prints text on standard error, without an error if it is closed: that must not stop a command
+/// between its writes to the cluster.
+pub fn print_error(text: &str) {
+    let _closed = std::io::stderr().write_all(Screen::pipe().clean(text).as_bytes());
+}
+
 /// Prints a line about a step of a command on standard error.
 pub fn progress(line: &str) {
-    eprintln!("{}", Screen::pipe().clean(line));
+    print_error(&format!("{line}\n"));
 }
 
 /// One line on standard error with the progress of a long operation. It is cleared at the end. A

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::CommandError;
 use super::files::Archive;
 use super::place::{ClusterArguments, Installation};
-use super::screen::Screen;
+use super::screen::progress;
 use super::serve::{LABELLED_KINDS, parse_kinds};
 use super::webhooks::{Webhooks, not_installed_text};
 use crate::cluster::Clock;
@@ -199,8 +199,8 @@ impl UserSession {
         let api: Api<K> = Api::all(self.caller.client.clone());
         let Listed { objects, unreadable } = list_all(api, ListParams::default()).await?;
         if !unreadable.is_empty() {
-            let names = Screen::pipe().clean(&unreadable.join(", "));
-            eprintln!("left out, because they can't be read: {} {names}", K::plural(&()));
+            let names = unreadable.join(", ");
+            progress(&format!("left out, because they can't be read: {} {names}", K::plural(&())));
         }
         Ok(objects)
     }

@@ -61,7 +61,7 @@ fn denials_and_audited_denials_are_distinguished() {
     let all = belay(plane, &["denials"]);
     assert_eq!(all.code, 1, "{all:?}");
     let table = all.stdout;
-    assert!(table.contains(&format!("   denied    configmaps {denied}/settings")), "{table}");
+    assert!(table.contains(&format!("   denied    configmaps/settings -n {denied} ")), "{table}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn since_omits_earlier_denials() {
     .unwrap();
     let all = of("10m");
     assert_eq!(all.code, 1, "{all:?}");
-    assert!(all.stdout.contains(&format!("   denied    configmaps {ns}/settings")), "{all:?}");
+    assert!(all.stdout.contains(&format!("   denied    configmaps/settings -n {ns} ")), "{all:?}");
     assert_eq!(of("soon").code, 2);
 }
 

@@ -34,7 +34,7 @@ use super::files::stdin_once;
 use super::inspect::{Cascade, DeletionPlan, Drift, ObjectSelection, TargetQuery, missing_text};
 use super::place::{self, ClusterArguments};
 use super::report::{Format, Report as _, View};
-use super::screen::{Screen, progress};
+use super::screen::{Screen, print_error, progress};
 use super::wait::Waiter;
 use super::{CommandError, block_on, print};
 use crate::objects::counted;
@@ -249,7 +249,7 @@ fn show(state: &DeletionState, output: Format) -> Result<(), CommandError> {
     match output {
         Format::Table => print(&text(Screen::stdout())),
         _ => {
-            eprint!("{}", Screen::pipe().clean(&text(Screen::pipe())));
+            print_error(&text(Screen::pipe()));
             Ok(())
         }
     }

@@ -18,6 +18,7 @@ use crate::command::diagnosis::{
 };
 use crate::command::place::Installation;
 use crate::command::report::Format;
+use crate::command::screen::progress;
 use crate::command::session::UserSession;
 use crate::command::target::{
     TargetArguments, TargetObject, read_rules, situation, unknown_policies_text,
@@ -203,7 +204,7 @@ impl Release {
     /// Waits because the leader did not respond to the request. If the leader has just stopped,
     /// its Lease expires soon, and then this command releases the object.
     async fn wait_for_lease_expiry(&self, why: &str) -> Result<ReleaseOutput, CommandError> {
-        eprintln!("belay does not answer; if it is dead, its Lease expires within seconds");
+        progress("belay does not answer; if it is dead, its Lease expires within seconds");
         let deadline = Instant::now() + self.limit;
         loop {
             let next = match self.target.session.leader().await {

@@ -20,7 +20,7 @@ pub use self::schema::{Kind, kind};
 pub use self::watch::WatchArguments;
 use super::document::FailedRead;
 use super::picture::Picture;
-use super::screen::{Screen, Table, cut};
+use super::screen::{Screen, Table, cut, print_error};
 use super::{CommandError, print};
 use crate::objects::{is_control, order_by_turns};
 
@@ -113,7 +113,7 @@ pub trait Report: Serialize + JsonSchema {
         let OutputArguments { output, all, verbose } = arguments;
         if output == Format::Name {
             let lines = self.unread().iter().map(|unread| unread.line() + "\n");
-            eprint!("{}", Screen::pipe().clean(&lines.collect::<String>()));
+            print_error(&lines.collect::<String>());
         }
         let wide = output == Format::Wide;
         self.render(output, View { screen: Screen::stdout(), all, wide, verbose })

@@ -282,6 +282,7 @@ fn the_verdict_is_the_exit_code_with_a_closed_pipe() {
         let manifest = object("v1", kind, name).to_string();
         assert_eq!(unread("impact -f - -n shop --from .", &manifest), code, "{kind}");
     }
+    assert_eq!(unread("impact -f - -n shop --from .", "kind: ["), 2);
 }
 
 #[test]

@@ -69,9 +69,9 @@ pub fn fed(line: &str, input: &str) -> Said {
 
 /// The exit code of the command if its output is closed early, as `| head` does.
 pub fn unread(line: &str, input: &str) -> i32 {
-    let mut child = started(line, Stdio::null());
+    let mut child = started(line, Stdio::piped());
     // It prints only after it has read the input below.
-    drop(child.stdout.take());
+    drop((child.stdout.take(), child.stderr.take()));
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait().unwrap().code().unwrap()
 }

@@ -19,7 +19,7 @@ use crate::command::confirm::{self, ConfirmArguments};
 use crate::command::duration::parse_timeout;
 use crate::command::place::ClusterArguments;
 use crate::command::report::{Format, FormatArguments, Report};
-use crate::command::screen::{Screen, without_controls};
+use crate::command::screen::{Screen, progress};
 use crate::command::session::UserSession;
 use crate::command::signals::catch_signal;
 use crate::command::timing::TimingArguments;
@@ -106,7 +106,7 @@ async fn execute(
     let messages = RefCell::new(Messages::default());
     let show = |text: &str| {
         if !options.dry_run {
-            eprintln!("{}", without_controls(text));
+            progress(text);
         }
     };
     let uninstall = Uninstall {
