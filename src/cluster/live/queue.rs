@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::decide::{Existence, LiveRead, Review, Situation, target_existence};
+use crate::decide::{Existence, LiveRead, Resource, Review, Situation, target_existence};
 use crate::graph::Graph;
 use crate::webhook::fair::{FairQueue, GroupLimits};
 
@@ -13,8 +13,9 @@ pub enum ReadGroup {
     /// Requests of all subjects about objects of a namespace, because a tenant may have many
     /// accounts.
     Namespace(String),
-    /// Requests of one subject about cluster-scoped objects.
-    Subject(String),
+    /// Requests of all subjects about cluster-scoped objects of a resource, with its group. A caller
+    /// that knows the uid of one such object can invent subjects.
+    Resource(String, String),
     /// Requests about objects whose existence the graph does not prove, by namespace. A caller
     /// that invents objects delays only such requests. Empty: requests about objects in a missing
     /// Namespace or without one, because a caller can also invent namespaces and subjects.
@@ -29,7 +30,10 @@ impl ReadGroup {
         let namespace = review.namespace.as_str();
         let exists = matches!(target_existence(situation, review), Existence::Exists);
         match namespace {
-            "" if exists => Self::Subject(review.requester.name.to_string()),
+            "" if exists => {
+                let Resource { group, resource, .. } = &review.resource;
+                Self::Resource(group.to_string(), resource.to_string())
+            }
             _ if exists => Self::Namespace(namespace.to_owned()),
             _ if is_missing(situation.graph, namespace) => Self::UnprovenObjects(String::new()),
             _ => Self::UnprovenObjects(namespace.to_owned()),
@@ -327,6 +331,17 @@ mod tests {
             {"resource": "namespaces"}, "name": "shop", "namespace": "victim",
             "userInfo": {"username": "jane"}, "oldObject": {"metadata": {"uid": "s"}}});
         assert_eq!(group_of_review(&graph, review), group_of("shop"));
+        // H209: a caller may know the uid of a cluster-scoped object, such as that of its own Node.
+        let node = graph.kinds.find("", "Node").unwrap();
+        let stored = r#"{"metadata":{"name":"n","uid":"n"}}"#;
+        catalogue.parse_and_apply(&mut graph, node, stored).unwrap();
+        for user in ["admin", "made-up"] {
+            let review = json!({"uid": "1", "operation": "DELETE", "name": "n",
+                "resource": {"resource": "nodes"}, "userInfo": {"username": user},
+                "oldObject": {"metadata": {"uid": "n"}}});
+            let nodes = ReadGroup::Resource(String::new(), "nodes".to_owned());
+            assert_eq!(group_of_review(&graph, review), nodes);
+        }
         for n in 0..3 {
             assert_eq!(group(&graph, &format!("made-up-{n}"), "jane", "u"), unproven(""));
             assert_eq!(group(&graph, "", &format!("made-up-{n}"), "u"), unproven(""));

@@ -18,15 +18,19 @@ fn the_undo_of_a_claim_that_another_undo_has_restored_advises_to_delete_nothing(
     let plane = &world().plane;
     let ns = plane.namespace("undo-second").unwrap();
     start_two_replicas(plane, &ns);
+    // However late the first undo is killed, the claim still exists.
+    keep(plane, &ns, "pvc/data-web-0");
     let claims = delete_claims(plane, &ns, &["data-web-0"]);
     let folder = tempfile::tempdir().unwrap();
     let file = file_in(&folder);
     let target = ["pvc/data-web-0", "-n", &ns];
     saved(plane, &target, &file);
-    let undo = [&["undo"], &target[..], &["--yes"]].concat();
-    let undone = belay(plane, &undo);
-    assert_eq!(undone.code, 0, "{undone:?}");
+    let first = begin_undo(plane, &target);
+    free(plane, &ns, "pvc/data-web-0");
+    first.succeeds();
     have_their_volumes(plane, &ns, &claims);
+    let protected = json!({"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}});
+    plane.api().patch("pvc/data-web-0", &ns, &protected).unwrap().success().unwrap();
     wait_until_running(plane, &ns, 2);
     delete(plane, &ns, "pvc/data-web-0");
     let resume = ["undo", "--resume", &file, "--yes"];
@@ -42,7 +46,7 @@ fn the_undo_of_a_claim_that_another_undo_has_restored_advises_to_delete_nothing(
     let volume = format!("pv/{}", text(&claims[0].1));
     let policy = ".spec.persistentVolumeReclaimPolicy";
     assert_eq!(plane.api().field(&volume, "", policy).unwrap(), "Retain");
-    let undone = belay(plane, &undo);
+    let undone = belay(plane, &[&["undo"], &target[..], &["--yes"]].concat());
     assert_eq!(undone.code, 0, "{undone:?}");
     let resumed = belay(plane, &resume);
     let says = format!("another undo restored PersistentVolumeClaim {ns}/data-web-0; nothing");
