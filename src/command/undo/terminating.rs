@@ -78,7 +78,9 @@ impl<'i> UndoReader<'i> {
         let mut found = TerminatingObjects::default();
         found.save(self.target);
         for node in content {
-            if is_left_out(node.info(), node.name()) {
+            let controller = node.controller();
+            let is_recreated = controller.is_some_and(|owner| owner.info().creates(node.info()));
+            if is_recreated || is_left_out(node.info(), node.name()) {
                 continue;
             }
             match why_irreversible(node.info()) {

@@ -105,6 +105,28 @@ pub fn wait_until_terminating(plane: &ControlPlane, ns: &str, names: &[&str]) {
 }
 
 #[test]
+fn the_controller_of_a_deployment_creates_its_replica_set_in_a_restored_namespace() {
+    let plane = &world().plane;
+    let ns = plane.namespace("undo-rollout").unwrap();
+    plane.apply(&workload("Deployment", "web", &pod("web")).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 1);
+    let set = plane.api().list("replicasets", &ns, "").unwrap().pop().unwrap();
+    let names = ["deploy/web", &format!("rs/{}", text(&set["metadata"]["name"]))];
+    for name in names {
+        keep(plane, &ns, name);
+    }
+    let namespace = format!("ns/{ns}");
+    delete(plane, "", &namespace);
+    wait_until_terminating(plane, &ns, &names);
+    let undo = begin_undo(plane, &[&namespace]);
+    for name in names {
+        free(plane, &ns, name);
+    }
+    undo.succeeds();
+    wait_until_running(plane, &ns, 1);
+}
+
+#[test]
 fn the_claims_of_a_stateful_set_get_their_volumes_back_with_its_namespace() {
     let plane = &world().plane;
     let ns = plane.namespace("undo-stateful").unwrap();
