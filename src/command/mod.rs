@@ -120,7 +120,7 @@ enum Command {
                                 kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay delete [OPTIONS] --plan <FILE>")]
     Delete(Box<delete::DeleteArguments>),
-    /// Re-create an object that is Terminating, with its data
+    /// Undo a deletion: re-create the object with its data
     #[command(override_usage = "kubectl belay undo [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
                                 kubectl belay undo [OPTIONS] --resume <FILE>")]
     Undo(Box<undo::UndoArguments>),

@@ -96,8 +96,9 @@ impl ObjectReport for ApproveOutput {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
-    /// Only the object. A Namespace or CRD may have content. If a policy denies the deletion of an
-    /// object that would be deleted as well, belay still denies the DELETE
+    /// Only the object. This also approves the deletion of a Namespace or CRD that is not empty. If
+    /// a policy denies the deletion of an object that would be deleted as well, belay still denies
+    /// the DELETE
     Object,
     /// The object and everything that is deleted with it, even if a policy protects one of these.
     /// With --cascade=orphan, also the dependents that lose their owner: you need this scope if a

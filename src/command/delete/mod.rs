@@ -79,8 +79,9 @@ pub struct DeleteArguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
     timeout: Duration,
 
-    /// Don't stop for dependents in the namespace NAME that are new since the plan: the garbage
-    /// collector deletes them. Has no effect for namespaces in which the command sends a DELETE
+    /// By default, a dependent that is new since the plan stops the command. With this option the
+    /// command continues, and the garbage collector also deletes the new dependents in the
+    /// namespace NAME. Has no effect if the command sends a DELETE in NAME
     #[arg(long, value_name = "NAME", value_parser = place::namespace)]
     ignore_namespace: Vec<String>,
 

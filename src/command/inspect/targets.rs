@@ -48,8 +48,8 @@ pub struct ObjectSelection {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 
-    /// After a TYPE without a name: select every object of this type. Also print long lists
-    /// completely
+    /// Print long lists completely. After a TYPE without a name, also select every object of this
+    /// type
     #[arg(long)]
     pub all: bool,
 
@@ -65,8 +65,9 @@ pub struct SelectionArguments {
     pub objects: ObjectSelection,
 
     /// Show the effects of pruning. OLD and NEW are files or folders with the manifests before and
-    /// after a change; the targets are the objects that only OLD contains. For the effects with
-    /// --from, belay reads an object from --from if it is there, else from NEW or OLD
+    /// after a change; the targets are the objects that only OLD contains. With --from, belay
+    /// uses the objects in OLD, NEW and the --from files. If several of them contain an object,
+    /// --from wins over NEW, and NEW over OLD
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 

@@ -28,9 +28,10 @@ use clap::Args;
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "ACTION is the action of the policy. Hold: action Deny with whileUsed: {onDelete: Hold}; belay \
-                  accepts the DELETE if it can hold the object, which then stays Terminating while it is in use. \
-                  Deny, Hold: the policy has other rules too, which deny.\n\nExit codes: 0: healthy; 1: problems; 2: wrong arguments; 3: unknown, because a read failed"
+    after_help = "ACTION is the action of the policy. For action Deny with whileUsed: {onDelete: Hold}, it is:\n\
+                  \x20 Hold        belay accepts the DELETE if it can hold the object, which then stays\n\
+                  \x20             Terminating while it is in use\n\
+                  \x20 Deny, Hold  the same; the policy also has other rules, which deny\n\nExit codes: 0: healthy; 1: problems; 2: wrong arguments; 3: unknown, because a read failed"
 )]
 pub struct StatusArguments {
     #[command(flatten)]
