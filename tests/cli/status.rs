@@ -67,7 +67,7 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
     })
     .unwrap();
     let table = belay(plane, &["status"]).stdout;
-    assert!(table.contains("\n  holds: belay relies on a hold 45 s after adding it "), "{table}");
+    assert!(table.contains("\n  holds: belay relies on a hold only 45 s after "), "{table}");
     let managed = ["get", "configmap", "empty", "-n", &ns, "--show-managed-fields", "-o", "json"];
     let managed = json(&plane.kubectl(&managed).unwrap());
     assert!(managed["metadata"]["managedFields"].is_null(), "{managed}");

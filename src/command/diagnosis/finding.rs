@@ -10,7 +10,7 @@ text_enum! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
     pub enum Cause {
         /// An admission webhook or policy refuses a request that the deletion needs.
-        Refused = "waits for a request that is refused",
+        Refused = "a request that its deletion needs is refused",
         /// An aggregated API does not answer.
         BrokenApi = "an API does not answer",
         /// The conversion webhook of a kind does not answer.

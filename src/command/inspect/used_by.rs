@@ -436,10 +436,8 @@ impl UsedBy {
     /// The number of omitted edges.
     fn weaker_text(&self) -> String {
         match self.weaker {
-            1 => "1 other reference, which blocks no deletion, is not listed".to_owned(),
-            more => {
-                format!("{more} other references, which block no deletion, are not listed")
-            }
+            1 => "not listed: 1 reference that blocks no deletion".to_owned(),
+            more => format!("not listed: {more} references that block no deletion"),
         }
     }
 

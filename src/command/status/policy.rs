@@ -253,8 +253,9 @@ impl PolicyStatus {
         }
         if self.effective_in > 0 {
             let line = format!(
-                "holds: belay relies on a hold {} s after adding it (the newest: in {}); until \
-                 then it denies the deletion of the object if it is in use",
+                "holds: belay relies on a hold only {} s after adding it to an existing object \
+                 (the newest hold: in {}). Before that, belay denies the deletion of the object if \
+                 it is in use",
                 HoldAge::SETTLED_SECONDS,
                 format_age(self.effective_in)
             );

@@ -85,8 +85,8 @@ fn policies_are_reported_with_their_objects() {
          certificates: the serving certificate expires 1970-01-01T00:00:00Z (60d left)\n\
          POLICY   ACTION   READY   PROTECTED   HOLDS   DENIED                  RULES\n\
          kept     Warn     yes     40          38      3 (2 would be denied)   always, whileUsed\n  \
-         holds: belay relies on a hold 45 s after adding it (the newest: in 31s); until then it \
-         denies the deletion of the object if it is in use\n  \
+         holds: belay relies on a hold only 45 s after adding it to an existing object (the newest \
+         hold: in 31s). Before that, belay denies the deletion of the object if it is in use\n  \
          unknown kinds: gadgets.test; use plural names (kubectl api-resources) or install the CRDs\n"
     );
     assert_eq!(code(&report), 0);
