@@ -163,7 +163,8 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::WouldOrphan, _) => use_cascade(passing_cascade?),
         (Reason::FinalizerGuarded, Cause::LostFinalizer(_)) => None,
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
-            without_goal(format!("release it with kubectl belay release {}", target.arguments()))
+            let goal = Some(format!("release {}", target.quoted()));
+            Some(Remedy { goal, action: format!("run kubectl belay release {}", target.arguments()) })
         }
         (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => without_goal(
             "keep the finalizer: belay removes it when the object is Terminating and nothing uses it"

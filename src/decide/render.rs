@@ -296,7 +296,7 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
         (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(finalizer))) => {
             let cascade = if finalizer == FOREGROUND { "foreground" } else { "orphan" };
             format!(
-                "{object} has the finalizer \"{list}\", which this DELETE would remove without \
+                "{object} would lose the finalizer \"{list}\", because this DELETE does not use \
                  --cascade={cascade}"
             )
         }

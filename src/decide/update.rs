@@ -17,7 +17,7 @@ use super::{
     is_hold_unsafe_on_kind,
 };
 use crate::graph::{MAX_LIST_ENTRIES, Node, OwnerRef, Propagation};
-use crate::objects::{CLAIMS, KeyedSet, KindId, ORPHAN, ObjectRef, Uid, quote_if_ambiguous};
+use crate::objects::{CLAIMS, KeyedSet, KindId, ORPHAN, ObjectRef, Uid, one_line_name};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
 
@@ -462,8 +462,8 @@ fn judge_owner_removal<'a>(
         // The garbage collector never removes a reference that it can't resolve (R2).
         OwnerState::Unresolved => {
             for applied in &denying {
-                let name = quote_if_ambiguous(owner_ref.name);
-                let what = format!("belay doesn't know its owner {name}");
+                let name = one_line_name(owner_ref.name);
+                let what = format!("belay doesn't know its owner {name:?}");
                 let unknown = vec![Cause::Unknown(what, Some(NextStep::KeepOwner))];
                 judgement.add_finding(applied, target, Reason::Unknown, (unknown, 0));
             }

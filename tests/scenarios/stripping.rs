@@ -145,7 +145,7 @@ fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
     assert_ne!(field(plane, &ns, "pvc/data", ".metadata.deletionTimestamp"), "");
     let refused = stripper.is_refused("JSON patch", stripper.json_patch());
     let next_step =
-        format!("Release it with kubectl belay release persistentvolumeclaims/data -n {ns}");
+        format!("data\", run kubectl belay release persistentvolumeclaims/data -n {ns}. ");
     assert!(refused.contains(&next_step), "{refused}");
     assert!(refused.contains("\"update.belay.dev\""), "{refused}");
     let none = json!({"metadata": {"finalizers": null}});
