@@ -18,6 +18,8 @@ pub enum NextStep {
     RepairConversion,
     /// belay can't read this object.
     ChangeObject,
+    /// The objects are larger than a live read may be.
+    ReduceObjects,
     /// belay can't resolve the owner that the object would lose.
     KeepOwner,
 }
@@ -38,6 +40,7 @@ impl fmt::Display for NextStep {
             Self::ServeKind => "make sure that the API server serves this kind, then try again",
             Self::RepairConversion => "repair the conversion webhook of this kind, then try again",
             Self::ChangeObject => "correct or delete the unreadable object, then try again",
+            Self::ReduceObjects => "make these objects fewer or smaller, then try again",
             Self::KeepOwner => "keep the owner reference",
         })
     }
@@ -50,6 +53,7 @@ impl NextStep {
             ApiError::Forbidden(_) => Self::GrantPermission(group.to_owned(), resource.to_owned()),
             ApiError::NotFound => Self::ServeKind,
             other if other.to_string().contains("conversion webhook") => Self::RepairConversion,
+            other if other.to_string().contains("larger than a live read") => Self::ReduceObjects,
             _ => Self::Retry,
         }
     }
