@@ -164,7 +164,8 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::FinalizerGuarded, Cause::LostFinalizer(_)) => None,
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
             let goal = Some(format!("release {}", target.quoted()));
-            Some(Remedy { goal, action: format!("run kubectl belay release {}", target.arguments()) })
+            let action = format!("run kubectl belay release {}", target.arguments());
+            Some(Remedy { goal, action })
         }
         (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => without_goal(
             "keep the finalizer: belay removes it when the object is Terminating and nothing uses it"
