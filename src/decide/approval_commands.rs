@@ -80,7 +80,8 @@ pub(super) fn approval_commands<'v>(
     commands
 }
 
-/// Adds how to override a denial with these commands. An UPDATE needs the approval of a deletion.
+/// Adds how to override a denial with these commands. The text names the approved deletions if a
+/// reader would expect the deletion of the target, or, for an UPDATE, no deletion.
 pub(super) fn add_override(
     verdict: &Verdict,
     approvals: &[ApprovalCommand<'_>],
@@ -90,7 +91,9 @@ pub(super) fn add_override(
     text.push_str(if is_change { TO_OVERRIDE_CHANGE } else { TO_OVERRIDE });
     let commands: Vec<String> = approvals.iter().map(ToString::to_string).collect();
     text.push_str(&commands.join(" and "));
-    if is_change {
+    let is_only_for_others = approvals.iter().all(|approval| *approval.object != verdict.target);
+    if is_change || is_only_for_others {
+        let also = if is_change { "also " } else { "" };
         let deletions: Vec<String> = approvals.iter().map(ApprovalCommand::deletion).collect();
         let deletions = deletions.join(" and ");
         // The last command may end with the number of people.
@@ -100,7 +103,7 @@ pub(super) fn add_override(
         } else {
             " ("
         };
-        let _ = write!(text, "{separator}this also approves the deletion of {deletions})");
+        let _ = write!(text, "{separator}this {also}approves the deletion of {deletions})");
     }
 }
 

@@ -95,8 +95,11 @@ impl Verdict {
         self.refused_deletes = refused_deletes;
         self.terminating_objects = terminating_objects;
         self.lost_volumes.extend(lost_volumes);
-        let finalizes = review.resource.subresource == "finalize";
-        let is_change = review.operation == Operation::Update && !finalizes;
+        // An UPDATE of namespaces/finalize deletes the Namespace, except if it only removes a
+        // guarded finalizer.
+        let deletes = review.resource.subresource == "finalize"
+            && self.reason != Some(Reason::FinalizerGuarded);
+        let is_change = review.operation == Operation::Update && !deletes;
         self.change = is_change.then(|| describe_change(review));
         self
     }
