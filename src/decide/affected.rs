@@ -27,7 +27,6 @@ impl<'a> DeletionTarget<'a> {
     }
 }
 
-/// The objects that a deletion affects.
 pub(super) struct AffectedObjects {
     pub(super) fates: Fates,
     /// The objects that may be lost, in a stable order.

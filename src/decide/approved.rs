@@ -12,7 +12,6 @@ use super::{IneffectiveApproval, Situation};
 use crate::objects::full_name;
 use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 
-/// The approvals in force for an object.
 struct CollectedApprovals<'a> {
     in_force: ApprovalsByName<'a>,
     /// Approvals that are older than the owner references of the object, so they do not count.

@@ -11,7 +11,8 @@ pub(crate) const MAX_LISTED_CAUSES: usize = 3;
 /// The causes that keep one object.
 #[derive(Default)]
 pub(super) struct CauseList {
-    /// The namespace of the object; empty for a cluster-scoped one.
+    /// The namespace of the object, or the name of the Namespace; empty for another
+    /// cluster-scoped object.
     pub(super) namespace: String,
     same_namespace: ListedCauses,
     elsewhere: ListedCauses,

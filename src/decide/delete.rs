@@ -370,8 +370,8 @@ fn add_blocking_objects<'a>(
     }
 }
 
-/// Denies the removal of a Namespace from storage, or the removal of its last finalizer, while the
-/// Namespace has protected content. This applies to all users, even if no policy selects the
+/// Denies the removal of a Namespace from storage, or the removal of a finalizer of its spec, while
+/// the Namespace has protected content. This applies to all users, even if no policy selects the
 /// Namespace, because policies select its content.
 pub(super) fn judge_remaining_content<'a>(
     judgement: &mut Judgement<'a>,

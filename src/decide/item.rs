@@ -3,7 +3,7 @@
 use super::{ObjectName, Review, Situation};
 use crate::graph::{Node, OwnerRef, SEARCH_STEPS};
 use crate::objects::{
-    FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
+    CLAIM_PROTECTION, FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
     is_namespace, split_api_version,
 };
 use crate::policy::{ObjectFacts, ObjectIdentity};
@@ -13,7 +13,7 @@ use crate::policy::{ObjectFacts, ObjectIdentity};
 pub(crate) const WAITING_FINALIZERS: &[&str] = &[
     FOREGROUND,
     ORPHAN,
-    "kubernetes.io/pvc-protection",
+    CLAIM_PROTECTION,
     "kubernetes.io/pv-protection",
     "kubernetes.io/vac-protection",
     "batch.kubernetes.io/job-tracking",
@@ -141,7 +141,6 @@ impl<'a> JudgedObject<'a> {
         self.hold
     }
 
-    /// Whether the object has an effective hold.
     pub(super) fn has_effective_hold(&self, situation: &Situation<'_>) -> bool {
         self.hold().is_effective(situation.now)
     }

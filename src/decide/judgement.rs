@@ -216,7 +216,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Adds a finding that lets the hold keep the object until these causes no longer exist. If
-    /// a hold is not possible, the finding denies the request.
+    /// no hold is possible, the finding has the action of the policy.
     pub(super) fn add_hold_or_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -394,8 +394,7 @@ impl<'a> Judgement<'a> {
 
     /// Whether the request itself deletes an object.
     fn is_deletion(&self) -> bool {
-        let Review { operation, resource, .. } = self.review;
-        *operation == Operation::Delete || resource.subresource == "eviction"
+        self.review.operation == Operation::Delete || self.review.is_eviction()
     }
 }
 

@@ -90,8 +90,8 @@ pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     decide_within(situation, review, &StepBudget::new(REVIEW_STEPS))
 }
 
-/// The limit of steps of a review, in all its decisions together. The largest cascade
-/// that belay follows ([`delete`]) takes a quarter of them.
+/// The limit of steps of a review, in all its decisions together. A cascade of
+/// `affected::MAX_FOLLOWED` objects takes a quarter of them.
 pub(crate) const REVIEW_STEPS: usize = 16_000_000;
 
 /// Like [`decide`], within a budget that earlier decisions may have used in part.

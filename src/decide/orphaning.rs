@@ -97,8 +97,8 @@ fn keeps_an_owner(
     })
 }
 
-/// The owner that orphans the dependent: the target, or an object with the finalizer
-/// `orphan` that is deleted with the target.
+/// The owner that the message names: the target, if the dependent refers to it; otherwise the first
+/// existing owner that may be deleted with the target.
 fn deleted_owner(node: Node<'_>, target: &JudgedObject<'_>, fates: &Fates) -> ObjectName {
     let is_lost = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
     let is_dependent_of_target = node.owner_refs().any(|owner_ref| owner_ref.uid == target.uid());

@@ -163,7 +163,8 @@ pub struct Verdict {
     /// The objects whose DELETE would also delete a volume or claim. A message must not advise
     /// these DELETEs unless an earlier step keeps the volume or claim.
     pub lost_volumes: Vec<LostVolume>,
-    /// The change by which an UPDATE leads to the deletion. `None` if the request is no UPDATE.
+    /// The change by which an UPDATE leads to the deletion. `None` if there are no blockers or the
+    /// request is no UPDATE.
     pub change: Option<ChangeDescription>,
     /// The objects that keep the object of a blocker, and whose DELETE belay would deny or hold
     /// as well.

@@ -149,8 +149,8 @@ pub struct ApiReads<'a> {
 }
 
 impl ApiReads<'_> {
-    /// Carries out a read. The text of an error completes the sentence "objects of kind Pod may
-    /// use it: …".
+    /// Carries out a read. The text of an error completes the sentence "belay does not know all
+    /// objects of kind Pod: …".
     pub async fn carry_out(
         &self,
         kind: Option<&KindToRead>,

@@ -34,9 +34,9 @@ const MARGIN: Duration = Duration::from_millis(100);
 
 /// The errors of a read that can't reserve memory.
 const TOO_LARGE: &str = "they are larger than a live read may be (32 MiB)";
-const FULL: &str = "no memory is free for this live read; belay reads it again later";
+const FULL: &str = "no memory is free for this live read";
 
-/// The memory of all live reads. Cheap to clone.
+/// A budget of memory. Each group may reserve a part of it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ReadMemory {
     pool: Arc<Pool>,

@@ -7,7 +7,6 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 /// Group and plural name; either may be `*`.
 pub(super) type KindName = (String, String);
 
-/// A set of kinds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KindSet(pub(super) BTreeSet<KindName>);
 

@@ -37,7 +37,6 @@ impl Rules {
         self.rules.get(webhook).map_or(&[], Vec::as_slice)
     }
 
-    /// The condition that limits the rules of a webhook to some namespaces and objects.
     pub fn condition(&self, webhook: &str) -> Option<&MatchCondition> {
         self.conditions.get(webhook)
     }

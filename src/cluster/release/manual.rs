@@ -95,7 +95,7 @@ impl LiveQuestion for ManualCheck<'_> {
         let count = check_collected(&self.context.world, &mut self.collected, target, &self.budget);
         let answer = match (count, &self.missing_list) {
             (UseCheck::NeedsReads(reads), _) => {
-                // The answer if no rounds of reads remain.
+                // `check_manually` ignores an answer with missing reads.
                 return Some((Err(UnknownUse::TooManyRounds.into()), reads.concat()));
             }
             (UseCheck::Releasable(ReleaseReason::Unused), Some(list)) => Err(list.clone().into()),

@@ -121,7 +121,7 @@ impl<'a> Withdrawal<'a> {
         self.time_left().is_zero()
     }
 
-    /// Whether it is too late to start a step. A limit of 0 still allows one sweep.
+    /// Whether it is too late to start a step.
     fn is_late(&self) -> bool {
         self.uninstall.options.limit.is_some_and(|limit| self.start.elapsed() > limit)
     }
