@@ -38,7 +38,7 @@ pub(super) fn judge_orphaning<'a>(
         // An approval of one owner does not cover a dependent that another owner keeps.
         let is_covered =
             propagation == Propagation::Orphan && !keeps_an_owner(&situation, *node, target, fates);
-        judgement.with_coverable_findings(is_covered, |judgement| {
+        judgement.judge_with_coverage(is_covered, |judgement| {
             for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
                 let causes = vec![Cause::Owner(deleted_owner(*node, target, fates))];
                 judgement.add_finding(applied, &item, Reason::WouldOrphan, (causes, 0));
@@ -53,7 +53,7 @@ pub(super) fn judge_orphaning<'a>(
             let listed = dependents.iter().take(MAX_LISTED_CAUSES);
             let causes = listed.map(|node| Cause::Dependent(object_name(*node))).collect();
             let more = dependents.len().saturating_sub(MAX_LISTED_CAUSES);
-            judgement.with_coverable_findings(true, |judgement| {
+            judgement.judge_with_coverage(true, |judgement| {
                 judgement.add_finding(&applied, target, Reason::WouldOrphan, (causes, more));
             });
         }

@@ -40,10 +40,12 @@ pub(super) fn decide_unknown_with(
     what: String,
     next: Option<NextStep>,
 ) -> Verdict {
+    let resource = &review.resource;
+    let is_eviction = resource.resource == "pods" && resource.subresource == "eviction";
     match review.phase {
         AdmissionPhase::Mutate => Verdict::allow(review.target()),
         AdmissionPhase::Validate => Verdict {
-            denial_status: if review.is_eviction() {
+            denial_status: if is_eviction {
                 DenialStatus::TooManyRequests
             } else {
                 DenialStatus::Forbidden

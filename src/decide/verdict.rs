@@ -198,10 +198,10 @@ pub struct RefusedDelete {
     pub first: Vec<ObjectName>,
 }
 
-/// A volume or claim that a DELETE would delete, although the request keeps it.
+/// A volume or claim that an advised DELETE would delete, although the request keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostVolume {
-    /// The object of that DELETE.
+    /// The object of the advised DELETE.
     pub deleted: ObjectRef,
     /// The volume or claim.
     pub volume: ObjectRef,
