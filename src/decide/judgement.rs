@@ -155,7 +155,7 @@ impl<'a> Judgement<'a> {
     ) {
         let Situation { policies, now, .. } = self.situation;
         let paused = policies.is_paused(now);
-        let control_plane_evicts_pod = self.control_plane_evicts_pod();
+        let evicts_pod = self.control_plane_evicts_pod();
         let is_ignored = |policy: &Policy| match policy.source {
             PolicySource::Label(_) => true,
             PolicySource::Policy(_) => {
@@ -163,7 +163,7 @@ impl<'a> Judgement<'a> {
             }
         };
         for policy in policies.iter() {
-            let ignored = control_plane_evicts_pod && is_ignored(policy);
+            let ignored = evicts_pod && is_ignored(policy);
             if policy.binds(&self.review.requester) && !ignored && which(policy) {
                 let action = policy.strictest_action();
                 let applied = AppliedPolicy { policy, action, paused: false, certain: true };

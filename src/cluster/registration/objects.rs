@@ -54,7 +54,8 @@ impl<'p> ObjectLimits<'p> {
         };
         let tests: Vec<String> = self.0.iter().map(kind_test).collect();
         let expression = format!(
-            "oldObject == null || !({CEL_KIND} in {}) || [oldObject, object].exists(o, o != null && \
+            "oldObject == null || !({CEL_KIND} in {}) || \
+             [oldObject, object].exists(o, o != null && \
              (!has(o.metadata) || !has(o.metadata.name) || {}))",
             cel_list(&kinds),
             tests.join(" || "),
