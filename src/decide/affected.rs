@@ -15,19 +15,18 @@ pub(super) const MAX_FOLLOWED: usize = 200_000;
 pub(super) struct DeletionTarget<'a> {
     pub(super) item: JudgedObject<'a>,
     pub(super) propagation: Propagation,
-    /// Whether the release checks the users of the object, so that questions 4 to 6 do
-    /// not apply to the object itself.
+    /// Whether the release checks the users of the object, so that questions 4 to 6 of
+    /// docs/THEORY.md do not apply to the object itself.
     pub(super) deferred_to_release: bool,
 }
 
 impl<'a> DeletionTarget<'a> {
-    /// A target to which all questions apply.
+    /// A target to which all questions of docs/THEORY.md apply.
     pub(super) fn new(item: JudgedObject<'a>, propagation: Propagation) -> Self {
         Self { item, propagation, deferred_to_release: false }
     }
 }
 
-/// The objects that a deletion affects.
 pub(super) struct AffectedObjects {
     pub(super) fates: Fates,
     /// The objects that may be lost, in a stable order.

@@ -11,10 +11,10 @@ use crate::graph::{DeletedObject, MAX_OWNER_LEVELS, Node, OwnerRef, RememberedOw
 use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, ObjectIdentity};
 
-/// Whether exemption records count. belay writes these approvals when an exempt subject
+/// Which exemption records count. belay writes these approvals when an exempt subject
 /// deletes an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExemptionRecords {
+pub(crate) enum RecordScope {
     /// Records don't count: they allow no new request and release no hold.
     Ignored,
     /// A record of the object or of one of its owners counts if the named object is being
@@ -28,24 +28,20 @@ pub(crate) enum ExemptionRecords {
 /// Whether the deletion of an object that an approval names has begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeletionState {
-    /// The deletion has not begun, or belay does not know whether it has.
-    NotKnownBegun,
+    /// belay has not seen the deletion begin.
+    NotSeen,
     /// The object is Terminating or was deleted, with the time if belay observed it.
     Begun(Option<i64>),
 }
 
 impl DeletionState {
-    pub(super) fn of_item(item: &JudgedObject<'_>) -> Self {
-        item.deletion_time().map_or(Self::NotKnownBegun, |deleted| Self::Begun(Some(deleted)))
-    }
-
-    fn of_node(node: Node<'_>) -> Self {
-        node.deletion_time().map_or(Self::NotKnownBegun, |deleted| Self::Begun(Some(deleted)))
+    pub(super) fn from_deletion_time(time: Option<i64>) -> Self {
+        time.map_or(Self::NotSeen, |deleted| Self::Begun(Some(deleted)))
     }
 
     fn deletion_time(self) -> Option<i64> {
         match self {
-            Self::NotKnownBegun => None,
+            Self::NotSeen => None,
             Self::Begun(deleted) => deleted,
         }
     }
@@ -64,7 +60,7 @@ pub(super) enum Covered {
 /// `covered` the object for whose deletion it is used.
 pub(super) fn is_approval_counted(
     situation: &Situation<'_>,
-    records: ExemptionRecords,
+    record_scope: RecordScope,
     approval: &Approval,
     state: DeletionState,
     covered: Covered,
@@ -80,11 +76,11 @@ pub(super) fn is_approval_counted(
         return true;
     }
     match state {
-        DeletionState::NotKnownBegun => false,
+        DeletionState::NotSeen => false,
         DeletionState::Begun(deleted) => {
             let follows = |deleted| approval.was_created_before(deleted) && created <= deleted;
             // An exemption bar permits nothing.
-            records != ExemptionRecords::Ignored
+            record_scope != RecordScope::Ignored
                 && !approval.exempts.is_empty()
                 && deleted.is_none_or(follows)
         }
@@ -97,7 +93,7 @@ pub(super) fn is_approval_counted(
 /// on each path must be sufficient.
 pub(super) struct ApprovalSearch<'s, 'a> {
     situation: &'s Situation<'a>,
-    records: ExemptionRecords,
+    record_scope: RecordScope,
     /// The namespace of the object that the search starts from.
     namespace: &'s str,
     /// The creation time of that object.
@@ -120,13 +116,13 @@ pub(super) type ApprovalsByName<'a> = BTreeMap<&'a str, &'a Approval>;
 impl<'s, 'a> ApprovalSearch<'s, 'a> {
     pub(super) fn new(
         situation: &'s Situation<'a>,
-        (records, are_sufficient): (ExemptionRecords, &'s dyn Fn(&ApprovalsByName<'a>) -> bool),
+        (record_scope, are_sufficient): (RecordScope, &'s dyn Fn(&ApprovalsByName<'a>) -> bool),
         (namespace, created): (&'s str, i64),
     ) -> Self {
         let (sufficient, insufficient, outdated) = Default::default();
         Self {
             situation,
-            records,
+            record_scope,
             namespace,
             created,
             are_sufficient,
@@ -179,10 +175,11 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
                 self.insufficient = on_path.clone();
                 return false;
             }
-            OwnerState::Absent => find_absent(situation, owner_ref),
-            OwnerState::Waiting(node) | OwnerState::Solid(node) => {
-                (DeletionState::of_node(node), Owners::of_node(situation, node))
-            }
+            OwnerState::Absent => find_deleted_owner(situation, owner_ref),
+            OwnerState::Waiting(node) | OwnerState::Solid(node) => (
+                DeletionState::from_deletion_time(node.deletion_time()),
+                Owners::of_node(situation, node),
+            ),
         };
         let mut approvals = Cow::Borrowed(on_path);
         self.find_approvals((owner_ref, oldest_valid_version), state, &mut approvals);
@@ -215,11 +212,11 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         state: DeletionState,
         approvals: &mut Cow<'_, ApprovalsByName<'a>>,
     ) {
-        let Self { situation, records, namespace, created, .. } = *self;
+        let Self { situation, record_scope, namespace, created, .. } = *self;
         let covered = Covered::Content { created };
         let counting = content_approvals(situation, owner_ref).filter(|approval| {
             approval.covers_namespace(namespace)
-                && is_approval_counted(situation, records, approval, state, covered)
+                && is_approval_counted(situation, record_scope, approval, state, covered)
         });
         for approval in counting {
             let covers = oldest_valid_version <= approval.version;
@@ -314,7 +311,7 @@ impl<'c> Owners<'c> {
 }
 
 /// The known state and owners of an owner that does not exist.
-fn find_absent<'a>(
+fn find_deleted_owner<'a>(
     situation: &Situation<'a>,
     owner_ref: &OwnerRef<'_>,
 ) -> (DeletionState, Owners<'a>) {
@@ -322,11 +319,8 @@ fn find_absent<'a>(
         return (DeletionState::Begun(deleted.deletion_time), Owners::of_deleted(deleted));
     }
     let Some(node) = owner_node(situation, owner_ref) else {
-        return (DeletionState::NotKnownBegun, Owners::default());
+        return (DeletionState::NotSeen, Owners::default());
     };
-    if !is_absent(situation, owner_ref) {
-        return (DeletionState::of_node(node), Owners::default());
-    }
     // The graph still has the owner, but a live read shows that it was deleted.
     (DeletionState::Begun(node.deletion_time()), Owners::of_node(situation, node))
 }
@@ -338,14 +332,6 @@ fn owner_node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option
     let live = live.filter(|node| node.uid() == owner_ref.uid);
     let cached = || situation.graph.object(kind, owner_ref.namespace, owner_ref.name);
     live.or_else(|| cached().filter(|node| node.uid() == owner_ref.uid))
-}
-
-/// Whether a live read shows that the owner does not exist.
-fn is_absent(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> bool {
-    let read = owner_ref
-        .kind
-        .and_then(|kind| situation.live_object(kind, owner_ref.namespace, owner_ref.name));
-    read.is_some_and(|found| found.is_none_or(|node| node.uid() != owner_ref.uid))
 }
 
 /// Which approvals and exemption records exist for the direct and indirect owners.
@@ -391,7 +377,8 @@ impl AncestorApprovalSummary {
                     next.extend(node.owner_refs());
                 }
                 None => {
-                    let (_, Owners { now, has_more, .. }) = find_absent(situation, &owner_ref);
+                    let (_, Owners { now, has_more, .. }) =
+                        find_deleted_owner(situation, &owner_ref);
                     summary.incomplete |= has_more;
                     next.extend(now);
                 }

@@ -56,7 +56,7 @@ pub(super) fn approval_commands<'v>(
     verdict: &'v Verdict,
     deciding: &[&'v Blocker],
 ) -> Vec<ApprovalCommand<'v>> {
-    let is_covered =
+    let is_for_target =
         |blocker: &&&Blocker| *blocker.object_to_approve(&verdict.target) == verdict.target;
     let mut commands = Vec::new();
     let mut add = |object: &'v ObjectRef, content: bool, blockers: &[&&Blocker]| {
@@ -67,15 +67,15 @@ pub(super) fn approval_commands<'v>(
             commands.push(command);
         }
     };
-    let covered: Vec<_> = deciding.iter().filter(is_covered).collect();
-    if !covered.is_empty() {
+    let for_target: Vec<_> = deciding.iter().filter(is_for_target).collect();
+    if !for_target.is_empty() {
         add(
             &verdict.target,
-            covered.iter().any(|blocker| blocker.covered_by_content_approval),
-            &covered,
+            for_target.iter().any(|blocker| blocker.covered_by_content_approval),
+            &for_target,
         );
     }
-    let others = deciding.iter().filter(|blocker| !is_covered(blocker));
+    let others = deciding.iter().filter(|blocker| !is_for_target(blocker));
     others.take(MAX_DESCRIBED).for_each(|blocker| add(&blocker.object, false, &[blocker]));
     commands
 }

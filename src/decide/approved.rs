@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::ancestors::{
-    ApprovalSearch, ApprovalsByName, Covered, DeletionState, ExemptionRecords, Owners,
-    approvals_of, is_approval_counted,
+    ApprovalSearch, ApprovalsByName, Covered, DeletionState, Owners, RecordScope, approvals_of,
+    is_approval_counted,
 };
 use super::item::JudgedObject;
 use super::owners::follows_owner_or_namespace;
@@ -12,7 +12,6 @@ use super::{IneffectiveApproval, Situation};
 use crate::objects::full_name;
 use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 
-/// The approvals in force for an object.
 struct CollectedApprovals<'a> {
     in_force: ApprovalsByName<'a>,
     /// Approvals that are older than the owner references of the object, so they do not count.
@@ -25,26 +24,28 @@ struct CollectedApprovals<'a> {
 fn collect_approvals<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
-    records: ExemptionRecords,
+    record_scope: RecordScope,
     are_sufficient: &dyn Fn(&ApprovalsByName<'a>) -> bool,
 ) -> CollectedApprovals<'a> {
-    let (identity, state) = (item.identity(), DeletionState::of_item(item));
-    let owner_records = if records == ExemptionRecords::OfObjectAndOwners {
-        records
+    let (identity, state) =
+        (item.identity(), DeletionState::from_deletion_time(item.deletion_time()));
+    let owner_records = if record_scope == RecordScope::OfObjectAndOwners {
+        record_scope
     } else {
-        ExemptionRecords::Ignored
+        RecordScope::Ignored
     };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         (approval.content || !item.needs_content_approval)
             && approval.names_object(&identity)
-            && is_approval_counted(situation, records, approval, state, Covered::Object)
+            && is_approval_counted(situation, record_scope, approval, state, Covered::Object)
     });
     let mut in_force: ApprovalsByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.creation_time());
     let covered = Covered::Content { created };
     for container in containers(situation, item) {
-        let (identity, state) = (container.identity(), DeletionState::of_item(&container));
+        let (identity, state) =
+            (container.identity(), DeletionState::from_deletion_time(container.deletion_time()));
         let content = approvals_of(situation, identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names_object(&identity)
@@ -70,7 +71,10 @@ fn collect_approvals<'a>(
 /// Whether exemption records may count for the DELETE of this object: the object is not
 /// Terminating, and its DELETE follows the deletion of an owner, of its Namespace or, unlike in
 /// [`follows_owner_or_namespace`], of its CRD.
-pub(super) fn may_use_cascade_records(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
+pub(super) fn may_use_exemption_records(
+    situation: &Situation<'_>,
+    item: &JudgedObject<'_>,
+) -> bool {
     let is_content_of_deleted =
         || containers(situation, item).iter().any(JudgedObject::is_terminating);
     !item.is_terminating()
@@ -84,10 +88,10 @@ pub(crate) fn sufficient_approvals<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     policies: &[&Policy],
-    records: ExemptionRecords,
+    record_scope: RecordScope,
 ) -> Option<Vec<&'a Approval>> {
     let ApprovalStatus { own_records, approvals_of_people, terms, .. } =
-        approval_status(situation, item, policies, records);
+        approval_status(situation, item, policies, record_scope);
     match terms {
         None => Some(own_records),
         Some(terms) if terms.are_met(&approvals_of_people) => {
@@ -114,7 +118,7 @@ pub(crate) fn required_approvals(
     policies: &[&Policy],
 ) -> Option<RequiredApprovals> {
     let ApprovalStatus { approvals_of_people, terms, .. } =
-        approval_status(situation, item, policies, ExemptionRecords::Ignored);
+        approval_status(situation, item, policies, RecordScope::Ignored);
     let terms = terms?;
     let approver_names = terms.approvers(&approvals_of_people);
     let approver_names = approver_names.into_iter().map(str::to_owned).collect();
@@ -132,7 +136,7 @@ pub(crate) fn ineffective_approvals(
     policies: &[&Policy],
 ) -> Vec<IneffectiveApproval> {
     let ApprovalStatus { approvals_of_people, outdated, .. } =
-        approval_status(situation, item, policies, ExemptionRecords::Ignored);
+        approval_status(situation, item, policies, RecordScope::Ignored);
     let ineffective = approvals_of_people.into_iter().filter_map(|approval| {
         let (policy, why) = Policy::reason_not_counted(approval, policies.iter().copied())?;
         Some((&approval.approver, &approval.target, &policy.source, why))
@@ -165,7 +169,7 @@ fn approval_status<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     policies: &[&Policy],
-    records: ExemptionRecords,
+    record_scope: RecordScope,
 ) -> ApprovalStatus<'a> {
     let identities = &situation.policies.identities;
     let terms = |own_records: &[&Approval]| {
@@ -183,7 +187,7 @@ fn approval_status<'a>(
         terms(&own_records).is_none_or(|terms| terms.are_met(&approvals_of_people))
     };
     let CollectedApprovals { in_force, outdated } =
-        collect_approvals(situation, item, records, &are_sufficient);
+        collect_approvals(situation, item, record_scope, &are_sufficient);
     let outdated = outdated
         .into_values()
         .filter(|approval| !identities.is_belay(&approval.approver))

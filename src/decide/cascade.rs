@@ -1,7 +1,7 @@
 //! DELETEs that follow from another deletion: which objects wait for the release, and
 //! which DELETEs of the garbage collector belay denies.
 
-use super::ancestors::ExemptionRecords;
+use super::ancestors::RecordScope;
 use super::approved::sufficient_approvals;
 use super::item::JudgedObject;
 use super::judgement::Judgement;
@@ -33,7 +33,7 @@ pub(super) fn defer_to_release<'a>(
     }
     let mut is_deferred = false;
     for applied in enforcing.filter(|applied| applied.policy.places_hold()) {
-        judgement.add_hold_or_finding(applied, target, (vec![Cause::CheckedAtRelease], 0));
+        judgement.add_hold_finding(applied, target, (vec![Cause::CheckedAtRelease], 0));
         is_deferred = true;
     }
     is_deferred
@@ -57,7 +57,7 @@ fn release_checks_its_users(applied: &AppliedPolicy<'_>) -> bool {
 fn is_left_to_release(applied: &AppliedPolicy<'_>) -> bool {
     let while_used = applied.policy.modes.while_used.as_ref();
     release_checks_its_users(applied)
-        && while_used.is_none_or(|in_use| in_use.on_delete == OnDelete::Hold)
+        && while_used.is_none_or(|mode| mode.on_delete == OnDelete::Hold)
 }
 
 /// Denies the DELETE of an object that would wait for the release, if a policy with
@@ -69,21 +69,16 @@ pub(super) fn judge_remaining_users<'a>(
 ) {
     let situation = judgement.situation;
     for applied in judgement.binding_policies(target) {
-        let Some(in_use) = &applied.policy.modes.while_used else { continue };
+        let Some(mode) = &applied.policy.modes.while_used else { continue };
         if is_left_to_release(&applied) {
             continue;
         }
         let owners = &mut judgement.user_owners;
         let used = UsedObject { item: target, release_waits: true, owner_propagation: None };
-        let findings = find_users(&situation, fates, used, in_use, false, owners);
-        if !findings.blocking.is_empty() {
-            judgement.require_reads(&applied, target, findings.needed_reads, true);
-            judgement.add_finding(
-                &applied,
-                target,
-                Reason::InUse,
-                (findings.blocking, findings.more),
-            );
+        let users = find_users(&situation, fates, used, mode, false, owners);
+        if !users.blocking.is_empty() {
+            judgement.require_reads(&applied, target, users.needed_reads, true);
+            judgement.add_finding(&applied, target, Reason::InUse, (users.blocking, users.more));
         }
     }
 }
@@ -102,12 +97,12 @@ pub(super) fn explain_hold<'a>(
     for applied in &applied {
         let causes = match &applied.policy.modes.while_used {
             _ if applied.policy.requires_approval_to_release() => (vec![Cause::Always], 0),
-            Some(in_use) => {
+            Some(mode) => {
                 let owners = &mut judgement.user_owners;
                 let used =
                     UsedObject { item: target, release_waits: true, owner_propagation: None };
                 let fates = Fates::default();
-                let users = find_users(situation, &fates, used, in_use, false, owners);
+                let users = find_users(situation, &fates, used, mode, false, owners);
                 match users.unknown {
                     _ if !users.blocking.is_empty() => (users.blocking, users.more),
                     Some(_) => (vec![Cause::CheckedAtRelease], 0),
@@ -117,7 +112,7 @@ pub(super) fn explain_hold<'a>(
             None => continue,
         };
         if !causes.0.is_empty() {
-            judgement.add_hold_or_finding(applied, target, causes);
+            judgement.add_hold_finding(applied, target, causes);
         }
     }
     judgement.verdict(&[*target])
@@ -146,7 +141,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     });
     let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
     if applied.is_empty()
-        || sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_some()
+        || sufficient_approvals(situation, item, &policies, RecordScope::Ignored).is_some()
     {
         return CollectorRefusal::No;
     }

@@ -11,7 +11,8 @@ pub(crate) const MAX_LISTED_CAUSES: usize = 3;
 /// The causes that keep one object.
 #[derive(Default)]
 pub(super) struct CauseList {
-    /// The namespace of the object; empty for a cluster-scoped one.
+    /// The namespace of the object, or the name of the Namespace; empty for another
+    /// cluster-scoped object.
     pub(super) namespace: String,
     same_namespace: ListedCauses,
     elsewhere: ListedCauses,
@@ -67,7 +68,7 @@ pub(super) fn is_in_other_namespace(namespace: &str, other: &str) -> bool {
 }
 
 /// A cause about an object in another namespace, hidden if needed.
-pub(super) fn cause_of_object(namespace: &str, other: &str, cause: Cause) -> Cause {
+pub(super) fn hide_if_elsewhere(namespace: &str, other: &str, cause: Cause) -> Cause {
     match is_in_other_namespace(namespace, other) {
         true => Cause::Elsewhere { causes: vec![cause], more: 0 },
         false => cause,

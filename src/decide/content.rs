@@ -1,7 +1,7 @@
 //! The content of a Namespace or CRD, and objects that keep another object because they exist
 //! (question 6 in docs/THEORY.md).
 
-use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object};
+use super::causes::{CauseList, MAX_LISTED_CAUSES, hide_if_elsewhere};
 use super::item::JudgedObject;
 use super::owners::{OwnerState, owner_state};
 use super::situation::{Completeness, is_default_object};
@@ -87,6 +87,8 @@ impl BlockingObjects {
         Self { causes: CauseList::new(namespace), ..Self::default() }
     }
 
+    /// Records the read or the reason that is missing for a proof that belay knows all objects of
+    /// the kind.
     fn require_complete(&mut self, kind: &KindInfo, completeness: Completeness) {
         match completeness {
             Completeness::Complete => {}
@@ -94,7 +96,7 @@ impl BlockingObjects {
             _ if self.unknown.is_some() => {}
             Completeness::Unreadable { object, namespace } => {
                 let cause = Cause::Unknown(object, Some(NextStep::ChangeObject));
-                let cause = cause_of_object(&self.causes.namespace, &namespace, cause);
+                let cause = hide_if_elsewhere(&self.causes.namespace, &namespace, cause);
                 self.set_unknown(kind, cause);
             }
             Completeness::Unknown(why, next) => {
@@ -121,7 +123,8 @@ enum ContentKinds {
     Named,
 }
 
-/// A set of objects, mostly the content of a Namespace or CRD.
+/// The content of a Namespace or CRD. `whileExists` uses `ObjectsOfKind` as well, for all objects
+/// of a kind.
 #[derive(Clone, Copy)]
 pub(super) enum Container<'a> {
     /// The objects in the Namespace of this name.

@@ -11,7 +11,7 @@ use super::judgement::Judgement;
 use super::long_lists::judge_long_lists;
 use super::orphaning::judge_orphaning;
 use super::owners::follows_owner_or_namespace;
-use super::stripping::judge_lost_propagation;
+use super::stripping::judge_propagation_finalizers;
 use super::users::{UsedObject, find_users};
 use super::{
     Cause, ContentReason, Decision, DeleteOptions, DenialStatus, NextStep, Reason, Review,
@@ -58,14 +58,14 @@ pub(super) fn decide_delete_with_alternative<'a>(
     let is_own_use =
         verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
     let causes = verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
-    let lost_propagations = causes.filter_map(|cause| match cause {
+    let propagations_of_lost_finalizers = causes.filter_map(|cause| match cause {
         Cause::LostFinalizer(finalizer) if finalizer == FOREGROUND => Some(Propagation::Foreground),
         Cause::LostFinalizer(_) => Some(Propagation::Orphan),
         _ => None,
     });
     let background = (orphaning || is_own_use).then_some(Propagation::Background);
     // The message must not advise a DELETE that belay would deny, also after its reads.
-    let passing = (lost_propagations.take(1).chain(background))
+    let passing = (propagations_of_lost_finalizers.take(1).chain(background))
         .filter(|other| *other != propagation)
         .map(|other| (other, decide_with_propagation(situation, review, target, other)))
         .find(|(_, other)| other.decision.passes());
@@ -144,7 +144,7 @@ fn judge_terminating_or_cascade<'a>(
     propagation: Propagation,
 ) -> Option<DeletionTarget<'a>> {
     let situation = judgement.situation;
-    judge_lost_propagation(judgement, target, propagation);
+    judge_propagation_finalizers(judgement, target, propagation);
     if target.is_terminating() {
         if target.facts.is_namespace() {
             // If spec.finalizers is empty, a DELETE removes the Namespace from storage even if
@@ -204,7 +204,7 @@ pub(super) fn judge_affected<'a>(
         }
         if !affected.is_complete() {
             let limit = Cause::TooLarge(format!("has more than {MAX_FOLLOWED} objects below it"));
-            judgement.add_unknown_objects(target, &limit, |_| true);
+            judgement.add_findings_for_unknown_objects(target, &limit, |_| true);
         }
     }
     let as_container =
@@ -231,12 +231,12 @@ pub(super) fn judge_affected<'a>(
             continue;
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.with_coverable_findings(certain || !containers.is_empty(), |judgement| {
+        judgement.judge_with_coverage(certain || !containers.is_empty(), |judgement| {
             judge_protection(judgement, fates, &item, context);
         });
     }
     for (target, container) in &containers {
-        judgement.with_coverable_findings(true, |judgement| {
+        judgement.judge_with_coverage(true, |judgement| {
             for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
                 judge_protection(judgement, fates, &item, context);
             }
@@ -282,7 +282,7 @@ pub(super) fn require_known_content<'a>(
     let is_forbidden = matches!(unknown, Cause::Unknown(_, Some(NextStep::GrantPermission(..))));
     let mut target = *target;
     target.needs_content_approval = loses_content;
-    judgement.add_unknown_objects(&target, &unknown, |policy| match policy.source {
+    judgement.add_findings_for_unknown_objects(&target, &unknown, |policy| match policy.source {
         // If belay may not list the kind, the label counts for nothing. Otherwise the value of the
         // label is unknown, and the finding of one label policy, `Always`, is enough for a denial.
         PolicySource::Label(_) => is_crd && !is_forbidden && policy.modes.always,
@@ -316,31 +316,31 @@ fn judge_protection<'a>(
         if modes.always {
             judgement.add_finding(applied, item, Reason::Protected, (vec![Cause::Always], 0));
         }
-        if let Some(in_use) = &modes.while_used {
+        if let Some(mode) = &modes.while_used {
             // The release does not wait for a policy that binds only some subjects.
             let release_waits = applied.policy.delays_release();
             let owners = &mut judgement.user_owners;
             let used = UsedObject { item, release_waits, owner_propagation };
             // Without a denial, the watches are enough.
             let live = needs_live_proof && applied.action == Action::Deny;
-            let findings = find_users(&situation, fates, used, in_use, live, owners);
-            let is_blocked = !findings.blocking.is_empty();
-            judgement.require_reads(applied, item, findings.needed_reads, is_blocked);
-            if !findings.blocking.is_empty() {
-                let causes = (findings.blocking, findings.more);
-                let may_hold = release_waits && in_use.on_delete == OnDelete::Hold;
+            let users = find_users(&situation, fates, used, mode, live, owners);
+            let is_blocked = !users.blocking.is_empty();
+            judgement.require_reads(applied, item, users.needed_reads, is_blocked);
+            if !users.blocking.is_empty() {
+                let causes = (users.blocking, users.more);
+                let may_hold = release_waits && mode.on_delete == OnDelete::Hold;
                 if may_hold && item.can_wait_for_release(&situation) {
-                    judgement.add_hold_or_finding(applied, item, causes);
+                    judgement.add_hold_finding(applied, item, causes);
                 } else if may_hold && let Some(seconds) = item.seconds_until_it_can_wait(&situation)
                 {
                     judgement.add_finding_with_retry(applied, item, causes, seconds);
                 } else {
                     judgement.add_finding(applied, item, Reason::InUse, causes);
                 }
-            } else if let Some(unknown) = findings.unknown {
+            } else if let Some(unknown) = users.unknown {
                 judgement.add_finding(applied, item, Reason::Unknown, (vec![unknown], 0));
-            } else if !findings.doomed.is_empty() {
-                judgement.add_hold_or_finding(applied, item, (findings.doomed, 0));
+            } else if !users.doomed.is_empty() {
+                judgement.add_hold_finding(applied, item, (users.doomed, 0));
             }
         }
         for exists in &modes.while_exists {
@@ -370,8 +370,8 @@ fn add_blocking_objects<'a>(
     }
 }
 
-/// Denies the removal of a Namespace from storage, or the removal of its last finalizer, while the
-/// Namespace has protected content. This applies to all users, even if no policy selects the
+/// Denies the removal of a Namespace from storage, or the removal of a finalizer of its spec, while
+/// the Namespace has protected content. This applies to all users, even if no policy selects the
 /// Namespace, because policies select its content.
 pub(super) fn judge_remaining_content<'a>(
     judgement: &mut Judgement<'a>,
@@ -385,7 +385,7 @@ pub(super) fn judge_remaining_content<'a>(
         }
     }
     let Some(container) = Container::from_item(target) else { return };
-    judgement.with_coverable_findings(true, |judgement| {
+    judgement.judge_with_coverage(true, |judgement| {
         for item in container.judged_objects(situation) {
             for applied in situation.policies_of(item.facts) {
                 let source = || applied.policy.source.clone();

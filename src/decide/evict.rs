@@ -6,10 +6,10 @@ use super::judgement::Judgement;
 use super::{Cause, DenialStatus, Review, Situation, Verdict};
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    // The object in the review is an Eviction, which names the Pod.
     let Some(kind) = situation.graph.kinds.find("", "Pod") else {
         return Verdict::allow(review.target());
     };
+    // The object in the review is an Eviction, which names the Pod.
     let (namespace, name) = (review.namespace.as_str(), review.target_name());
     let cached = situation.graph.object(kind, namespace, name);
     let live = situation.live_object(kind, namespace, name);
@@ -28,9 +28,11 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             let (why, next) = situation.why_unknown(kind, namespace);
             let what = format!("belay does not know all objects of kind Pod: {why}");
             let unknown = Cause::Unknown(what, next);
-            // belay watches the labels of Pods only if a setting asks for it.
-            judgement
-                .add_unknown_objects(&target, &unknown, |policy| policy.names_kind("", "pods"));
+            // This includes the policies of the label: belay knows labelled Pods only if
+            // `--labelled-kinds` contains them.
+            judgement.add_findings_for_unknown_objects(&target, &unknown, |policy| {
+                policy.names_kind("", "pods")
+            });
         }
         return Verdict {
             denial_status: DenialStatus::TooManyRequests,

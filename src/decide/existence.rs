@@ -109,7 +109,7 @@ pub(super) fn decide_unknown_container(
 /// The verdict, if the object of the review exists. Otherwise belay allows the request,
 /// which fails anyway because the object was deleted. While the existence is unknown, a
 /// denial stays a denial but names no objects.
-pub(super) fn decide_existing(
+pub(super) fn limit_to_existing(
     situation: &Situation<'_>,
     review: &Review<'_>,
     verdict: Verdict,

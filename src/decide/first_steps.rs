@@ -63,7 +63,7 @@ impl Verdict {
             is_refused.then_some(verdict)
         };
         let namespace = self.target.own_namespace();
-        let is_denied = |object: &ObjectName| {
+        let must_not_advise = |object: &ObjectName| {
             let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
             object.object.is_volume()
                 // The message shows no names of other namespaces.
@@ -85,10 +85,10 @@ impl Verdict {
             let Some(verdict) = refused_verdict(&item) else { continue };
             let first: Vec<ObjectName> =
                 keeping_objects(&verdict.target, verdict.blockers.first()).cloned().collect();
-            let helps = !first.iter().any(is_denied);
+            let can_advise = !first.iter().any(must_not_advise);
             // If a hold waits for no known user, belay releases it.
-            if verdict.decision == Decision::Deny || (helps && !first.is_empty()) {
-                let first = if helps { first } else { Vec::new() };
+            if verdict.decision == Decision::Deny || (can_advise && !first.is_empty()) {
+                let first = if can_advise { first } else { Vec::new() };
                 refused_deletes.push(RefusedDelete { object: object.clone(), first });
             }
         }

@@ -3,8 +3,8 @@
 use super::{ObjectName, Review, Situation};
 use crate::graph::{Node, OwnerRef, SEARCH_STEPS};
 use crate::objects::{
-    FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
-    is_namespace, split_api_version,
+    CLAIM_PROTECTION, FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid,
+    is_hold, is_namespace, split_api_version,
 };
 use crate::policy::{ObjectFacts, ObjectIdentity};
 
@@ -13,7 +13,7 @@ use crate::policy::{ObjectFacts, ObjectIdentity};
 pub(crate) const WAITING_FINALIZERS: &[&str] = &[
     FOREGROUND,
     ORPHAN,
-    "kubernetes.io/pvc-protection",
+    CLAIM_PROTECTION,
     "kubernetes.io/pv-protection",
     "kubernetes.io/vac-protection",
     "batch.kubernetes.io/job-tracking",
@@ -34,7 +34,7 @@ pub(crate) struct JudgedObject<'a> {
     uid: Uid,
     /// The age of the hold. It is stored here because the search for it reads all finalizers.
     hold: HoldAge,
-    body: ObjectData<'a>,
+    data: ObjectData<'a>,
     /// Whether only approvals with scope Content count, because its content is unknown.
     pub(crate) needs_content_approval: bool,
 }
@@ -75,8 +75,8 @@ impl<'a> JudgedObject<'a> {
         };
         let age = object.hold_age();
         let hold = node.map_or(age, |node| node.hold().updated_by(age));
-        let body = ObjectData::Review(object);
-        Self { facts, kind, kind_name, node, uid, hold, body, needs_content_approval: false }
+        let data = ObjectData::Review(object);
+        Self { facts, kind, kind_name, node, uid, hold, data, needs_content_approval: false }
     }
 
     /// An object of the situation's graph, or one that was read live.
@@ -88,7 +88,7 @@ impl<'a> JudgedObject<'a> {
             node: situation.graph.find_counterpart(node),
             uid: node.uid(),
             hold: node.hold(),
-            body: ObjectData::Node(node),
+            data: ObjectData::Node(node),
             needs_content_approval: false,
         }
     }
@@ -104,7 +104,7 @@ impl<'a> JudgedObject<'a> {
 
     /// The uid as the API server writes it.
     pub(super) fn uid_text(&self) -> String {
-        match self.body {
+        match self.data {
             ObjectData::Review(object) => object.metadata.uid.to_string(),
             ObjectData::Node(node) => node.uid().to_string(),
         }
@@ -112,7 +112,7 @@ impl<'a> JudgedObject<'a> {
 
     /// The time of the creation, in seconds since 1970.
     pub(super) fn creation_time(&self) -> i64 {
-        match self.body {
+        match self.data {
             ObjectData::Review(object) => object.created().unwrap_or(i64::MIN),
             ObjectData::Node(node) => node.creation_time(),
         }
@@ -120,14 +120,14 @@ impl<'a> JudgedObject<'a> {
 
     /// The resourceVersion; `u64::MAX` if it is unknown.
     pub(super) fn version(&self) -> u64 {
-        match self.body {
+        match self.data {
             ObjectData::Review(object) => object.metadata.version(),
             ObjectData::Node(_) => u64::MAX,
         }
     }
 
     pub(super) fn deletion_time(&self) -> Option<i64> {
-        match self.body {
+        match self.data {
             ObjectData::Review(object) => object.deleted(),
             ObjectData::Node(node) => node.deletion_time(),
         }
@@ -141,13 +141,12 @@ impl<'a> JudgedObject<'a> {
         self.hold
     }
 
-    /// Whether the object has an effective hold.
     pub(super) fn has_effective_hold(&self, situation: &Situation<'_>) -> bool {
         self.hold().is_effective(situation.now)
     }
 
     pub(super) fn finalizers(&self) -> Vec<&'a str> {
-        match self.body {
+        match self.data {
             ObjectData::Review(object) => {
                 object.metadata.finalizers.iter().flatten().map(|f| f.as_str()).collect()
             }
@@ -170,7 +169,7 @@ impl<'a> JudgedObject<'a> {
 
     pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<OwnerRef<'a>> {
         let kinds = &situation.graph.kinds;
-        let object = match self.body {
+        let object = match self.data {
             ObjectData::Review(object) => object,
             ObjectData::Node(node) => return node.owner_refs().collect(),
         };
@@ -191,7 +190,7 @@ impl<'a> JudgedObject<'a> {
 
     /// The kinds of the objects that the object uses by name; none if its edges are unknown.
     pub(super) fn used_kinds(&self) -> impl Iterator<Item = KindId> + use<'a> {
-        let node = match self.body {
+        let node = match self.data {
             ObjectData::Review(_) => self.node,
             ObjectData::Node(node) => Some(node),
         };

@@ -5,7 +5,7 @@ mod approval;
 mod finding;
 
 use self::finding::{Finding, merge_findings};
-use super::ancestors::ExemptionRecords;
+use super::ancestors::RecordScope;
 use super::approved::sufficient_approvals;
 use super::item::JudgedObject;
 use super::owners::UserOwners;
@@ -65,20 +65,16 @@ impl<'a> Judgement<'a> {
         self.leads_to_deletion = true;
     }
 
-    /// Denies the request even if a hold would keep the object, because an owner that the UPDATE
-    /// adds could have an approval, which would release the hold.
-    pub(super) fn deny_instead_of_hold(&mut self) {
+    /// From now on, a finding denies the request even if a hold would keep the object. An owner
+    /// that the UPDATE adds could have an approval, which would release the hold.
+    pub(super) fn disallow_hold(&mut self) {
         self.allows_hold = false;
     }
 
-    /// Adds the findings of `judge`. `coverable`: whether an approval of the target with scope
+    /// Adds the findings of `judge`. `is_covered`: whether an approval of the target with scope
     /// Content would cover these findings.
-    pub(super) fn with_coverable_findings(
-        &mut self,
-        coverable: bool,
-        judge: impl FnOnce(&mut Self),
-    ) {
-        let outer = std::mem::replace(&mut self.covered_by_content_approval, coverable);
+    pub(super) fn judge_with_coverage(&mut self, is_covered: bool, judge: impl FnOnce(&mut Self)) {
+        let outer = std::mem::replace(&mut self.covered_by_content_approval, is_covered);
         judge(self);
         self.covered_by_content_approval = outer;
     }
@@ -119,7 +115,7 @@ impl<'a> Judgement<'a> {
     /// skips the policies that bind the garbage collector. They apply when the garbage collector
     /// sends its own DELETE of this object.
     fn is_left_to_collector(&self, item: &JudgedObject<'a>) -> bool {
-        self.evicts_pod() && !self.is_target(item)
+        self.control_plane_evicts_pod() && !self.is_target(item)
     }
 
     fn is_target(&self, item: &JudgedObject<'a>) -> bool {
@@ -129,16 +125,16 @@ impl<'a> Judgement<'a> {
             && (namespace, name) == (&*self.review.namespace, self.review.target_name())
     }
 
-    /// Whether the control plane evicts a Pod.
-    fn evicts_pod(&self) -> bool {
+    /// Whether a control plane controller evicts a Pod, by a DELETE or an Eviction.
+    fn control_plane_evicts_pod(&self) -> bool {
         let Review { resource, requester, .. } = self.review;
         (resource.group.as_str(), resource.resource.as_str()) == ("", "pods")
             && self.situation.policies.identities.evicts_pods(&requester.name)
     }
 
     /// Adds findings because belay does not know all objects that policies could protect: one for
-    /// each policy with `always` or `whileUsed` to which `applies` applies.
-    pub(super) fn add_unknown_objects(
+    /// each policy with `always` or `whileUsed` that `applies` selects.
+    pub(super) fn add_findings_for_unknown_objects(
         &mut self,
         target: &JudgedObject<'a>,
         what: &Cause,
@@ -159,7 +155,7 @@ impl<'a> Judgement<'a> {
     ) {
         let Situation { policies, now, .. } = self.situation;
         let paused = policies.is_paused(now);
-        let evicts_pod = self.evicts_pod();
+        let evicts_pod = self.control_plane_evicts_pod();
         let is_ignored = |policy: &Policy| match policy.source {
             PolicySource::Label(_) => true,
             PolicySource::Policy(_) => {
@@ -185,7 +181,7 @@ impl<'a> Judgement<'a> {
         reason: Reason,
         (causes, more): (Vec<Cause>, usize),
     ) {
-        self.add_unless_exempt(applied, item, reason, applied.action.into(), (causes, more));
+        self.add_finding_or_exemption(applied, item, reason, applied.action.into(), (causes, more));
     }
 
     /// Adds a finding about users while the hold is not effective yet. After `seconds`, belay
@@ -216,21 +212,29 @@ impl<'a> Judgement<'a> {
     }
 
     /// Adds a finding that lets the hold keep the object until these causes no longer exist. If
-    /// a hold is not possible, the finding denies the request.
-    pub(super) fn add_hold_or_finding(
+    /// no hold is possible, the finding has the action of the policy.
+    pub(super) fn add_hold_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         (causes, more): (Vec<Cause>, usize),
     ) {
         if applied.action == Action::Deny && self.allows_hold {
-            self.add_unless_exempt(applied, item, Reason::InUse, Decision::Hold, (causes, more));
+            self.add_finding_or_exemption(
+                applied,
+                item,
+                Reason::InUse,
+                Decision::Hold,
+                (causes, more),
+            );
         } else {
             self.add_finding(applied, item, Reason::InUse, (causes, more));
         }
     }
 
-    fn add_unless_exempt(
+    /// Adds a finding. For an exempt requester, notes the exemption instead; a held object in use
+    /// also gets a finding with decision Hold.
+    fn add_finding_or_exemption(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
@@ -287,7 +291,8 @@ impl<'a> Judgement<'a> {
     }
 
     /// Adds live reads that the findings of a policy for an object need. With action Warn or
-    /// Audit, a finding from the watches is enough, and the request does not wait long for a read.
+    /// Audit, the request does not wait long: if nothing blocks it yet, the reads are advisory, and
+    /// a finding reports that the result is unknown.
     pub(super) fn require_reads(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -324,8 +329,7 @@ impl<'a> Judgement<'a> {
         };
         let denying: Vec<_> = self.findings.iter().filter(denies).map(|f| f.policy).collect();
         !denying.is_empty()
-            && sufficient_approvals(&self.situation, item, &denying, ExemptionRecords::Ignored)
-                .is_none()
+            && sufficient_approvals(&self.situation, item, &denying, RecordScope::Ignored).is_none()
     }
 
     /// Adds a finding of every policy that binds the requester, because the limit of work is
@@ -394,8 +398,7 @@ impl<'a> Judgement<'a> {
 
     /// Whether the request itself deletes an object.
     fn is_deletion(&self) -> bool {
-        let Review { operation, resource, .. } = self.review;
-        *operation == Operation::Delete || resource.subresource == "eviction"
+        self.review.operation == Operation::Delete || self.review.is_eviction()
     }
 }
 

@@ -7,8 +7,8 @@ use super::{Cause, Operation, Reason, Review};
 use crate::graph::MAX_LIST_ENTRIES;
 use crate::objects::{Object, is_hold};
 
-/// Denies the request if policies protect such an object. Returns false if enough people have
-/// approved the request, or if no such list or policy exists.
+/// Denies the request if policies protect such an object and too few people have approved. Returns
+/// whether the request is denied, so that no other check is needed.
 pub(super) fn judge_long_lists<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,

@@ -51,7 +51,7 @@ mod verdict;
 mod tests;
 
 // The release and the plans share these with verdicts.
-pub(crate) use ancestors::ExemptionRecords;
+pub(crate) use ancestors::RecordScope;
 pub(crate) use approval_commands::{APPROVE, TO_OVERRIDE, approve_command, approve_command_with};
 pub(crate) use approved::{
     RequiredApprovals, ineffective_approvals, required_approvals, sufficient_approvals,
@@ -90,8 +90,8 @@ pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     decide_within(situation, review, &StepBudget::new(REVIEW_STEPS))
 }
 
-/// The limit of steps of a review, in all its decisions together. The largest cascade
-/// that belay follows ([`delete`]) takes a quarter of them.
+/// The limit of steps of a review, in all its decisions together. A cascade of
+/// `affected::MAX_FOLLOWED` objects takes a quarter of them.
 pub(crate) const REVIEW_STEPS: usize = 16_000_000;
 
 /// Like [`decide`], within a budget that earlier decisions may have used in part.
@@ -105,7 +105,7 @@ pub fn decide_within(
         let verdict = decide_operation(situation, review);
         // The message of a denial advises a step only for the first blocker.
         let verdict = verdict.with_advice(situation, review, 1);
-        existence::decide_existing(situation, review, verdict)
+        existence::limit_to_existing(situation, review, verdict)
     })
 }
 
@@ -136,7 +136,9 @@ fn decide_operation(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         (AdmissionPhase::Mutate, Operation::Create) if subresource.is_empty() => {
             create::create(situation, review)
         }
-        (AdmissionPhase::Mutate, Operation::Update) => update::restore_hold(situation, review),
+        (AdmissionPhase::Mutate, Operation::Update) => {
+            update::decide_hold_removal(situation, review)
+        }
         (AdmissionPhase::Validate, Operation::Delete) if subresource.is_empty() => {
             delete::decide_delete(situation, review)
         }

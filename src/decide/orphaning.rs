@@ -38,7 +38,7 @@ pub(super) fn judge_orphaning<'a>(
         // An approval of one owner does not cover a dependent that another owner keeps.
         let is_covered =
             propagation == Propagation::Orphan && !keeps_an_owner(&situation, *node, target, fates);
-        judgement.with_coverable_findings(is_covered, |judgement| {
+        judgement.judge_with_coverage(is_covered, |judgement| {
             for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
                 let causes = vec![Cause::Owner(deleted_owner(*node, target, fates))];
                 judgement.add_finding(applied, &item, Reason::WouldOrphan, (causes, 0));
@@ -53,7 +53,7 @@ pub(super) fn judge_orphaning<'a>(
             let listed = dependents.iter().take(MAX_LISTED_CAUSES);
             let causes = listed.map(|node| Cause::Dependent(object_name(*node))).collect();
             let more = dependents.len().saturating_sub(MAX_LISTED_CAUSES);
-            judgement.with_coverable_findings(true, |judgement| {
+            judgement.judge_with_coverage(true, |judgement| {
                 judgement.add_finding(&applied, target, Reason::WouldOrphan, (causes, more));
             });
         }
@@ -97,8 +97,8 @@ fn keeps_an_owner(
     })
 }
 
-/// The owner that orphans the dependent: the target, or an object with the finalizer
-/// `orphan` that is deleted with the target.
+/// The owner that the message names: the target, if the dependent refers to it; otherwise the first
+/// existing owner that may be deleted with the target.
 fn deleted_owner(node: Node<'_>, target: &JudgedObject<'_>, fates: &Fates) -> ObjectName {
     let is_lost = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
     let is_dependent_of_target = node.owner_refs().any(|owner_ref| owner_ref.uid == target.uid());

@@ -32,22 +32,22 @@ pub(super) fn judge_weaker_protection<'a>(
         return;
     };
     let differs = |key: &str| target.facts.labels.get(key) != after.labels.get(key);
-    let applies = |policy: &Policy| policy.namespace_label_keys().any(differs);
-    if !situation.policies.iter().any(applies) {
+    let reads_changed_label = |policy: &Policy| policy.namespace_label_keys().any(differs);
+    if !situation.policies.iter().any(reads_changed_label) {
         return;
     }
     let namespace_labels =
         situation.namespace_labels().with_labels(target.facts.name, after.labels);
     for item in container.judged_objects(situation) {
         let mut before = judgement.binding_policies(&item);
-        before.retain(|applied| applies(applied.policy));
+        before.retain(|applied| reads_changed_label(applied.policy));
         if !before.is_empty() {
             let after = situation.policies_with_labels(namespace_labels, item.facts);
             let name = item.object_name();
             judge_lost_policies(judgement, target, &name, &before, &after);
         }
     }
-    require_known_content(judgement, target, false, applies);
+    require_known_content(judgement, target, false, reads_changed_label);
 }
 
 /// Denies a change of labels after which a selector of a user no longer matches the
@@ -60,9 +60,9 @@ fn judge_lost_users<'a>(
 ) {
     let situation = judgement.situation;
     for applied in before {
-        let Some(in_use) = &applied.policy.modes.while_used else { continue };
+        let Some(mode) = &applied.policy.modes.while_used else { continue };
         let users = |item| {
-            let users = relevant_users(&situation, item, in_use, situation.graph);
+            let users = relevant_users(&situation, item, mode, situation.graph);
             users.map(|user| user.node.id()).collect::<NumberSet<_>>()
         };
         if !users(target).is_subset(&users(after)) {

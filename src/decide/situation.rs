@@ -46,7 +46,7 @@ pub enum LiveRead {
         resource: String,
         /// The namespace; empty for all namespaces.
         namespace: String,
-        /// The objects that are enough.
+        /// Which objects of the list the read needs.
         part: ListPart,
     },
 }
@@ -71,7 +71,7 @@ impl LiveRead {
     }
 
     /// The plural name of the kind with its group.
-    pub fn kind_name(&self) -> String {
+    pub fn full_name(&self) -> String {
         let (group, resource) = self.kind();
         full_name(group, resource)
     }

@@ -22,7 +22,7 @@ pub(super) fn judge_finalizer_removal<'a>(
 
 /// Denies a DELETE that removes a guarded `foregroundDeletion` or `orphan`: the API server
 /// keeps only the finalizer of the propagation.
-pub(super) fn judge_lost_propagation<'a>(
+pub(super) fn judge_propagation_finalizers<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
     propagation: Propagation,

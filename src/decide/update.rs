@@ -2,7 +2,7 @@
 //! denies a DELETE.
 
 use super::affected::{AffectedObjects, DeletionTarget};
-use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
+use super::ancestors::{AncestorApprovalSummary, RecordScope};
 use super::approved::sufficient_approvals;
 use super::content::Container;
 use super::delete::{judge_affected, judge_deletion};
@@ -54,9 +54,9 @@ pub(super) fn judge_changes<'a>(
     judge_weaker_protection(judgement, review, target);
 }
 
-/// The mutating phase for a request that removes the hold from an object that is not
-/// Terminating.
-pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+/// The verdict of the mutating phase on a request that removes the hold: a denial if it changes
+/// nothing else, otherwise belay restores the hold.
+pub(super) fn decide_hold_removal(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
         return Verdict::allow(review.target());
     };
@@ -187,20 +187,22 @@ impl<'a> OwnerChanges<'a> {
         // garbage collector can't find it.
         let resolves =
             |owner_ref: &&OwnerRef<'_>| !matches!(state_of(owner_ref), OwnerState::Unresolved);
-        let versions: KeyedSet<_> =
+        let after_with_version: KeyedSet<_> =
             after.iter().map(|owner_ref| (owner_identity(owner_ref), owner_ref.version)).collect();
-        let resolvable: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
+        let after_resolvable: KeyedSet<_> =
+            after.iter().filter(resolves).map(owner_identity).collect();
         // The reverse change makes the garbage collector find the owner, or its absence.
-        let old_versions: KeyedSet<_> =
+        let before_with_version: KeyedSet<_> =
             before.iter().map(|owner_ref| (owner_identity(owner_ref), owner_ref.version)).collect();
-        let old_owners: KeyedSet<_> = before.iter().filter(resolves).map(owner_identity).collect();
+        let before_resolvable: KeyedSet<_> =
+            before.iter().filter(resolves).map(owner_identity).collect();
         let (remaining, removed): (Vec<_>, Vec<_>) = before.into_iter().partition(|owner_ref| {
-            resolvable.contains(&owner_identity(owner_ref))
-                || versions.contains(&(owner_identity(owner_ref), owner_ref.version))
+            after_resolvable.contains(&owner_identity(owner_ref))
+                || after_with_version.contains(&(owner_identity(owner_ref), owner_ref.version))
         });
         let is_old = |owner_ref: &OwnerRef<'_>| {
-            old_owners.contains(&owner_identity(owner_ref))
-                || old_versions.contains(&(owner_identity(owner_ref), owner_ref.version))
+            before_resolvable.contains(&owner_identity(owner_ref))
+                || before_with_version.contains(&(owner_identity(owner_ref), owner_ref.version))
         };
         let added: Vec<_> = after.iter().filter(|owner_ref| !is_old(owner_ref)).copied().collect();
         let added_uids: KeyedSet<_> = added.iter().map(|owner_ref| owner_ref.uid).collect();
@@ -282,7 +284,7 @@ fn judge_owners_after_update<'a>(
     let widens =
         !is_cleanup && widens_deletion(judgement, target, (applied, &affected), (new, after));
     if widens {
-        judgement.deny_instead_of_hold();
+        judgement.disallow_hold();
     } else if *has_solid_owner || target.is_terminating() {
         return;
     }
@@ -307,7 +309,7 @@ fn judge_many_owner_changes<'a>(
         let count = format!("more than {MAX_LIST_ENTRIES} owner references");
         judge_unknown_owners(judgement, target, &count);
     }
-    judgement.deny_instead_of_hold();
+    judgement.disallow_hold();
     let deletion = DeletionTarget::new(*target, Propagation::Background);
     let affected = AffectedObjects::with_dependents(&judgement.situation, &deletion);
     judge_affected(judgement, &[deletion], &affected);
@@ -485,10 +487,8 @@ fn judge_owner_removal<'a>(
     // An approval of the owner with scope Content covers this as well. The garbage
     // collector completes a deletion that belay decided about when the owner was deleted.
     let approvals = match by_collector {
-        true => {
-            sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::OfObject)
-        }
-        false => sufficient_approvals(&situation, target, &policies, ExemptionRecords::Ignored),
+        true => sufficient_approvals(&situation, &owner_item, &policies, RecordScope::OfObject),
+        false => sufficient_approvals(&situation, target, &policies, RecordScope::Ignored),
     };
     if policies.is_empty() || approvals.is_none() {
         deny(judgement, object_name(owner));
@@ -502,7 +502,7 @@ fn judge_owner_removal<'a>(
         // Leaves out a policy only if a record approves it. `Judgement::verdict` handles the
         // approvals of people.
         denies_orphaning(&applied)
-            && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::OfObject))
+            && (is_approved(RecordScope::Ignored) || !is_approved(RecordScope::OfObject))
     });
     for applied in &owner_policies {
         let causes = vec![dependent.clone()];

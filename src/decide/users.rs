@@ -1,6 +1,6 @@
 //! Finds the remaining users of an object (question 5 of docs/THEORY.md).
 
-use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_namespace};
+use super::causes::{CauseList, MAX_LISTED_CAUSES, hide_if_elsewhere, is_in_other_namespace};
 use super::item::{JudgedObject, object_name, only_wait};
 use super::owners::{OwnerSearch, UserOwners, find_owner};
 use super::situation::Completeness;
@@ -30,7 +30,7 @@ pub(super) struct UsedObject<'i, 'a> {
 
 /// The users of an object.
 #[derive(Default)]
-pub(super) struct UserFindings {
+pub(super) struct FoundUsers {
     /// The users that block the deletion, by their owners.
     pub(super) blocking: Vec<Cause>,
     /// The number of further causes.
@@ -50,14 +50,14 @@ pub(super) fn find_users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
     UsedObject { item, release_waits, owner_propagation }: UsedObject<'_, 'a>,
-    in_use: &'a WhileUsedMode,
+    mode: &'a WhileUsedMode,
     live: bool,
     owners: &mut UserOwners<'a>,
-) -> UserFindings {
-    let mut findings = UserFindings::default();
+) -> FoundUsers {
+    let mut found = FoundUsers::default();
     let held = release_waits && item.has_effective_hold(situation);
-    // Whether the garbage collector can delete this user before the object, or the order is
-    // irrelevant, because the object is held. In a foreground deletion the garbage collector
+    // For a user that owns the object: whether it is removed before the object, or the order is
+    // irrelevant because the object is held. In a foreground deletion, the garbage collector
     // deletes an object before its owner.
     let is_order_safe = |user: Node<'a>| {
         owner_propagation.is_some_and(|propagation| {
@@ -70,9 +70,9 @@ pub(super) fn find_users<'a>(
     };
     let live = live && !held;
     let namespace = item.facts.own_namespace();
-    let by_owner = || UsersByOwner::new(situation, in_use, namespace);
+    let by_owner = || UsersByOwner::new(situation, mode, namespace);
     let (mut blocking, mut doomed) = (by_owner(), by_owner());
-    for user in relevant_users(situation, item, in_use, situation.graph) {
+    for user in relevant_users(situation, item, mode, situation.graph) {
         if !situation.work.charge(user.node.finalizers().search_steps()) {
             break;
         }
@@ -86,24 +86,24 @@ pub(super) fn find_users<'a>(
             break;
         }
     }
-    let are_in_graph = !blocking.is_empty();
+    let users_are_in_graph = !blocking.is_empty();
     // There are live reads also for a held object, if a watch is not connected.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
-        for user in relevant_users(situation, item, in_use, &reads.graph) {
+        for user in relevant_users(situation, item, mode, &reads.graph) {
             if blocking.checked >= MAX_USERS || !situation.work.charge(1) {
                 break;
             }
-            let does_not_count = situation
+            let is_ignored = situation
                 .graph
                 .find_counterpart(user.node)
                 .is_some_and(|node| does_not_count(node) || (held && owners.is_doomed(node)));
-            if !does_not_count {
+            if !is_ignored {
                 blocking.add(user, owners);
             }
         }
     }
     if blocking.is_empty() {
-        require_user_lists(situation, item, live, &mut findings);
+        require_user_lists(situation, item, live, &mut found);
     }
     let (blocking, doomed) = (blocking.into_sorted(), doomed.into_sorted());
     // After `kubectl delete sts/x pvc/y` the graph may not show the first deletion yet. So read
@@ -112,15 +112,15 @@ pub(super) fn find_users<'a>(
     let reads = blocking_users.filter_map(|(_, user)| {
         let topmost = owners.topmost_owner(user.node);
         let is_needed = topmost.id() != user.node.id()
-            || (are_in_graph && user.node.owner_refs().next().is_none());
+            || (users_are_in_graph && user.node.owner_refs().next().is_none());
         is_needed
             .then(|| situation.read_of_object(topmost.kind(), topmost.namespace(), topmost.name()))
     });
-    findings.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
-    findings.needed_reads.append(&mut owners.unread);
-    (findings.blocking, findings.more) = blocking.causes();
-    (findings.doomed, _) = doomed.causes();
-    findings
+    found.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
+    found.needed_reads.append(&mut owners.unread);
+    (found.blocking, found.more) = blocking.causes();
+    (found.doomed, _) = doomed.causes();
+    found
 }
 
 /// Whether the same deletion certainly deletes a user, and all finalizers of the user belong to
@@ -154,7 +154,7 @@ fn is_deleted_first<'a>(
 /// Users by the owners that messages name: ten Pods of a Deployment are one cause.
 struct UsersByOwner<'s, 'a> {
     situation: &'s Situation<'a>,
-    in_use: &'s WhileUsedMode,
+    mode: &'s WhileUsedMode,
     /// The namespace of the used object, or the used Namespace; empty for another
     /// cluster-scoped object.
     namespace: &'a str,
@@ -165,9 +165,9 @@ struct UsersByOwner<'s, 'a> {
 }
 
 impl<'s, 'a> UsersByOwner<'s, 'a> {
-    fn new(situation: &'s Situation<'a>, in_use: &'s WhileUsedMode, namespace: &'a str) -> Self {
+    fn new(situation: &'s Situation<'a>, mode: &'s WhileUsedMode, namespace: &'a str) -> Self {
         let (users, index) = (Vec::new(), KeyedMap::default());
-        Self { situation, in_use, namespace, users, index, checked: 0 }
+        Self { situation, mode, namespace, users, index, checked: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -176,7 +176,7 @@ impl<'s, 'a> UsersByOwner<'s, 'a> {
 
     fn add(&mut self, user: ObjectUser<'a>, owners: &mut UserOwners<'a>) {
         self.checked += 1;
-        let owner = owner_in_message(self.situation, user.node, self.in_use, owners);
+        let owner = owner_in_message(self.situation, user.node, self.mode, owners);
         let rank = |user: &ObjectUser<'a>| {
             (self.is_elsewhere(owner, user), example_rank(owner, user.node, user.path()))
         };
@@ -251,16 +251,16 @@ pub(crate) fn example_rank<'g>(
 pub(super) fn is_used<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
-    in_use: &'a WhileUsedMode,
+    mode: &'a WhileUsedMode,
 ) -> bool {
-    relevant_users(situation, item, in_use, situation.graph).next().is_some()
+    relevant_users(situation, item, mode, situation.graph).next().is_some()
 }
 
 /// The users in this graph that a policy counts.
 pub(crate) fn relevant_users<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
-    in_use: &'a WhileUsedMode,
+    mode: &'a WhileUsedMode,
     graph: &'a Graph,
 ) -> impl Iterator<Item = ObjectUser<'a>> + use<'a> {
     let (situation, item) = (*situation, *item);
@@ -274,23 +274,19 @@ pub(crate) fn relevant_users<'a>(
     let target =
         item.kind.map(|kind| SelectorTarget { kind, namespace, name, label, label_steps, work });
     let selector_users = target.into_iter().flat_map(|target| graph.selector_users(target));
-    named.chain(selector_users).filter(move |user| {
-        user.node.uid() != item.uid() && counts_as_user(&situation, user, in_use)
-    })
+    named
+        .chain(selector_users)
+        .filter(move |user| user.node.uid() != item.uid() && counts_as_user(&situation, user, mode))
 }
 
 /// Whether this use keeps an object under this policy.
-fn counts_as_user(
-    situation: &Situation<'_>,
-    user: &ObjectUser<'_>,
-    in_use: &WhileUsedMode,
-) -> bool {
+fn counts_as_user(situation: &Situation<'_>, user: &ObjectUser<'_>, mode: &WhileUsedMode) -> bool {
     let facts = ObjectFacts::of_node(user.node);
     let is_excluded = match user.qualifier() {
         EdgeQualifier::None => false,
-        EdgeQualifier::Optional => !in_use.optional,
+        EdgeQualifier::Optional => !mode.optional,
         // A scaled-down ReplicaSet counts only for policies that name its kind.
-        EdgeQualifier::ScaledDown => !in_use.by.iter().any(|by| by.names_resource(facts.resource)),
+        EdgeQualifier::ScaledDown => !mode.by.iter().any(|by| by.names_resource(facts.resource)),
     };
     if user.strength() != Strength::Needs
         || is_excluded
@@ -298,14 +294,14 @@ fn counts_as_user(
     {
         return false;
     }
-    in_use.by.is_empty()
-        || selects_user(in_use, user.node)
-        || !matches!(find_selected_owner(situation, user.node, in_use), OwnerSearch::Absent)
+    mode.by.is_empty()
+        || selects_user(mode, user.node)
+        || !matches!(find_selected_owner(situation, user.node, mode), OwnerSearch::Absent)
 }
 
 /// Whether `by` of a policy selects this object.
-fn selects_user(in_use: &WhileUsedMode, node: Node<'_>) -> bool {
-    in_use.by.iter().any(|by| by.matches(ObjectFacts::of_node(node)))
+fn selects_user(mode: &WhileUsedMode, node: Node<'_>) -> bool {
+    mode.by.iter().any(|by| by.matches(ObjectFacts::of_node(node)))
 }
 
 /// Searches the direct and indirect owners of a user for one that the policy selects. If an
@@ -313,16 +309,16 @@ fn selects_user(in_use: &WhileUsedMode, node: Node<'_>) -> bool {
 fn find_selected_owner<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
-    in_use: &WhileUsedMode,
+    mode: &WhileUsedMode,
 ) -> OwnerSearch<'a> {
     let kinds = &situation.graph.kinds;
     let may_be_selected = |owner_ref: &OwnerRef<'_>| {
         owner_ref.kind.is_none_or(|kind| {
             let info = kinds.info(kind);
-            in_use.by.iter().any(|by| by.may_select_kind(&info.group, &info.resource))
+            mode.by.iter().any(|by| by.may_select_kind(&info.group, &info.resource))
         })
     };
-    find_owner(situation, user, |owner| selects_user(in_use, owner), may_be_selected)
+    find_owner(situation, user, |owner| selects_user(mode, owner), may_be_selected)
 }
 
 /// The owner that messages name for a user: the topmost owner, if the policy selects it or all
@@ -331,14 +327,14 @@ fn find_selected_owner<'a>(
 fn owner_in_message<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
-    in_use: &WhileUsedMode,
+    mode: &WhileUsedMode,
     owners: &mut UserOwners<'a>,
 ) -> Node<'a> {
     let topmost_owner = owners.topmost_owner(user);
-    if in_use.by.is_empty() || selects_user(in_use, topmost_owner) {
+    if mode.by.is_empty() || selects_user(mode, topmost_owner) {
         return topmost_owner;
     }
-    match find_selected_owner(situation, user, in_use) {
+    match find_selected_owner(situation, user, mode) {
         OwnerSearch::Found(owner) => owner,
         OwnerSearch::Unknown | OwnerSearch::Absent => topmost_owner,
     }
@@ -349,13 +345,13 @@ fn require_user_lists(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,
     live: bool,
-    findings: &mut UserFindings,
+    found: &mut FoundUsers,
 ) {
     let Some(kind) = item.kind else {
         let ObjectFacts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);
         let what = format!("belay doesn't know the kind {name}");
-        findings.unknown = Some(Cause::Unknown(what, Some(NextStep::ServeKind)));
+        found.unknown = Some(Cause::Unknown(what, Some(NextStep::ServeKind)));
         return;
     };
     for (user_kind, in_any_namespace) in situation.policies.user_kinds(&situation.graph.kinds, kind)
@@ -367,12 +363,12 @@ fn require_user_lists(
             live,
         ) {
             Completeness::Complete => {}
-            Completeness::Unread(list) => findings.needed_reads.push(list),
+            Completeness::Unread(list) => found.needed_reads.push(list),
             Completeness::Unreadable { object, namespace } => {
                 let what = format!("{object}, so it may use the object");
                 let cause = Cause::Unknown(what, Some(NextStep::ChangeObject));
-                findings.unknown =
-                    Some(cause_of_object(item.facts.own_namespace(), &namespace, cause));
+                found.unknown =
+                    Some(hide_if_elsewhere(item.facts.own_namespace(), &namespace, cause));
                 return;
             }
             Completeness::Unknown(why, next) => {
@@ -381,7 +377,7 @@ fn require_user_lists(
                     "belay does not know all objects of kind {kind}, and one of them may use this \
                      object: {why}"
                 );
-                findings.unknown = Some(Cause::Unknown(what, next));
+                found.unknown = Some(Cause::Unknown(what, next));
                 return;
             }
         }

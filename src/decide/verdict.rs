@@ -163,7 +163,8 @@ pub struct Verdict {
     /// The objects whose DELETE would also delete a volume or claim. A message must not advise
     /// these DELETEs unless an earlier step keeps the volume or claim.
     pub lost_volumes: Vec<LostVolume>,
-    /// The change by which an UPDATE leads to the deletion. `None` if the request is no UPDATE.
+    /// The change by which an UPDATE leads to the deletion. `None` if there are no blockers or the
+    /// request is no UPDATE.
     pub change: Option<ChangeDescription>,
     /// The objects that keep the object of a blocker, and whose DELETE belay would deny or hold
     /// as well.
@@ -197,10 +198,10 @@ pub struct RefusedDelete {
     pub first: Vec<ObjectName>,
 }
 
-/// A volume or claim that a DELETE would delete, although the request keeps it.
+/// A volume or claim that an advised DELETE would delete, although the request keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostVolume {
-    /// The object of that DELETE.
+    /// The object of the advised DELETE.
     pub deleted: ObjectRef,
     /// The volume or claim.
     pub volume: ObjectRef,

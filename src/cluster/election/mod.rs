@@ -107,7 +107,7 @@ pub(crate) struct PreviousLeader {
     /// The name of the replica; `None` if there was no leader.
     pub name: Option<String>,
     /// How long the previous leader may still act as the leader.
-    pub acts_for: Duration,
+    pub may_act_for: Duration,
 }
 
 /// The part of this process in the election of an installation.
@@ -187,8 +187,8 @@ impl<'a> Election<'a> {
         // A replica may have longer intervals than this uninstall.
         let written = before.duration.unwrap_or_default();
         let longest = written.min(Timing::default().lease.duration).max(self.timing.duration);
-        let acts_for = if before.holder.is_some() { longest } else { Duration::ZERO };
-        PreviousLeader { name: before.holder, acts_for }
+        let may_act_for = if before.holder.is_some() { longest } else { Duration::ZERO };
+        PreviousLeader { name: before.holder, may_act_for }
     }
 
     /// Takes part until the future is dropped. It logs only the first of consecutive errors.

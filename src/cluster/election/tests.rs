@@ -95,8 +95,8 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
     let (context, stored) = context_with_lease(Some(led_by("a", 0)), "lease.uninstall=120");
     let election = Election::of_uninstall(&context);
     let previous = election.take_over().await.unwrap().unwrap();
-    let acts_for = Duration::from_secs(15);
-    assert_eq!(previous, PreviousLeader { name: Some("a".to_owned()), acts_for });
+    let may_act_for = Duration::from_secs(15);
+    assert_eq!(previous, PreviousLeader { name: Some("a".to_owned()), may_act_for });
     let timing::Lease { duration, skew, uninstall, .. } = Timing::default().lease;
     for name in ["a", "b"] {
         // The clock is a minute ahead, or a minute behind.
@@ -139,10 +139,10 @@ async fn an_uninstall_waits_for_a_leader_that_looks_dead_and_creates_a_missing_l
     // The leader stopped, or its clock is ten minutes behind.
     let (context, _) = context_with_lease(Some(led_by("a", -600)), "lease.uninstall=120");
     let previous = Election::of_uninstall(&context).take_over().await.unwrap().unwrap();
-    assert_eq!(previous.acts_for, Duration::from_secs(15));
+    assert_eq!(previous.may_act_for, Duration::from_secs(15));
     let (context, stored) = context_with_lease(Some(Value::Null), "lease.uninstall=120");
     let previous = Election::of_uninstall(&context).take_over().await.unwrap().unwrap();
-    assert_eq!((previous.name, previous.acts_for), (None, Duration::ZERO));
+    assert_eq!((previous.name, previous.may_act_for), (None, Duration::ZERO));
     assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
     let (context, _) = context_with_lease(None, "lease.uninstall=120");
     assert_eq!(Election::of_uninstall(&context).take_over().await, Ok(None));
@@ -151,12 +151,12 @@ async fn an_uninstall_waits_for_a_leader_that_looks_dead_and_creates_a_missing_l
 #[tokio::test]
 async fn an_uninstall_waits_for_a_leader_with_longer_intervals() {
     let short = "lease.duration=4,lease.skew=0.5,lease.request=1,lease.uninstall=40";
-    for (written, acts_for) in [(4, 4), (15, 15), (120, 15)] {
+    for (written, may_act_for) in [(4, 4), (15, 15), (120, 15)] {
         let mut lease = led_by("a", 0);
         lease["spec"]["leaseDurationSeconds"] = json!(written);
         let (context, _) = context_with_lease(Some(lease), short);
         let previous = Election::of_uninstall(&context).take_over().await.unwrap();
-        assert_eq!(previous.unwrap().acts_for, Duration::from_secs(acts_for));
+        assert_eq!(previous.unwrap().may_act_for, Duration::from_secs(may_act_for));
     }
 }
 

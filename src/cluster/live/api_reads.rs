@@ -35,7 +35,7 @@ pub struct LiveObjects {
     /// Which fields of the objects were kept; `None`: all.
     pruner: Option<Arc<ObjectPruner>>,
     /// When the last request was sent.
-    sent: Option<Instant>,
+    requested_at: Option<Instant>,
 }
 
 /// Removes the fields of objects that verdicts do not read.
@@ -65,8 +65,8 @@ impl LiveObjects {
     }
 
     /// When the last request was sent; `None` if no request was necessary.
-    pub fn sent(&self) -> Option<Instant> {
-        self.sent
+    pub fn requested_at(&self) -> Option<Instant> {
+        self.requested_at
     }
 
     /// Whether the objects contain all fields that this catalogue reads and all annotations that
@@ -118,11 +118,16 @@ impl KindToRead {
     }
 
     /// The result of a read, with its reserved memory.
-    fn result(&self, read: PrunedObjects, account: ReadAccount, sent: Instant) -> LiveObjects {
+    fn result(
+        &self,
+        read: PrunedObjects,
+        account: ReadAccount,
+        requested_at: Instant,
+    ) -> LiveObjects {
         let pruner = Some(Arc::clone(&self.pruner));
         let reserved = vec![Arc::new(account.into_reserved())];
         let (objects, unreadable) = (read.objects.into(), read.unreadable.into());
-        LiveObjects { objects, unreadable, reserved, pruner, sent: Some(sent) }
+        LiveObjects { objects, unreadable, reserved, pruner, requested_at: Some(requested_at) }
     }
 
     /// Removes the fields that verdicts do not read.
@@ -149,8 +154,8 @@ pub struct ApiReads<'a> {
 }
 
 impl ApiReads<'_> {
-    /// Carries out a read. The text of an error completes the sentence "objects of kind Pod may
-    /// use it: …".
+    /// Carries out a read. The text of an error completes the sentence "belay does not know all
+    /// objects of kind Pod: …".
     pub async fn carry_out(
         &self,
         kind: Option<&KindToRead>,
@@ -189,7 +194,7 @@ impl ApiReads<'_> {
             return Ok(LiveObjects::default());
         }
         let request = api::get_request(&kind.info, (namespace, name), kind.detail)?;
-        let sent = Instant::now();
+        let requested_at = Instant::now();
         match api::send(self.client, request).await.map_err(ReadFailure::from) {
             Ok(body) => {
                 let unreadable = |error: Unreadable| ApiError::Unreadable(error.to_string());
@@ -198,7 +203,7 @@ impl ApiReads<'_> {
                 let mut account = self.memory.account(self.group, self.deadline);
                 reserve(&mut account, object.get().len()).await?;
                 let read = PrunedObjects { objects: vec![object], ..PrunedObjects::default() };
-                Ok(kind.result(read, account, sent))
+                Ok(kind.result(read, account, requested_at))
             }
             Err(failure) if failure.is_absence(&kind.info.resource, name) => {
                 Ok(LiveObjects::default())

@@ -22,7 +22,7 @@ pub struct MemoryLimits {
 }
 
 /// The limits for the objects of live reads and the graphs that are built from them.
-pub const LIVE_READS: MemoryLimits =
+pub const LIVE_READ_LIMITS: MemoryLimits =
     MemoryLimits { total: 96 << 10, per_group: 32 << 10, step: 64 };
 
 /// The number of large objects that are read at a time. Each has its own buffer.
@@ -34,9 +34,9 @@ const MARGIN: Duration = Duration::from_millis(100);
 
 /// The errors of a read that can't reserve memory.
 const TOO_LARGE: &str = "they are larger than a live read may be (32 MiB)";
-const FULL: &str = "no memory is free for this live read; belay reads it again later";
+const FULL: &str = "no memory is free for this live read";
 
-/// The memory of all live reads. Cheap to clone.
+/// A budget of memory. Each group may reserve a part of it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ReadMemory {
     pool: Arc<Pool>,
@@ -176,7 +176,7 @@ impl ReadAccount {
 mod tests {
     use super::*;
 
-    const STEP: usize = LIVE_READS.step;
+    const STEP: usize = LIVE_READ_LIMITS.step;
 
     fn group_of(namespace: &str) -> ReadGroup {
         ReadGroup::Namespace(namespace.to_owned())
@@ -188,9 +188,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_group_holds_its_part_and_leaves_the_rest_to_others() {
-        let memory = ReadMemory::new(LIVE_READS);
+        let memory = ReadMemory::new(LIVE_READ_LIMITS);
         let mut first = memory.account(&group_of("a"), soon());
-        first.reserve((LIVE_READS.per_group - STEP) << 10).await.unwrap();
+        first.reserve((LIVE_READ_LIMITS.per_group - STEP) << 10).await.unwrap();
         first.reserve(1).await.unwrap();
         assert_eq!(first.reserve(STEP << 10).await, Err(TOO_LARGE));
         // Another read of the group waits for memory. A read of another group does not.
@@ -199,7 +199,11 @@ mod tests {
         assert_eq!(second.reserve(1).await, Err(FULL));
         assert_eq!(begun.elapsed(), Duration::from_secs(10) - MARGIN);
         let begun = Instant::now();
-        memory.account(&group_of("b"), soon()).reserve(LIVE_READS.per_group << 10).await.unwrap();
+        memory
+            .account(&group_of("b"), soon())
+            .reserve(LIVE_READ_LIMITS.per_group << 10)
+            .await
+            .unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
         let shares = first.into_reserved();
         let mut third = memory.account(&group_of("a"), soon());
@@ -217,21 +221,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h12_requests_and_releases_of_a_namespace_hold_a_third_together() {
-        let memory = ReadMemory::new(LIVE_READS);
+        let memory = ReadMemory::new(LIVE_READ_LIMITS);
         let mut requests = memory.account(&group_of("a"), soon());
-        requests.reserve((LIVE_READS.per_group - STEP) << 10).await.unwrap();
+        requests.reserve((LIVE_READ_LIMITS.per_group - STEP) << 10).await.unwrap();
         let mut releases = memory.account(&ReadGroup::Release("a".to_owned()), soon());
         releases.reserve(1).await.unwrap();
         let mut more = memory.account(&ReadGroup::Release("a".to_owned()), soon());
         assert_eq!(more.reserve(1).await, Err(FULL));
         // Releases of cluster-scoped objects belong to no namespace.
         let mut other = memory.account(&ReadGroup::Release(String::new()), soon());
-        assert_eq!(other.reserve(LIVE_READS.per_group << 10).await, Ok(()));
+        assert_eq!(other.reserve(LIVE_READ_LIMITS.per_group << 10).await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn h12_groups_that_hold_much_leave_memory_to_one_that_holds_nothing() {
-        let memory = ReadMemory::new(LIVE_READS);
+        let memory = ReadMemory::new(LIVE_READ_LIMITS);
         let mut held = Vec::new();
         let hold_all = async |group: usize| {
             let mut account = memory.account(&group_of(&group.to_string()), Instant::now());
@@ -248,7 +252,7 @@ mod tests {
         for group in 10..40 {
             held.push(hold_all(group).await);
         }
-        assert!(memory.pool.reserved.lock().total <= LIVE_READS.total);
+        assert!(memory.pool.reserved.lock().total <= LIVE_READ_LIMITS.total);
         // Only the group without reserved memory gets the freed memory.
         let mut waiting = Vec::new();
         for group in ["1", "2", "quiet"] {

@@ -36,7 +36,7 @@ use tokio::time;
 pub use api_reads::LiveObjects;
 use api_reads::{ApiReads, KindToRead};
 pub use collected::{CollectedReads, ReadAnswer, TargetBody, merge};
-use memory::LIVE_READS;
+use memory::LIVE_READ_LIMITS;
 pub use memory::{MemoryLimits, ReadMemory, ReservedMemory};
 pub use question::{LiveQuestion, Unconfirmed, answer_with_reads};
 pub use queue::ReadGroup;
@@ -151,7 +151,7 @@ impl Reader {
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
         let (commands, receiver) = mpsc::channel(LIMITS.waiting.total);
-        let memory = ReadMemory::new(LIVE_READS);
+        let memory = ReadMemory::new(LIVE_READ_LIMITS);
         tokio::spawn(serve(client, world, memory.clone(), receiver));
         Self { commands, memory, metrics }
     }

@@ -115,7 +115,7 @@ async fn found_names(
     read: &LiveRead,
 ) -> Result<Vec<String>, ApiError> {
     let known = KindToRead::find(world, read);
-    let (memory, group) = (ReadMemory::new(LIVE_READS), group_of("a"));
+    let (memory, group) = (ReadMemory::new(LIVE_READ_LIMITS), group_of("a"));
     let deadline = time::Instant::now() + Duration::from_secs(30);
     let client = &script.client();
     let api_reads = ApiReads { client, memory: &memory, group: &group, deadline };

@@ -45,9 +45,9 @@ impl Changes {
         }
         let expected = self.expected.as_ref().map_or(&[][..], |(_, webhooks)| webhooks);
         let found = changed(now, expected, rules);
-        let differs = found != self.found;
+        let is_new_result = found != self.found;
         self.found = found;
-        differs
+        is_new_result
     }
 }
 

@@ -11,7 +11,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use super::namespaces::{KIND, list};
+use super::namespaces::{CEL_KIND, cel_list};
 use crate::objects::{HOLD, Kinds, former_holds};
 
 /// A condition for calling belay.
@@ -95,12 +95,12 @@ fn orphaning() -> String {
         "request.operation == 'DELETE' && ( \
 request.?options.?propagationPolicy.orValue('') == 'Orphan' || \
 request.?options.?orphanDependents.orValue(false) == true || \
-{KIND} in {} && \
+{CEL_KIND} in {} && \
 request.?options.?propagationPolicy.orValue('') == '' && \
 request.?options.?orphanDependents.orValue(true) == true || \
 oldObject != null && has(oldObject.metadata) && \
 'orphan' in oldObject.metadata.?finalizers.orValue([]))",
-        list(&kinds)
+        cel_list(&kinds)
     )
 }
 

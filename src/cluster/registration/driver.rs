@@ -88,7 +88,7 @@ struct ConfigurationState {
     /// another client's change.
     confirmed: Option<LeaderFields>,
     /// The missing webhooks at the last log line.
-    reported_missing: Vec<&'static str>,
+    reported_missing_webhooks: Vec<&'static str>,
     changes: Changes,
     /// Whether the log has a line about the missing configuration.
     is_reported_missing: bool,
@@ -108,7 +108,7 @@ impl ConfigurationState {
             api: Api::all_with(context.client.clone(), &configuration_kind(phase)),
             observed: ObservedConfiguration::Unknown,
             confirmed: None,
-            reported_missing: Vec::new(),
+            reported_missing_webhooks: Vec::new(),
             changes: Changes::default(),
             is_reported_missing: false,
             event_due: None,
@@ -209,11 +209,11 @@ impl Driver {
         for configuration in &mut self.configurations {
             let (kind, name) = (configuration.kind, &settings.name);
             let now = configuration.observed.webhooks().unwrap_or_default();
-            let differs =
+            let is_new_result =
                 configuration.changes.compare(settings, (configuration.phase, account), now, rules);
             let webhooks = configuration.changes.found();
             self.context.metrics.set_registration_changed(configuration.label(), webhooks.len());
-            if !differs {
+            if !is_new_result {
                 continue;
             }
             configuration.event_due = None;
@@ -247,6 +247,7 @@ impl Driver {
         }
     }
 
+    /// Writes the wanted fields into one configuration, if they differ.
     async fn repair(&mut self, index: usize, fields: &LeaderFields) {
         let configuration = &mut self.configurations[index];
         if configuration.observed.webhooks().is_none() {
@@ -271,12 +272,12 @@ impl Driver {
             };
             // The wanted content is unchanged, so another client has changed the
             // configuration.
-            let repair = configuration.confirmed.as_ref() == Some(fields);
+            let is_repair = configuration.confirmed.as_ref() == Some(fields);
             let params = patch_params();
             let patch = Patch::Json::<()>(patch);
             let event = match within(configuration.api.patch(name, &params, &patch)).await {
                 Ok(object) => {
-                    if repair {
+                    if is_repair {
                         self.context.metrics.count_registration_repair(configuration.label());
                         tracing::warn!(
                             kind,
@@ -421,7 +422,7 @@ impl Driver {
                     (configuration.phase, format!("{kind}/{name} webhook {webhook}"))
                 }),
             );
-            if configuration.reported_missing != absent {
+            if configuration.reported_missing_webhooks != absent {
                 if !absent.is_empty() {
                     tracing::warn!(
                         kind,
@@ -432,7 +433,7 @@ impl Driver {
                          belay again"
                     );
                 }
-                configuration.reported_missing = absent;
+                configuration.reported_missing_webhooks = absent;
             }
         }
         self.readiness.set(known && missing.is_empty() && changed.is_empty());

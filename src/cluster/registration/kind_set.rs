@@ -7,7 +7,6 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 /// Group and plural name; either may be `*`.
 pub(super) type KindName = (String, String);
 
-/// A set of kinds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KindSet(pub(super) BTreeSet<KindName>);
 
@@ -26,13 +25,13 @@ impl KindSet {
 
     /// Whether the set contains a kind, by name or by `*`.
     pub(super) fn contains(&self, group: &str, resource: &str) -> bool {
-        self.names(group, resource)
-            || self.names("*", resource)
-            || self.names(group, "*")
-            || self.names("*", "*")
+        self.has_entry(group, resource)
+            || self.has_entry("*", resource)
+            || self.has_entry(group, "*")
+            || self.has_entry("*", "*")
     }
 
-    fn names(&self, group: &str, resource: &str) -> bool {
+    fn has_entry(&self, group: &str, resource: &str) -> bool {
         self.0.contains(&(group.to_owned(), resource.to_owned()))
     }
 
@@ -41,9 +40,9 @@ impl KindSet {
     pub(super) fn rules(&self, operation: &str, suffix: &str) -> Vec<RuleWithOperations> {
         let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (group, resource) in &self.0 {
-            let covered = ((group != "*" || resource != "*") && self.names("*", "*"))
-                || (group != "*" && self.names("*", resource))
-                || (resource != "*" && self.names(group, "*"));
+            let covered = ((group != "*" || resource != "*") && self.has_entry("*", "*"))
+                || (group != "*" && self.has_entry("*", resource))
+                || (resource != "*" && self.has_entry(group, "*"));
             if !covered {
                 by_group.entry(group).or_default().push(format!("{resource}{suffix}"));
             }

@@ -30,14 +30,14 @@ pub(crate) struct WebhookTemplate {
     pub name: &'static str,
     pub phase: AdmissionPhase,
     /// Whether the API server rejects the request if belay does not answer (failurePolicy Fail).
-    fails: bool,
+    fails_closed: bool,
     /// Whether the webhook matches only objects with the label.
     labelled: bool,
     conditions: &'static [Condition],
 }
 
-const fn webhook(name: &'static str, phase: AdmissionPhase, fails: bool) -> WebhookTemplate {
-    WebhookTemplate { name, phase, fails, labelled: false, conditions: &[] }
+const fn webhook(name: &'static str, phase: AdmissionPhase, fails_closed: bool) -> WebhookTemplate {
+    WebhookTemplate { name, phase, fails_closed, labelled: false, conditions: &[] }
 }
 
 impl WebhookTemplate {
@@ -170,7 +170,7 @@ fn build<'e>(
         let TemplateFields { bundle, rules, path, conditions } = fill(webhook);
         let client_config = client_config(address, bundle, path);
         let conditions = (!conditions.is_empty()).then_some(conditions);
-        let failure_policy = Some(if webhook.fails { "Fail" } else { "Ignore" }.to_owned());
+        let failure_policy = Some(if webhook.fails_closed { "Fail" } else { "Ignore" }.to_owned());
         let object_selector = webhook.labelled.then(labelled);
         // The two types differ in one field.
         macro_rules! webhook {

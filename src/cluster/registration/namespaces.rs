@@ -15,7 +15,7 @@ use crate::policy::{Matcher, Policy};
 pub(super) const LEADER_CONDITION: &str = "namespaces-of-policies";
 
 /// The kind of the object in CEL.
-pub(super) const KIND: &str = "request.resource.group + '/' + request.resource.resource";
+pub(super) const CEL_KIND: &str = "request.resource.group + '/' + request.resource.resource";
 
 /// The limit of namespaces in the condition, because the API server evaluates it for each request.
 /// Beyond it, the API server asks about all namespaces.
@@ -117,9 +117,10 @@ impl<'p> NamespaceLimits<'p> {
         }
         // Requests about cluster-scoped objects have no namespace.
         Some(format!(
-            "!has(request.namespace) || !({KIND} in {}) || ({KIND} + '/' + request.namespace) in {}",
-            list(&kinds),
-            list(&objects),
+            "!has(request.namespace) || !({CEL_KIND} in {}) || \
+             ({CEL_KIND} + '/' + request.namespace) in {}",
+            cel_list(&kinds),
+            cel_list(&objects),
         ))
     }
 }
@@ -150,7 +151,7 @@ fn plain_names(names: &[String]) -> impl Iterator<Item = &str> {
 }
 
 /// A list in CEL.
-pub(super) fn list(texts: &[String]) -> String {
+pub(super) fn cel_list(texts: &[String]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| format!("'{text}'")).collect();
     format!("[{}]", quoted.join(", "))
 }

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::namespaces::{KIND, Kind, OwnerPair, limited_kinds, list};
+use super::namespaces::{CEL_KIND, Kind, OwnerPair, cel_list, limited_kinds};
 use crate::graph::Requirement;
 use crate::policy::{Glob, Matcher, Policy};
 
@@ -50,13 +50,14 @@ impl<'p> ObjectLimits<'p> {
         let kinds: Vec<String> = kinds.collect();
         let kind_test = |((group, resource), tests): (&Kind<'p>, &BTreeSet<String>)| {
             let tests: Vec<&str> = tests.iter().map(String::as_str).collect();
-            format!("{KIND} == '{group}/{resource}' && ({})", tests.join(" || "))
+            format!("{CEL_KIND} == '{group}/{resource}' && ({})", tests.join(" || "))
         };
         let tests: Vec<String> = self.0.iter().map(kind_test).collect();
         let expression = format!(
-            "oldObject == null || !({KIND} in {}) || [oldObject, object].exists(o, o != null && \
+            "oldObject == null || !({CEL_KIND} in {}) || \
+             [oldObject, object].exists(o, o != null && \
              (!has(o.metadata) || !has(o.metadata.name) || {}))",
-            list(&kinds),
+            cel_list(&kinds),
             tests.join(" || "),
         );
         (!kinds.is_empty() && expression.len() <= MAX_LENGTH).then_some(expression)
@@ -122,7 +123,7 @@ mod tests {
         let limits = ObjectLimits::new(policies.iter()).without_owners(owners);
         let expression = limits.expression()?;
         let (_, tests) = expression.split_once("!has(o.metadata.name) || ").unwrap();
-        Some(tests.strip_suffix("))").unwrap().replace(KIND, "K").replace("o.metadata.", ""))
+        Some(tests.strip_suffix("))").unwrap().replace(CEL_KIND, "K").replace("o.metadata.", ""))
     }
 
     #[test]

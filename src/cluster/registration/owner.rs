@@ -1,9 +1,9 @@
 //! The owner of the webhook configurations: the Namespace that belay runs in.
 //!
 //! A user may delete that Namespace without `belay admin uninstall`. Then no replica answers, and
-//! half of the webhooks deny every request that gets no answer. So the Namespace owns both
-//! webhook configurations, and the garbage collector deletes them after it. The owner reference
-//! has no `blockOwnerDeletion`, because nothing has to wait for the configurations.
+//! the API server rejects the requests of all webhooks with `failurePolicy: Fail`. So the Namespace
+//! owns both webhook configurations, and the garbage collector deletes them after it. The owner
+//! reference has no `blockOwnerDeletion`, because nothing has to wait for the configurations.
 
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::Namespace;

@@ -35,7 +35,7 @@ pub struct Difference {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaderFields {
     pub rules: Arc<Rules>,
-    /// The CA certificates, PEM; `None`: another client writes them.
+    /// The CA certificates, PEM; `None`: they are not compared.
     pub bundle: Option<Arc<str>>,
     /// The secret path; `None`: the path is not compared.
     pub secret_path: Option<SecretPath>,

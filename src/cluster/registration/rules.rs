@@ -37,7 +37,6 @@ impl Rules {
         self.rules.get(webhook).map_or(&[], Vec::as_slice)
     }
 
-    /// The condition that limits the rules of a webhook to some namespaces and objects.
     pub fn condition(&self, webhook: &str) -> Option<&MatchCondition> {
         self.conditions.get(webhook)
     }
@@ -57,8 +56,9 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     };
     let mut rules = Rules::default();
 
-    let holds = |policy: &Policy| policy.places_hold() && policy.strictest_action() == Action::Deny;
-    let mut held = kinds_of(&holds);
+    let places_enforced_hold =
+        |policy: &Policy| policy.places_hold() && policy.strictest_action() == Action::Deny;
+    let mut held = kinds_of(&places_enforced_hold);
     held.0.retain(|(group, resource)| !is_hold_unsafe_on_kind(group, resource));
     rules.add("hold.belay.dev", "CREATE", &held, "");
     rules.add("hold.belay.dev", "UPDATE", &held, "/*");
@@ -84,8 +84,9 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
         updated.add(NAMESPACES);
     }
     rules.add("update.belay.dev", "UPDATE", &updated, "/*");
-    let reads = |policy: &Policy| policy.annotation_keys().any(|k| !k.starts_with("belay.dev/"));
-    rules.add("annotate.belay.dev", "UPDATE", &kinds_of(&reads), "/*");
+    let reads_annotations =
+        |policy: &Policy| policy.annotation_keys().any(|k| !k.starts_with("belay.dev/"));
+    rules.add("annotate.belay.dev", "UPDATE", &kinds_of(&reads_annotations), "/*");
     if protected_kinds(&protected, labelled)
         .iter()
         .any(|pair| is_namespaced(&world.graph.kinds, pair))
@@ -109,7 +110,13 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     rules.rules.retain(|_, rules| !rules.is_empty());
 
     rules.owners_unknown = !plan::knows_owners(world, labelled);
-    add_conditions(&mut rules, world, &owners, labelled, [&holds, &reads]);
+    add_conditions(
+        &mut rules,
+        world,
+        &owners,
+        labelled,
+        [&places_enforced_hold, &reads_annotations],
+    );
     rules
 }
 
@@ -119,7 +126,7 @@ fn add_conditions(
     world: &World,
     owners: &[OwnerPair<'_>],
     labelled: &[(String, String)],
-    [holds, reads]: [&dyn Fn(&Policy) -> bool; 2],
+    [places_enforced_hold, reads_annotations]: [&dyn Fn(&Policy) -> bool; 2],
 ) {
     let policies = || plan::policies(world);
     let Rules { rules, conditions, owners_unknown } = rules;
@@ -134,11 +141,13 @@ fn add_conditions(
                 .insert(webhook, MatchCondition { name: LEADER_CONDITION.to_owned(), expression });
         }
     };
-    let of_hold = NamespaceLimits::new(policies().filter(|policy| holds(policy)));
+    let of_hold = NamespaceLimits::new(policies().filter(|policy| places_enforced_hold(policy)));
     limit("hold.belay.dev", [of_hold.expression(), None]);
-    let readers = || policies().filter(|policy| reads(policy));
-    let parts =
-        [NamespaceLimits::new(readers()).expression(), ObjectLimits::new(readers()).expression()];
+    let annotation_readers = || policies().filter(|policy| reads_annotations(policy));
+    let parts = [
+        NamespaceLimits::new(annotation_readers()).expression(),
+        ObjectLimits::new(annotation_readers()).expression(),
+    ];
     limit("annotate.belay.dev", parts);
     if *owners_unknown {
         return;

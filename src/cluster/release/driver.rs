@@ -38,7 +38,7 @@ const REST_PER_STEP: Duration = Duration::from_micros(72);
 
 /// The memory for the bodies of targets, in KiB. A small body counts as 16 KiB, so all
 /// concurrent passes of small targets take a quarter of this memory.
-const BODIES: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10, step: 16 };
+const BODY_LIMITS: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10, step: 16 };
 
 /// The data that all drivers share.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl DriverContext {
     pub fn new(context: Context, reader: Reader, passes: GroupLimits) -> Self {
         let buffers = reader.buffers();
         let sweeps = Sweeps::new(reader, context.world.clone());
-        let bodies = ReadMemory::new(BODIES);
+        let bodies = ReadMemory::new(BODY_LIMITS);
         let passes = FairSemaphore::new(passes);
         Self { context, buffers, sweeps, bodies, passes, start: Instant::now() }
     }
@@ -92,8 +92,8 @@ pub struct Driver {
     /// Why the last count permits the release.
     release_reason: Option<ReleaseReason>,
     /// Whether the removal of the hold succeeded, or may have succeeded. If the watch is faster
-    /// than the answer, or the answer is lost, the state machine reports a deletion, although
-    /// belay released the target.
+    /// than the answer, or the answer is lost, the state machine ends with `NoLongerHeld`,
+    /// although belay released the target.
     may_have_released: bool,
     /// The steps of the counts of this pass.
     budget: StepBudget,
@@ -261,9 +261,10 @@ impl Driver {
                 Some(Input::TokenWritten(result))
             }
             Output::Read(reads) => Some(match self.join_sweep().await.read_all(reads).await {
-                Ok(sent) => {
+                Ok(requested_at) => {
                     let start = self.shared.start;
-                    let requested_at = sent.map(|time| time.saturating_duration_since(start));
+                    let requested_at =
+                        requested_at.map(|time| time.saturating_duration_since(start));
                     Input::ReadSucceeded { requested_at }
                 }
                 Err(why) => Input::ReadFailed(why),

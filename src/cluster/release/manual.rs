@@ -95,7 +95,7 @@ impl LiveQuestion for ManualCheck<'_> {
         let count = check_collected(&self.context.world, &mut self.collected, target, &self.budget);
         let answer = match (count, &self.missing_list) {
             (UseCheck::NeedsReads(reads), _) => {
-                // The answer if no rounds of reads remain.
+                // `check_manually` ignores an answer with missing reads.
                 return Some((Err(UnknownUse::TooManyRounds.into()), reads.concat()));
             }
             (UseCheck::Releasable(ReleaseReason::Unused), Some(list)) => Err(list.clone().into()),
@@ -111,7 +111,7 @@ impl LiveQuestion for ManualCheck<'_> {
         let mut answers = reader.read_all(group, reads, Instant::now() + READ_LIMIT).await;
         for (read, answer) in &mut answers {
             let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
-            let (resource, why) = (read.kind_name().to_string(), why.clone());
+            let (resource, why) = (read.full_name().to_string(), why.clone());
             self.missing_list.get_or_insert(UnknownUse::ClusterListFailed { resource, why });
             // `missing_list` makes the result Unknown, so an empty list is safe here.
             *answer = Ok(read_in_namespace(self.reader, &self.group, read).await);
@@ -136,7 +136,7 @@ async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) 
 }
 
 /// Runs the release of one target until it ends or the time limit is reached. Returns the last
-/// report; `None` if the time limit was reached before it.
+/// report; `None` if there was no report before the time limit.
 pub async fn run_release(
     context: &Context,
     reader: &Reader,
@@ -182,7 +182,7 @@ pub async fn request_check(
 
 /// Removes the hold without a count. The caller has checked the approvals. The patch is the same
 /// as in a release: it tests the uid, and changes only the token and the hold.
-pub async fn force(
+pub async fn force_release(
     context: &Context,
     key: &ObjectKey,
     observed: TargetState,

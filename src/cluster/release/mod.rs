@@ -111,7 +111,7 @@ impl RunningRelease {
     }
 
     /// Tells the driver that its target was removed.
-    fn report_deleted(&mut self) {
+    fn send_deleted(&mut self) {
         self.deleted = true;
         self.pending.add(|update| update.deleted = true);
     }
@@ -165,7 +165,7 @@ impl Releases {
             match state {
                 Some(state) => self.update_driver(key, state, all),
                 None => {
-                    self.targets.get_mut(&key).into_iter().for_each(RunningRelease::report_deleted)
+                    self.targets.get_mut(&key).into_iter().for_each(RunningRelease::send_deleted)
                 }
             }
         }
@@ -224,7 +224,7 @@ impl Releases {
             (driver.key, pending)
         });
         if let Some(mut former) = self.targets.insert(key.clone(), running) {
-            former.report_deleted();
+            former.send_deleted();
         }
     }
 

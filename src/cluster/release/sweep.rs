@@ -93,8 +93,8 @@ impl Sweep {
     /// Carries out reads at the same time. Returns the earliest time at which a read requested its
     /// last page.
     pub async fn read_all(&self, reads: Vec<LiveRead>) -> ReadResult {
-        let sent = try_join_all(reads.into_iter().map(|read| self.read(read))).await?;
-        Ok(sent.into_iter().flatten().min())
+        let requested_at = try_join_all(reads.into_iter().map(|read| self.read(read))).await?;
+        Ok(requested_at.into_iter().flatten().min())
     }
 
     /// Sends a read, or waits for the answer if another target has sent it.
@@ -106,13 +106,13 @@ impl Sweep {
     async fn send(&self, read: LiveRead) -> ReadResult {
         let deadline = (Instant::now() + READ_LIMIT).into_std();
         let answers = self.reader.read_all(&self.group, vec![read], deadline).await;
-        let sent = match answers.first() {
-            Some((_, Ok(found))) => found.sent(),
-            Some((read, Err(why))) => return Err(format!("{}: {why}", read.kind_name()).into()),
+        let requested_at = match answers.first() {
+            Some((_, Ok(found))) => found.requested_at(),
+            Some((read, Err(why))) => return Err(format!("{}: {why}", read.full_name()).into()),
             None => return Err("the reads have ended".into()),
         };
         self.collected.lock().await.add(answers);
-        Ok(sent)
+        Ok(requested_at)
     }
 
     pub async fn collected(&self) -> MutexGuard<'_, CollectedReads> {
@@ -174,12 +174,12 @@ mod tests {
         }));
         let sweep = sweeps.join(kind, "shop").await;
         let batch = vec![pods(), list("apps", "deployments")];
-        let sent = sweep.read_all(batch.clone()).await.unwrap();
+        let requested_at = sweep.read_all(batch.clone()).await.unwrap();
         let mut times = Vec::new();
         for read in batch {
             times.push(sweep.read(read).await.unwrap());
         }
-        assert_eq!(sent, times.into_iter().min().unwrap());
+        assert_eq!(requested_at, times.into_iter().min().unwrap());
     }
 
     #[tokio::test]
@@ -203,12 +203,12 @@ mod tests {
             (0..20).map(|_| tokio::spawn(join(sweeps.clone(), kind, "shop"))).collect();
         tokio::task::yield_now().await;
         running.clear();
-        let mut sent = Vec::new();
+        let mut requested_at = Vec::new();
         for sweep in next {
-            sent.push(sweep.await.unwrap().read(pods()).await.unwrap());
+            requested_at.push(sweep.await.unwrap().read(pods()).await.unwrap());
         }
         assert_eq!(requests.load(Ordering::Relaxed), 1);
-        assert!(sent.iter().all(|time| time.is_some() && *time == sent[0]));
+        assert!(requested_at.iter().all(|time| time.is_some() && *time == requested_at[0]));
     }
 
     /// A target whose token was written after the reads of a sweep began must not use them.

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::report::{Event, HeldObject, Reason, count_by_kind};
+use super::report::{HeldObject, HeldReason, UninstallEvent, count_by_kind};
 use crate::objects::{ApiError, ObjectRef};
 
 /// Reports changes since the last report.
 pub struct ChangeReporter<'a> {
-    report: &'a dyn Fn(Event),
+    report: &'a dyn Fn(UninstallEvent),
     /// The reason of each object that waits.
-    waits: BTreeMap<ObjectRef, Reason>,
-    /// The failures of the last sweep.
-    failures: Vec<Event>,
+    waits: BTreeMap<ObjectRef, HeldReason>,
+    /// The failures of the last round.
+    failures: Vec<UninstallEvent>,
     /// Why the policies could not be read.
     refresh_error: Option<ApiError>,
 }
 
 impl<'a> ChangeReporter<'a> {
-    pub fn new(report: &'a dyn Fn(Event)) -> Self {
+    pub fn new(report: &'a dyn Fn(UninstallEvent)) -> Self {
         Self { report, waits: BTreeMap::new(), failures: Vec::new(), refresh_error: None }
     }
 
@@ -25,11 +25,11 @@ impl<'a> ChangeReporter<'a> {
     pub fn report_wait(&mut self, held: HeldObject) {
         let before = self.waits.insert(held.target.clone(), held.reason.clone());
         if before.as_ref() != Some(&held.reason) {
-            (self.report)(Event::Waits(held));
+            (self.report)(UninstallEvent::Waits(held));
         }
     }
 
-    /// Reports the kinds that a sweep could not read, and the objects whose hold it could not
+    /// Reports the kinds that a round could not read, and the objects whose hold it could not
     /// remove, with one line for each kind.
     pub fn report_failures(
         &mut self,
@@ -38,18 +38,19 @@ impl<'a> ChangeReporter<'a> {
         failed: &[HeldObject],
     ) {
         let unread = unread.iter().map(|(kind, why)| {
-            Event::Warning(format!("{kind} may have holds and cannot be read: {why}"))
+            UninstallEvent::Warning(format!("{kind} may have holds and cannot be read: {why}"))
         });
         let skipped = (!skipped.is_empty()).then(|| {
-            Event::Step(format!(
+            UninstallEvent::Step(format!(
                 "not checked, because they cannot be read: {}; no policy names them, nor does \
                  belay's record of holds",
                 skipped.join(", ")
             ))
         });
         let failed = count_by_kind(failed).into_iter();
-        let failed = failed.map(|(kind, count, reason)| Event::Fails(kind, count, reason));
-        let failures: Vec<Event> = skipped.into_iter().chain(unread).chain(failed).collect();
+        let failed = failed.map(|(kind, count, reason)| UninstallEvent::Fails(kind, count, reason));
+        let failures: Vec<UninstallEvent> =
+            skipped.into_iter().chain(unread).chain(failed).collect();
         for event in failures.iter().filter(|event| !self.failures.contains(event)) {
             (self.report)(event.clone());
         }
@@ -61,7 +62,7 @@ impl<'a> ChangeReporter<'a> {
         if let Some(error) = &error
             && self.refresh_error.as_ref() != Some(error)
         {
-            (self.report)(Event::Warning(format!(
+            (self.report)(UninstallEvent::Warning(format!(
                 "the served kinds and policies cannot be read: {error}; belay tries again"
             )));
         }
@@ -86,7 +87,7 @@ mod tests {
         }
         let texts = ["a", "b", "b", "a"]
             .map(|why| format!("secrets may have holds and cannot be read: {why}"));
-        assert_eq!(events.lock().drain(..).collect::<Vec<_>>(), texts.map(Event::Warning));
+        assert_eq!(events.lock().drain(..).collect::<Vec<_>>(), texts.map(UninstallEvent::Warning));
         let error = || Some(ApiError::NotFound);
         for error in [error(), error(), None, error()] {
             reporter.report_refresh(error);

@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 
 use super::UninstallError;
-use super::report::Event;
+use super::report::UninstallEvent;
 use crate::cluster::api::delete_exactly;
 use crate::cluster::context::Settings;
 use crate::cluster::pace::within;
@@ -108,9 +108,9 @@ impl Configurations {
     }
 
     /// Reports which configurations would be deleted.
-    pub fn plan(&self, name: &str, report: &dyn Fn(Event)) {
+    pub fn report_plan(&self, name: &str, report: &dyn Fn(UninstallEvent)) {
         for (kind, _) in self.0.iter().filter(|(_, found)| found.is_some()) {
-            report(Event::Step(format!("would delete: {} {name}", kind.kind)));
+            report(UninstallEvent::Step(format!("would delete: {} {name}", kind.kind)));
         }
     }
 
@@ -119,7 +119,7 @@ impl Configurations {
         &self,
         client: &kube::Client,
         name: &str,
-        report: &dyn Fn(Event),
+        report: &dyn Fn(UninstallEvent),
     ) -> Result<(), UninstallError> {
         for (kind, found) in &self.0 {
             let what = format!("{} {name}", kind.kind);
@@ -129,8 +129,8 @@ impl Configurations {
                 None => Ok(false),
             };
             match is_deleted {
-                Ok(true) => report(Event::Step(format!("deleted: {what}"))),
-                Ok(false) => report(Event::Step(format!("already deleted: {what}"))),
+                Ok(true) => report(UninstallEvent::Step(format!("deleted: {what}"))),
+                Ok(false) => report(UninstallEvent::Step(format!("already deleted: {what}"))),
                 Err(error) => return Err(UninstallError::DeleteConfiguration(what, error)),
             }
         }

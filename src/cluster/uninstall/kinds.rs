@@ -11,7 +11,6 @@ use crate::objects::{KindId, KindInfo};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedKind {
     pub kind: KindId,
-    /// The description of the kind.
     pub info: KindInfo,
     /// Whether belay may have added holds to its objects. Objects of other kinds can have a hold
     /// that a client copied.

@@ -35,7 +35,7 @@ use tokio::time::sleep;
 pub use self::configurations::installed;
 pub use self::own_objects::removal_step;
 pub use self::report::{
-    Event, HeldObject, Reason, UninstallCounts, UninstallReport, count_by_kind, holds,
+    HeldObject, HeldReason, UninstallCounts, UninstallEvent, UninstallReport, count_by_kind, holds,
 };
 
 use self::configurations::Configurations;
@@ -100,7 +100,7 @@ pub struct Uninstall<'a> {
     pub clock: Clock,
     pub options: UninstallOptions,
     /// Receives the events of the uninstall.
-    pub report: &'a dyn Fn(Event),
+    pub report: &'a dyn Fn(UninstallEvent),
 }
 
 impl Uninstall<'_> {
@@ -115,28 +115,28 @@ impl Uninstall<'_> {
         let context = snapshot.context.clone();
         let election = Election::of_uninstall(&context);
         if self.options.dry_run {
-            configurations.plan(&self.settings.name, self.report);
-            self.own_objects(&election, configurations.exist()).plan(self.clock.now()).await;
-            (self.report)(Event::Step(ended_protection(&snapshot.context.world.read())));
+            configurations.report_plan(&self.settings.name, self.report);
+            self.own_objects(&election, configurations.exist()).report_plan(self.clock.now()).await;
+            (self.report)(UninstallEvent::Step(ended_protection(&snapshot.context.world.read())));
             return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         }
         let Settings { namespace, name, .. } = &self.settings;
         let signal = pin!(catch_signal());
         let previous = election.take_over().await.map_err(UninstallError::Lease)?;
-        let Some(PreviousLeader { name: leader, acts_for }) = previous else {
-            (self.report)(Event::Step(format!("already deleted: Namespace {namespace}")));
+        let Some(PreviousLeader { name: leader, may_act_for }) = previous else {
+            (self.report)(UninstallEvent::Step(format!("already deleted: Namespace {namespace}")));
             return tokio::select! {
                 done = self.withdraw(snapshot, &configurations, Duration::ZERO) => done,
                 signal = signal => Err(self.interrupted(signal).await),
             };
         };
-        (self.report)(Event::Step(match leader {
+        (self.report)(UninstallEvent::Step(match leader {
             Some(leader) => format!("the Lease is taken from {leader}"),
             None => "the Lease is taken; there was no leader".to_owned(),
         }));
         let work = async {
             let done = tokio::select! {
-                done = self.withdraw(snapshot, &configurations, acts_for) => done,
+                done = self.withdraw(snapshot, &configurations, may_act_for) => done,
                 never = election.run_candidate() => match never {},
             };
             if done.as_ref().is_ok_and(UninstallReport::is_clean) {
@@ -153,7 +153,7 @@ impl Uninstall<'_> {
         if !is_complete && let Err(error) = election.step_down().await {
             // A replica that gets the Lease releases the remaining objects when they are unused. It
             // adds no holds, because no leader does so without webhook configurations.
-            (self.report)(Event::Warning(format!(
+            (self.report)(UninstallEvent::Warning(format!(
                 "cannot release the Lease {name}: {error}; replicas take it after it expires"
             )));
         }
@@ -208,27 +208,27 @@ impl Uninstall<'_> {
         &self,
         snapshot: Snapshot,
         configurations: &Configurations,
-        leader_acts_for: Duration,
+        leader_may_act_for: Duration,
     ) -> Result<UninstallReport, UninstallError> {
         let context = snapshot.context.clone();
         let record = Record::new(&context).read().await.map_err(UninstallError::Record)?;
         let record: BTreeSet<String> = record.into_keys().collect();
         if !self.options.dry_run {
             configurations.delete(&self.client, &self.settings.name, self.report).await?;
-            if !leader_acts_for.is_zero() {
-                (self.report)(Event::Progress(format!(
+            if !leader_may_act_for.is_zero() {
+                (self.report)(UninstallEvent::Progress(format!(
                     "waiting {} s for the previous leader to stop",
-                    leader_acts_for.as_secs()
+                    leader_may_act_for.as_secs()
                 )));
                 // Meanwhile the API server stores all requests that belay answered.
-                sleep(leader_acts_for).await;
+                sleep(leader_may_act_for).await;
             }
         }
         let (listed, unknown) = {
             let world = context.world.read();
             let (unserved, unknown) = kinds::unserved(&world, &snapshot.stale, &record);
             if !unserved.is_empty() {
-                (self.report)(Event::Warning(format!(
+                (self.report)(UninstallEvent::Warning(format!(
                     "the API server no longer serves {}, whose objects had holds; if only an \
                      aggregated API server is down, run this again when it is up",
                     unserved.join(", ")

@@ -13,7 +13,7 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::report::Event;
+use super::report::UninstallEvent;
 use crate::cluster::api::delete_exactly;
 use crate::cluster::certificates::{is_running, replica_selector};
 use crate::cluster::context::Settings;
@@ -35,7 +35,7 @@ pub struct OwnObjects<'a> {
     pub may_be_registered: bool,
     /// The part of this process in the election. It holds the Lease.
     pub election: &'a Election<'a>,
-    pub report: &'a dyn Fn(Event),
+    pub report: &'a dyn Fn(UninstallEvent),
 }
 
 /// The objects but Leases.
@@ -78,7 +78,7 @@ impl OwnObjects<'_> {
     pub async fn delete_all(&self, now: Timestamp) {
         self.delete_all_but_leases().await;
         let (name, leases) = (&self.settings.name, self.api::<Lease>());
-        let running = match self.delete_replicas(now).await {
+        let running = match self.delete_stopped_replica_leases(now).await {
             Ok(running) => running,
             // Without a Lease, a running replica would become the leader and re-create the other
             // objects.
@@ -103,7 +103,8 @@ impl OwnObjects<'_> {
         running: &[String],
         owner: &OwnerReference,
     ) {
-        // After a failed renewal, the Lease is still valid for a while.
+        // Renews the Lease, so that no replica takes it meanwhile. If this fails, it is still valid
+        // for a while.
         let _ = self.election.take_over().await;
         let mut lease_patch = json!({"metadata": {"ownerReferences": [owner]}});
         let owned = Patch::Merge(lease_patch.clone());
@@ -121,7 +122,7 @@ impl OwnObjects<'_> {
         }
         let name = &self.settings.name;
         match within(leases.patch_metadata(name, &parameters, &Patch::Merge(lease_patch))).await {
-            Ok(_) => (self.report)(Event::Step(format!(
+            Ok(_) => (self.report)(UninstallEvent::Step(format!(
                 "replicas still run, so the Lease {name} remains until {kind} {owner} is deleted; \
                  next: {step}",
                 kind = owner.kind,
@@ -142,23 +143,24 @@ impl OwnObjects<'_> {
 
     fn report_deletion(&self, kind: &str, name: &str, existed: Result<bool, ApiError>) {
         match existed {
-            Ok(true) => (self.report)(Event::Step(format!("deleted: {kind} {name}"))),
+            Ok(true) => (self.report)(UninstallEvent::Step(format!("deleted: {kind} {name}"))),
             Ok(false) => {}
             Err(error) => self.report_left_behind(&format!("{kind} {name}"), error),
         }
     }
 
     fn report_left_behind(&self, what: &str, why: impl ToString) {
-        (self.report)(Event::Warning(format!(
+        (self.report)(UninstallEvent::Warning(format!(
             "{what} is left behind, which is harmless: {}; delete it by hand",
             why.to_string()
         )));
     }
 
     /// Reports what `delete_all` would delete. Only the DeletionApprovals can be many.
-    pub async fn plan(&self, now: Timestamp) {
+    pub async fn report_plan(&self, now: Timestamp) {
         let FoundObjects { maps, secrets, approvals, unread } = self.find_objects().await;
-        let plan = |what: &str| (self.report)(Event::Step(format!("would delete: {what}")));
+        let plan =
+            |what: &str| (self.report)(UninstallEvent::Step(format!("would delete: {what}")));
         for map in &maps {
             plan(&format!("ConfigMap {}", map.name_any()));
         }
@@ -170,13 +172,13 @@ impl OwnObjects<'_> {
             plan(&format!("{approvals} of belay, which record exemptions"));
         }
         for (what, why) in unread {
-            (self.report)(Event::Warning(format!("{what} could not be read: {why}")));
+            (self.report)(UninstallEvent::Warning(format!("{what} could not be read: {why}")));
         }
         match self.plan_leases(now).await {
-            Ok(steps) => steps.into_iter().map(Event::Step).for_each(self.report),
-            Err(why) => {
-                (self.report)(Event::Warning(format!("the Leases could not be read: {why}")))
-            }
+            Ok(steps) => steps.into_iter().map(UninstallEvent::Step).for_each(self.report),
+            Err(why) => (self.report)(UninstallEvent::Warning(format!(
+                "the Leases could not be read: {why}"
+            ))),
         }
     }
 
@@ -241,7 +243,7 @@ impl OwnObjects<'_> {
     }
 
     /// Deletes the Leases of replicas that no longer run. Returns the names of the others.
-    async fn delete_replicas(&self, now: Timestamp) -> Result<Vec<String>, ApiError> {
+    async fn delete_stopped_replica_leases(&self, now: Timestamp) -> Result<Vec<String>, ApiError> {
         let (ended, running) = self.replica_leases(now).await?;
         for lease in ended {
             self.delete(&self.api::<Lease>(), "Lease", &lease.name_any(), lease.uid()).await;

@@ -26,7 +26,7 @@ type OwnerAnswer = (Instant, Result<Option<Uid>, ApiError>);
 
 /// An owner or the Namespace of an object.
 struct Parent {
-    place: ObjectKey,
+    key: ObjectKey,
     /// The uid that the owner reference names.
     uid: Option<Uid>,
     /// The parent as a part of a sentence.
@@ -40,7 +40,7 @@ impl OwnerReads {
 
     /// Why the object is about to be deleted, or may be. `None`: neither its owners nor its
     /// Namespace are Terminating. An owner that does not exist deletes nothing.
-    pub async fn why_leaving(
+    pub async fn why_owner_terminating(
         &self,
         snapshot: &Snapshot,
         kind: KindId,
@@ -50,12 +50,10 @@ impl OwnerReads {
         let parents = {
             let mut world = snapshot.context.world.write();
             let node = id.and_then(|id| world.graph.get(id));
-            let place =
-                |node: Node<'_>| (kind, node.namespace().to_owned(), node.name().to_owned());
-            let (place, parents) =
-                (node.map(place), node.map(|node| parents(&world, snapshot, node)));
-            if let Some(place) = place {
-                remove_node(&mut world, &place);
+            let key = |node: Node<'_>| (kind, node.namespace().to_owned(), node.name().to_owned());
+            let (key, parents) = (node.map(key), node.map(|node| parents(&world, snapshot, node)));
+            if let Some(key) = key {
+                remove_node(&mut world, &key);
             }
             parents
         };
@@ -64,12 +62,12 @@ impl OwnerReads {
             Some(Err(why)) => return Some(why),
             None => return Some("its owner references cannot be read".to_owned()),
         };
-        for Parent { place, uid, text } in parents {
-            match self.read(snapshot, &place).await {
+        for Parent { key, uid, text } in parents {
+            match self.read(snapshot, &key).await {
                 Ok(Some(terminating)) if uid.is_none_or(|uid| uid == terminating) => {
                     let world = snapshot.context.world.read();
-                    let info = world.graph.kinds.info(place.0);
-                    let parent = ObjectRef::of_kind(info, &place.1, &place.2).arguments();
+                    let info = world.graph.kinds.info(key.0);
+                    let parent = ObjectRef::of_kind(info, &key.1, &key.2).arguments();
                     return Some(format!(
                         "{text} is Terminating; next: kubectl belay why {parent}"
                     ));
@@ -84,22 +82,22 @@ impl OwnerReads {
     }
 
     /// Reads an owner or a Namespace. Returns its uid if it is Terminating.
-    async fn read(&self, snapshot: &Snapshot, place: &ObjectKey) -> Result<Option<Uid>, ApiError> {
-        if let Some((at, answer)) = self.answers.lock().get(place)
+    async fn read(&self, snapshot: &Snapshot, key: &ObjectKey) -> Result<Option<Uid>, ApiError> {
+        if let Some((at, answer)) = self.answers.lock().get(key)
             && at.elapsed() < self.fresh
         {
             return answer.clone();
         }
         let sent = Instant::now();
-        let read = within(snapshot.look_up(place.0, &place.1, &place.2)).await;
+        let read = within(snapshot.look_up(key.0, &key.1, &key.2)).await;
         let answer = read.map(|_| {
             let mut world = snapshot.context.world.write();
-            let node = world.graph.object(place.0, &place.1, &place.2);
+            let node = world.graph.object(key.0, &key.1, &key.2);
             let terminating = node.filter(|node| node.is_terminating()).map(Node::uid);
-            remove_node(&mut world, place);
+            remove_node(&mut world, key);
             terminating
         });
-        self.answers.lock().insert(place.clone(), (sent, answer.clone()));
+        self.answers.lock().insert(key.clone(), (sent, answer.clone()));
         answer
     }
 }
@@ -107,10 +105,10 @@ impl OwnerReads {
 /// Removes an object that was read only for one check. Otherwise counts of other objects would use
 /// its outdated state. Namespaces stay, because policies select by their labels. Objects whose
 /// release runs stay too.
-pub fn remove_node(World { graph, waiting, .. }: &mut World, place: &ObjectKey) {
-    let (kind, namespace, name) = place;
+pub fn remove_node(World { graph, waiting, .. }: &mut World, key: &ObjectKey) {
+    let (kind, namespace, name) = key;
     let info = graph.kinds.info(*kind);
-    if !is_namespace(&info.group, &info.resource) && !waiting.objects.contains_key(place) {
+    if !is_namespace(&info.group, &info.resource) && !waiting.objects.contains_key(key) {
         graph.delete(*kind, namespace, name, None);
     }
 }
@@ -122,8 +120,8 @@ fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Par
     if !node.namespace().is_empty() {
         let kind = graph.kinds.namespace().ok_or("Namespaces are not served")?;
         let text = format!("its Namespace {}", node.namespace());
-        let place = (kind, String::new(), node.namespace().to_owned());
-        parents.push(Parent { place, uid: None, text });
+        let key = (kind, String::new(), node.namespace().to_owned());
+        parents.push(Parent { key, uid: None, text });
     }
     if node.has_too_many_owners() {
         return Err("it has too many owner references".to_owned());
@@ -134,8 +132,8 @@ fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Par
         let info = graph.kinds.info(kind);
         let text = format!("its owner {} {}", info.kind, quote_if_ambiguous(name));
         if graph.is_resolvable(node, owner) {
-            let place = (kind, namespace.to_owned(), name.to_owned());
-            parents.push(Parent { place, uid: Some(*uid), text });
+            let key = (kind, namespace.to_owned(), name.to_owned());
+            parents.push(Parent { key, uid: Some(*uid), text });
         } else if snapshot.stale.contains(&info.group) {
             let why = "the API server of its group does not answer";
             return Err(format!("it is unknown whether {text} is Terminating: {why}"));

@@ -4,7 +4,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::owners::OwnerReads;
-use super::report::Reason;
+use super::report::HeldReason;
 use crate::cluster::Snapshot;
 use crate::cluster::holds::HoldPlanner;
 use crate::cluster::release::TargetClient;
@@ -19,17 +19,17 @@ pub struct UninstallPlanner<'a> {
     pub snapshot: &'a Snapshot,
     pub owners: &'a OwnerReads,
     /// Whether an object keeps its hold if it would be deleted without it.
-    pub keeps_leaving: bool,
+    pub keeps_if_owner_terminates: bool,
     pub dry_run: bool,
 }
 
 impl HoldPlanner for UninstallPlanner<'_> {
-    type Keep = Reason;
+    type Keep = HeldReason;
 
-    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, Reason> {
+    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, HeldReason> {
         let (group, info) = (target.info.group.as_str(), &target.info);
         let Ok(mut read) = Object::deserialize(object) else {
-            return Err(Reason::Refused("it can't be read".to_owned()));
+            return Err(HeldReason::Refused("it can't be read".to_owned()));
         };
         // A label on the object requests the hold even without policies.
         read.metadata.labels = Default::default();
@@ -41,12 +41,12 @@ impl HoldPlanner for UninstallPlanner<'_> {
             return Ok(HoldPlan::Nothing);
         }
         let kind = self.snapshot.context.world.read().graph.kinds.find(group, &info.kind);
-        let Some(kind) = kind else { return Err(Reason::Unserved) };
-        if self.keeps_leaving
-            && let Some(why) = self.owners.why_leaving(self.snapshot, kind, object).await
+        let Some(kind) = kind else { return Err(HeldReason::Unserved) };
+        if self.keeps_if_owner_terminates
+            && let Some(why) = self.owners.why_owner_terminating(self.snapshot, kind, object).await
         {
-            return Err(Reason::Leaving(why));
+            return Err(HeldReason::OwnerTerminating(why));
         }
-        if self.dry_run { Err(Reason::DryRun) } else { Ok(planned) }
+        if self.dry_run { Err(HeldReason::DryRun) } else { Ok(planned) }
     }
 }

@@ -9,7 +9,7 @@ use crate::objects::{ObjectRef, full_name};
 
 /// An event during an uninstall.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum UninstallEvent {
     /// A completed step.
     Step(String),
     /// A problem that the user should know.
@@ -20,7 +20,7 @@ pub enum Event {
     /// The hold was removed although this reason blocks its release.
     Abandoned(HeldObject),
     /// The number of objects of a kind that keep their holds, and the reason of one of them.
-    Fails(String, usize, Reason),
+    Fails(String, usize, HeldReason),
 }
 
 /// The counts of removed holds.
@@ -59,19 +59,19 @@ pub fn holds(count: usize) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {
     pub target: ObjectRef,
-    pub reason: Reason,
+    pub reason: HeldReason,
 }
 
 /// Why an object still has its hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub enum HeldReason {
     /// The object is Terminating and in use by these users.
     InUse(Vec<Cause>),
     /// The object is Terminating, and its users are unknown.
     Unknown(String),
     /// The object is not Terminating, but its owner or Namespace is or may be. Without its hold it
     /// would be deleted even if it is in use.
-    Leaving(String),
+    OwnerTerminating(String),
     /// The API server does not serve the kind.
     Unserved,
     /// The Namespace was removed first, so the API server can't write the object.
@@ -84,7 +84,7 @@ pub enum Reason {
     DryRun,
 }
 
-impl From<WaitReason> for Reason {
+impl From<WaitReason> for HeldReason {
     fn from(why: WaitReason) -> Self {
         match why {
             WaitReason::InUse(causes) => Self::InUse(causes),
@@ -94,10 +94,10 @@ impl From<WaitReason> for Reason {
     }
 }
 
-impl Reason {
+impl HeldReason {
     /// Whether the reason may disappear without another uninstall, so that waiting can help.
     pub fn may_end(&self) -> bool {
-        matches!(self, Self::InUse(_) | Self::Unknown(_) | Self::Leaving(_))
+        matches!(self, Self::InUse(_) | Self::Unknown(_) | Self::OwnerTerminating(_))
     }
 }
 
@@ -124,11 +124,11 @@ impl UninstallReport {
 /// counted separately, because the user must solve them in another way.
 pub fn count_by_kind<'a>(
     left: impl IntoIterator<Item = &'a HeldObject>,
-) -> Vec<(String, usize, Reason)> {
-    let mut kinds: BTreeMap<(String, bool), (usize, &Reason)> = BTreeMap::new();
+) -> Vec<(String, usize, HeldReason)> {
+    let mut kinds: BTreeMap<(String, bool), (usize, &HeldReason)> = BTreeMap::new();
     for HeldObject { target, reason } in left {
         let kind = full_name(&target.group, &target.resource);
-        kinds.entry((kind, *reason == Reason::Stranded)).or_insert((0, reason)).0 += 1;
+        kinds.entry((kind, *reason == HeldReason::Stranded)).or_insert((0, reason)).0 += 1;
     }
     kinds.into_iter().map(|((kind, _), (count, why))| (kind, count, why.clone())).collect()
 }

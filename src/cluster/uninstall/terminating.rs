@@ -3,7 +3,7 @@
 
 use super::UninstallOptions;
 use super::owners::remove_node;
-use super::report::Reason;
+use super::report::HeldReason;
 use crate::cluster::Snapshot;
 use crate::cluster::release::{Response, TargetClient, manual};
 use crate::cluster::world::ObjectKey;
@@ -16,11 +16,11 @@ pub enum TerminatingResult {
     /// The object was released, or would be released without a dry run.
     Released,
     /// The object was released although this reason blocks its release.
-    Abandoned(Reason),
+    Abandoned(HeldReason),
     /// The release has started.
     Releasing,
     /// The object keeps its hold for this reason.
-    Kept(Reason),
+    Kept(HeldReason),
 }
 
 /// Reads one Terminating object live, and starts its release.
@@ -31,14 +31,14 @@ pub async fn release_terminating(
 ) -> TerminatingResult {
     let context = &snapshot.context;
     let target = TargetClient::at(&context.world.read(), key);
-    let unknown = |why: &str| TerminatingResult::Kept(Reason::Unknown(why.to_owned()));
+    let unknown = |why: &str| TerminatingResult::Kept(HeldReason::Unknown(why.to_owned()));
     let Response { result, object } = target.get(&context.client).await;
     let (state, object) = match (result, object) {
         (RequestResult::Object(state), Ok(object)) => (state, object),
         (RequestResult::TargetMissing | RequestResult::NamespaceMissing, _) => {
             return TerminatingResult::Nothing;
         }
-        (_, Err(ApiError::NotFound)) => return TerminatingResult::Kept(Reason::Unserved),
+        (_, Err(ApiError::NotFound)) => return TerminatingResult::Kept(HeldReason::Unserved),
         (_, Err(error)) => return unknown(&error.to_string()),
         (_, Ok(_)) => return unknown("the answer of the API server was lost"),
     };
@@ -53,7 +53,7 @@ pub async fn release_terminating(
             snapshot.insert(key.0, &object);
             let check = manual::check_manually(context, &snapshot.reader, key, &object).await;
             remove_node(&mut context.world.write(), key);
-            check.result.err().map(Reason::from)
+            check.result.err().map(HeldReason::from)
         }
     };
     match reason {
@@ -62,10 +62,12 @@ pub async fn release_terminating(
                 reason.map_or(TerminatingResult::Released, TerminatingResult::Abandoned)
             }
             RequestResult::TargetMissing => TerminatingResult::Nothing,
-            RequestResult::NamespaceMissing => TerminatingResult::Kept(Reason::Stranded),
+            RequestResult::NamespaceMissing => TerminatingResult::Kept(HeldReason::Stranded),
             RequestResult::Conflict => unknown("another client changed it meanwhile"),
             RequestResult::Unknown => unknown("the answer of the API server was lost"),
-            RequestResult::Failed(why) => TerminatingResult::Kept(Reason::Refused(why.to_string())),
+            RequestResult::Failed(why) => {
+                TerminatingResult::Kept(HeldReason::Refused(why.to_string()))
+            }
         },
         Some(reason) => TerminatingResult::Kept(reason),
         None if dry_run => TerminatingResult::Released,
@@ -75,7 +77,7 @@ pub async fn release_terminating(
 }
 
 /// Why the policies are unknown; `None` if they are known.
-fn unknown_policies(snapshot: &Snapshot) -> Option<Reason> {
+fn unknown_policies(snapshot: &Snapshot) -> Option<HeldReason> {
     if snapshot.context.world.read().policies_current {
         return None;
     }
@@ -83,5 +85,5 @@ fn unknown_policies(snapshot: &Snapshot) -> Option<Reason> {
     let why = unread.iter().map(|unread| format!("{}: {}", unread.resource, unread.why));
     let why = why.collect::<Vec<_>>().join("; ");
     let colon = if why.is_empty() { "" } else { ": " };
-    Some(Reason::Unknown(format!("the policies cannot be read{colon}{why}")))
+    Some(HeldReason::Unknown(format!("the policies cannot be read{colon}{why}")))
 }

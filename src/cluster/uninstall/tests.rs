@@ -181,7 +181,7 @@ fn server(mut store: Store) -> (kube::Client, Shared) {
 fn uninstall<'a>(
     client: &kube::Client,
     options: UninstallOptions,
-    report: &'a dyn Fn(Event),
+    report: &'a dyn Fn(UninstallEvent),
 ) -> Uninstall<'a> {
     let context = Context::of_test(client.clone(), crate::cluster::World::default(), &[]);
     Uninstall {
@@ -210,7 +210,7 @@ async fn remove_holds(
     options: UninstallOptions,
     may_be_held: bool,
     unknown: &[String],
-) -> (UninstallReport, Vec<Event>) {
+) -> (UninstallReport, Vec<UninstallEvent>) {
     let events = Mutex::new(Vec::new());
     let report = |event| events.lock().push(event);
     let uninstall = uninstall(client, options, &report);
@@ -221,7 +221,10 @@ async fn remove_holds(
 }
 
 /// Removes holds for this number of seconds.
-async fn for_seconds(client: &kube::Client, seconds: u64) -> (UninstallReport, Vec<Event>) {
+async fn for_seconds(
+    client: &kube::Client,
+    seconds: u64,
+) -> (UninstallReport, Vec<UninstallEvent>) {
     let options = UninstallOptions { limit: Some(Duration::from_secs(seconds)), ..NORMAL };
     remove_holds(client, options, true, &[]).await
 }
@@ -231,7 +234,7 @@ fn target(name: &str) -> ObjectRef {
 }
 
 /// The remaining objects by name.
-fn left(report: &UninstallReport) -> Vec<(&str, &Reason)> {
+fn left(report: &UninstallReport) -> Vec<(&str, &HeldReason)> {
     report.left.iter().map(|held| (held.target.name.as_str(), &held.reason)).collect()
 }
 
@@ -254,7 +257,7 @@ async fn sweeps_every_page_and_leaves_terminating_objects_and_finalizers_of_othe
     let (report, _) = for_seconds(&client, 10).await;
     assert_eq!(report.tally, UninstallCounts { released: 3, ..UninstallCounts::default() });
     // The API server does not serve belay's kinds, so the policies of the object are unknown.
-    let [("d", Reason::Unknown(why))] = left(&report)[..] else { panic!("{report:?}") };
+    let [("d", HeldReason::Unknown(why))] = left(&report)[..] else { panic!("{report:?}") };
     assert!(why.starts_with("the policies cannot be read: "), "{why}");
     assert!(report.unread.is_empty());
     assert_eq!(held(&store), ["d"]);
@@ -275,7 +278,7 @@ async fn releases_terminating_objects_that_are_not_protected() {
     let (report, _) = remove_holds(&client, dry_run, true, &[]).await;
     assert_eq!(
         (report.tally.released_terminating, left(&report)),
-        (1, vec![("b", &Reason::DryRun)])
+        (1, vec![("b", &HeldReason::DryRun)])
     );
     assert!(store.lock().patches.is_empty());
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
@@ -309,7 +312,7 @@ async fn an_object_that_cannot_be_read_may_have_a_hold() {
     let [(kind, unread)] = &report.unread[..] else { panic!("{report:?}") };
     assert!(kind == "configmaps" && unread.ends_with(why), "{unread}");
     assert!(!report.is_clean());
-    let [Event::Warning(text)] = &events[..] else { panic!("{events:?}") };
+    let [UninstallEvent::Warning(text)] = &events[..] else { panic!("{events:?}") };
     assert!(text.starts_with("configmaps may have holds and cannot be read"), "{text}");
     assert!(text.ends_with(why), "{text}");
 }
@@ -334,8 +337,8 @@ async fn ends_although_every_answer_to_a_write_is_lost() {
     let maps = [map("a", &[HOLD], false)];
     let (client, store) = server(Store { maps: maps.into(), always, ..Store::default() });
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
-    let [("a", Reason::Refused(_))] = left(&report)[..] else { panic!("{report:?}") };
-    // Three writes in each of three sweeps.
+    let [("a", HeldReason::Refused(_))] = left(&report)[..] else { panic!("{report:?}") };
+    // Three writes in each of three rounds.
     assert_eq!(store.lock().patches.len(), 9);
 }
 
@@ -356,11 +359,11 @@ async fn a_failed_patch_is_repeated_or_reported() {
     let (client, store) = server(store);
     let (report, events) = remove_holds(&client, NORMAL, true, &[]).await;
     assert_eq!(report.tally.released, 3, "{report:?}");
-    let refused = Reason::Refused("bob cannot patch configmaps".to_owned());
-    assert_eq!(left(&report), [("forbidden", &refused), ("forced", &Reason::Stranded)]);
+    let refused = HeldReason::Refused("bob cannot patch configmaps".to_owned());
+    assert_eq!(left(&report), [("forbidden", &refused), ("forced", &HeldReason::Stranded)]);
     assert_eq!(held(&store), ["forbidden", "forced"]);
-    let fails = |why| Event::Fails("configmaps".to_owned(), 1, why);
-    for event in [fails(refused), fails(Reason::Stranded)] {
+    let fails = |why| UninstallEvent::Fails("configmaps".to_owned(), 1, why);
+    for event in [fails(refused), fails(HeldReason::Stranded)] {
         assert!(events.contains(&event), "{events:?}");
     }
 }
@@ -371,7 +374,7 @@ async fn reports_the_message_of_repeated_refusals() {
     let maps = [map("a", &[HOLD], false)];
     let (client, _) = server(Store { maps: maps.into(), always, ..Store::default() });
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
-    let [("a", Reason::Refused(why))] = left(&report)[..] else { panic!("{report:?}") };
+    let [("a", HeldReason::Refused(why))] = left(&report)[..] else { panic!("{report:?}") };
     assert!(why.contains("422: spec: Invalid value"), "{why}");
 }
 
@@ -385,7 +388,7 @@ async fn a_kind_that_cannot_be_listed_matters_if_it_may_be_held() {
     assert!(!report.is_clean());
     let (report, events) = remove_holds(&client, NORMAL, false, &[]).await;
     assert!(report.is_clean());
-    let [Event::Step(skipped)] = &events[..] else { panic!("{events:?}") };
+    let [UninstallEvent::Step(skipped)] = &events[..] else { panic!("{events:?}") };
     assert!(skipped.starts_with("not checked, because they cannot be read: configmaps;"));
 }
 
@@ -399,7 +402,7 @@ async fn removes_at_most_25_holds_in_a_second_and_reports_progress() {
     let seconds = began.elapsed().as_secs_f64();
     assert!((15.9..=17.0).contains(&seconds), "{seconds}");
     assert_eq!(events.len(), 3, "{events:?}");
-    let Event::Progress(text) = &events[0] else { panic!("{events:?}") };
+    let UninstallEvent::Progress(text) = &events[0] else { panic!("{events:?}") };
     assert!(text.starts_with("removed 12") && text.ends_with("left to read: 1"), "{text}");
 }
 
@@ -421,7 +424,7 @@ async fn an_object_whose_kind_is_no_longer_served_is_left() {
     let store = Store { maps: maps.into(), others: others.into(), ..Store::default() };
     let (client, _) = server(store);
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
-    assert_eq!(left(&report), [("a", &Reason::Unserved), ("b", &Reason::Unserved)]);
+    assert_eq!(left(&report), [("a", &HeldReason::Unserved), ("b", &HeldReason::Unserved)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -432,7 +435,7 @@ async fn a_report_is_not_clean_while_lists_contain_holds() {
     let (client, store) = server(Store { maps, always, ..Store::default() });
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
     assert_eq!(held(&store), ["a"]);
-    let [("a", Reason::Unknown(_))] = left(&report)[..] else { panic!("{report:?}") };
+    let [("a", HeldReason::Unknown(_))] = left(&report)[..] else { panic!("{report:?}") };
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use super::changes::ChangeReporter;
 use super::kinds::ListedKind;
 use super::owners::OwnerReads;
 use super::planner::UninstallPlanner;
-use super::report::{Event, HeldObject, Reason, UninstallCounts, UninstallReport};
+use super::report::{HeldObject, HeldReason, UninstallCounts, UninstallEvent, UninstallReport};
 use super::terminating::{TerminatingResult, release_terminating};
 use super::{Uninstall, UninstallOptions};
 use crate::cluster::Snapshot;
@@ -25,8 +25,8 @@ use crate::hold::ReleaseEnd;
 use crate::objects::{ApiError, HOLD, HoldAge, ObjectRef, counted};
 use crate::timing;
 
-/// The maximum number of consecutive sweeps without a change while holds remain.
-const MAX_IDLE_SWEEPS: usize = 3;
+/// The maximum number of consecutive rounds without a change while holds remain.
+const MAX_IDLE_ROUNDS: usize = 3;
 
 /// After this time, the API server has stored all requests that it sent to belay before the webhook
 /// configurations were deleted. Later, only other clients add holds.
@@ -38,9 +38,9 @@ const CONCURRENT_CHECKS: usize = 16;
 /// The reason for unread kinds if belay does not know whether the API server serves them.
 pub const DOWN: &str = "the server of its group does not answer";
 
-/// The result of a sweep.
+/// The result of a round.
 #[derive(Default)]
-struct Sweep {
+struct Round {
     /// The objects that have a hold.
     held: BTreeSet<ObjectKey>,
     /// The kinds that may have holds and could not be read, each with the reason.
@@ -60,16 +60,16 @@ pub struct Withdrawal<'a> {
     /// When progress was last reported.
     progress_at: Instant,
     tally: UninstallCounts,
-    /// Objects that keep their hold for now, according to this sweep.
-    kept: BTreeMap<ObjectKey, Reason>,
-    /// Objects that kept their hold in the last sweep.
-    kept_before: BTreeMap<ObjectKey, Reason>,
+    /// Objects that keep their hold for now, according to this round.
+    kept: BTreeMap<ObjectKey, HeldReason>,
+    /// Objects that kept their hold in the last round.
+    kept_before: BTreeMap<ObjectKey, HeldReason>,
     /// Terminating objects to check next.
     terminating: BTreeSet<ObjectKey>,
     /// Objects that are being released, each with its deadline.
     releasing: BTreeMap<ObjectKey, Instant>,
-    /// The objects that had a hold in the first sweep after `REQUESTS_END`.
-    last_held: Option<BTreeSet<ObjectKey>>,
+    /// The objects that had a hold in the first round after `REQUESTS_END`.
+    held_when_requests_ended: Option<BTreeSet<ObjectKey>>,
     /// The objects whose hold was removed after `REQUESTS_END`.
     removed_late: BTreeSet<ObjectKey>,
     /// The objects to which other clients have added the hold since.
@@ -99,7 +99,7 @@ impl<'a> Withdrawal<'a> {
             kept_before: BTreeMap::new(),
             terminating: BTreeSet::new(),
             releasing: BTreeMap::new(),
-            last_held: None,
+            held_when_requests_ended: None,
             removed_late: BTreeSet::new(),
             added: BTreeSet::new(),
             refreshed: Instant::now(),
@@ -121,19 +121,19 @@ impl<'a> Withdrawal<'a> {
         self.time_left().is_zero()
     }
 
-    /// Whether it is too late to start a step. A limit of 0 still allows one sweep.
+    /// Whether it is too late to start a step.
     fn is_late(&self) -> bool {
         self.uninstall.options.limit.is_some_and(|limit| self.start.elapsed() > limit)
     }
 
-    /// Sweeps these kinds until it finds no hold, or until the remaining holds must stay.
+    /// Runs rounds over these kinds until it finds no hold, or until the remaining holds must stay.
     pub async fn run(&mut self, kinds: &[ListedKind], unknown: &[String]) -> UninstallReport {
         let (mut idle, mut was_over) = (0, false);
         loop {
             let (before, requests_ended) = (self.tally, self.have_requests_ended());
-            let Sweep { held, mut unread, skipped } = self.sweep(kinds).await;
-            if requests_ended && self.last_held.is_none() {
-                self.last_held = Some(held.clone());
+            let Round { held, mut unread, skipped } = self.run_round(kinds).await;
+            if requests_ended && self.held_when_requests_ended.is_none() {
+                self.held_when_requests_ended = Some(held.clone());
             }
             unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
             // The report comes before the wait, so that a user can solve the problems meanwhile.
@@ -141,21 +141,21 @@ impl<'a> Withdrawal<'a> {
             self.wait().await;
             let is_over = self.is_over();
             let mut report = self.result(unread);
-            // Only a sweep without holds is the last one, because the API server may have stored
-            // requests that belay answered earlier.
+            // After a round that found holds, another one follows: meanwhile the API server may
+            // have stored objects to which belay added a hold earlier.
             if held.is_empty() || self.uninstall.options.dry_run {
                 self.report_added();
                 return report;
             }
             idle = if self.tally == before { idle + 1 } else { 0 };
-            // If no hold is known when the time limit is reached, one more sweep checks that none
+            // If no hold is known when the time limit is reached, one more round checks that none
             // exists.
-            if idle == MAX_IDLE_SWEEPS || is_over && (was_over || !report.is_clean()) {
-                // The last sweep still found holds, so belay does not know whether they were
+            if idle == MAX_IDLE_ROUNDS || is_over && (was_over || !report.is_clean()) {
+                // The last round still found holds, so belay does not know whether they were
                 // removed.
                 if report.is_clean() {
                     let reason = "it had its hold when belay read it last";
-                    let reason = Reason::Unknown(reason.to_owned());
+                    let reason = HeldReason::Unknown(reason.to_owned());
                     report.left =
                         held.iter().map(|key| self.held_object(key, reason.clone())).collect();
                 }
@@ -172,7 +172,7 @@ impl<'a> Withdrawal<'a> {
     fn report_added(&self) {
         let Some(first) = self.added.first() else { return };
         let first = self.object_ref(first).arguments();
-        (self.uninstall.report)(Event::Warning(format!(
+        (self.uninstall.report)(UninstallEvent::Warning(format!(
             "other clients add the finalizer {HOLD} to {} again and again, for example {first}; \
              nothing removes it from now on",
             counted(self.added.len(), "object")
@@ -180,7 +180,7 @@ impl<'a> Withdrawal<'a> {
     }
 
     fn is_added_by_others(&self, key: &ObjectKey) -> bool {
-        self.last_held
+        self.held_when_requests_ended
             .as_ref()
             .is_some_and(|held| !held.contains(key) || self.removed_late.contains(key))
     }
@@ -190,29 +190,29 @@ impl<'a> Withdrawal<'a> {
     }
 
     /// Checks every object with a hold once.
-    async fn sweep(&mut self, kinds: &[ListedKind]) -> Sweep {
-        // Releases run during the sweep, so they need the current policies.
+    async fn run_round(&mut self, kinds: &[ListedKind]) -> Round {
+        // Releases run during the round, so they need the current policies.
         self.refresh().await;
         self.kept_before = std::mem::take(&mut self.kept);
-        let mut sweep = Sweep::default();
+        let mut round = Round::default();
         for (done, kind) in kinds.iter().enumerate() {
-            match self.sweep_kind(kind, kinds.len() - done, &mut sweep.held).await {
+            match self.check_kind(kind, kinds.len() - done, &mut round.held).await {
                 // The API server no longer serves the kind.
                 Ok(()) | Err(ApiError::NotFound) => {}
                 Err(error) if kind.may_be_held => {
-                    sweep.unread.push((kind.info.full_name(), error.to_string()));
+                    round.unread.push((kind.info.full_name(), error.to_string()));
                 }
-                Err(_) => sweep.skipped.push(kind.info.full_name()),
+                Err(_) => round.skipped.push(kind.info.full_name()),
             }
         }
         if self.refreshed.elapsed() >= self.timing().look {
             self.refresh().await;
         }
         self.begin_releases().await;
-        sweep
+        round
     }
 
-    async fn sweep_kind(
+    async fn check_kind(
         &mut self,
         kind: &ListedKind,
         kinds_left: usize,
@@ -242,14 +242,14 @@ impl<'a> Withdrawal<'a> {
     /// Records an object that was found after the time limit, without a check.
     fn keep_late(&mut self, key: ObjectKey) {
         let before = self.kept_before.remove(&key);
-        self.kept.entry(key).or_insert(before.unwrap_or(Reason::Late));
+        self.kept.entry(key).or_insert(before.unwrap_or(HeldReason::Late));
     }
 
     fn report_progress(&mut self, kinds_left: usize) {
         if self.progress_at.elapsed() >= self.timing().progress {
             self.progress_at = Instant::now();
             let text = format!("{}; kinds left to read: {kinds_left}", self.tally);
-            (self.uninstall.report)(Event::Progress(text));
+            (self.uninstall.report)(UninstallEvent::Progress(text));
         }
     }
 
@@ -262,17 +262,17 @@ impl<'a> Withdrawal<'a> {
         let mut planner = UninstallPlanner {
             snapshot: &self.snapshot,
             owners: &self.owners,
-            keeps_leaving: true,
+            keeps_if_owner_terminates: true,
             dry_run,
         };
         let mut outcome = write_hold(&self.snapshot.context, &key, &planner).await;
-        let mut leaving = None;
-        if let HoldWriteResult::Kept(reason @ Reason::Leaving(_)) = &outcome
+        let mut owner_terminating = None;
+        if let HoldWriteResult::Kept(reason @ HeldReason::OwnerTerminating(_)) = &outcome
             && abandon
             && !dry_run
         {
-            leaving = Some(reason.clone());
-            planner.keeps_leaving = false;
+            owner_terminating = Some(reason.clone());
+            planner.keeps_if_owner_terminates = false;
             outcome = write_hold(&self.snapshot.context, &key, &planner).await;
         }
         self.kept.remove(&key);
@@ -282,7 +282,7 @@ impl<'a> Withdrawal<'a> {
                 if self.have_requests_ended() {
                     self.removed_late.insert(key.clone());
                 }
-                return match leaving {
+                return match owner_terminating {
                     Some(reason) => self.record_abandoned(&key, reason),
                     None => self.tally.released += 1,
                 };
@@ -292,16 +292,16 @@ impl<'a> Withdrawal<'a> {
                 return;
             }
             HoldWriteResult::Kept(reason) => reason,
-            HoldWriteResult::Stranded => Reason::Stranded,
-            HoldWriteResult::Failed(ApiError::NotFound) => Reason::Unserved,
-            HoldWriteResult::Failed(error) => Reason::Refused(error.to_string()),
+            HoldWriteResult::Stranded => HeldReason::Stranded,
+            HoldWriteResult::Failed(ApiError::NotFound) => HeldReason::Unserved,
+            HoldWriteResult::Failed(error) => HeldReason::Refused(error.to_string()),
         };
         self.kept.insert(key, reason);
     }
 
-    fn record_abandoned(&mut self, key: &ObjectKey, reason: Reason) {
+    fn record_abandoned(&mut self, key: &ObjectKey, reason: HeldReason) {
         self.tally.abandoned += 1;
-        (self.uninstall.report)(Event::Abandoned(self.held_object(key, reason)));
+        (self.uninstall.report)(UninstallEvent::Abandoned(self.held_object(key, reason)));
     }
 
     /// Checks the Terminating objects, and starts their releases.
@@ -369,7 +369,7 @@ impl<'a> Withdrawal<'a> {
             }
             if count > 0 && reminded.elapsed() >= self.timing().remind {
                 reminded = Instant::now();
-                (self.uninstall.report)(Event::Progress(format!(
+                (self.uninstall.report)(UninstallEvent::Progress(format!(
                     "{count} objects still have the hold, because they or their owners are \
                      Terminating; --abandon removes these holds as well"
                 )));
@@ -398,7 +398,7 @@ impl<'a> Withdrawal<'a> {
     /// Records the objects whose release takes too long.
     fn end_releases(&mut self, is_late: impl Fn(Instant) -> bool) {
         let late = self.releasing.extract_if(.., |_, due| is_late(*due));
-        let reason = || Reason::Unknown("its release took too long".to_owned());
+        let reason = || HeldReason::Unknown("its release took too long".to_owned());
         self.kept.extend(late.map(|(key, _)| (key, reason())));
     }
 
@@ -429,7 +429,7 @@ impl<'a> Withdrawal<'a> {
                 return;
             }
             match reason {
-                Reason::Leaving(_) => self.check(key).await,
+                HeldReason::OwnerTerminating(_) => self.check(key).await,
                 reason if reason.may_end() => drop(self.terminating.insert(key)),
                 _ => {}
             }
@@ -458,12 +458,12 @@ impl<'a> Withdrawal<'a> {
 
     /// The objects that keep their hold until a user changes something.
     fn failed(&self) -> Vec<HeldObject> {
-        let is_failure = |reason: &Reason| !reason.may_end() && *reason != Reason::DryRun;
+        let is_failure = |reason: &HeldReason| !reason.may_end() && *reason != HeldReason::DryRun;
         let failed = self.kept.iter().filter(|(_, reason)| is_failure(reason));
         failed.map(|(key, reason)| self.held_object(key, reason.clone())).collect()
     }
 
-    fn held_object(&self, key: &ObjectKey, reason: Reason) -> HeldObject {
+    fn held_object(&self, key: &ObjectKey, reason: HeldReason) -> HeldObject {
         HeldObject { target: self.object_ref(key), reason }
     }
 

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 pub use self::report::DeleteReport;
 use self::report::DeleteResult;
-use self::run::Run;
+use self::run::RunningDeletion;
 use self::state::{DeletionState, Selection};
 use super::confirm::{self, ConfirmArguments};
 use super::document::Object;
@@ -155,10 +155,10 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
         (state, remaining) = wait_for_leftovers(&plan, state, &selection, &waiter).await?;
     }
     let timeout = timeout.saturating_sub(began.elapsed());
-    let expiry = async || {
+    let denial_by_expiry = async || {
         let end = state.me.now().saturating_add(timeout);
         let end = end.map_or(i64::MAX, |end| end.as_second());
-        preflight::expiry(&state, &selection, end).await
+        preflight::denial_by_expiry(&state, &selection, end).await
     };
     if !selects_nothing {
         show(&state, output)?;
@@ -188,7 +188,7 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     }
     let preflight = preflight::check(&state, &selection).await;
     let refusal = match preflight.refusal(&state) {
-        None => expiry().await,
+        None => denial_by_expiry().await,
         refusal => refusal,
     };
     if let Some(message) = refusal {
@@ -216,11 +216,11 @@ async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, 
     preflight.unknown.iter().for_each(|unknown| progress(&format!("warning: {unknown}")));
     if must_ask {
         ask(&state)?;
-        if let Some(message) = expiry().await {
+        if let Some(message) = denial_by_expiry().await {
             return report(DeleteResult::Refused, message).print(output);
         }
     }
-    let report = Run::new(selection, plan, state, timeout).finish().await?;
+    let report = RunningDeletion::new(selection, plan, state, timeout).run_waves().await?;
     report.print(output)
 }
 
@@ -233,7 +233,7 @@ async fn wait_for_leftovers(
     waiter: &Waiter,
 ) -> Result<(DeletionState, Vec<Object>), CommandError> {
     let leftovers = state.leftovers(plan);
-    let waiting = state.awaited(leftovers.awaited.iter());
+    let waiting = state.to_awaited(leftovers.awaited.iter());
     if waiting.is_empty() {
         return Ok((state, Vec::new()));
     }

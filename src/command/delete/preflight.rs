@@ -61,7 +61,7 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     }
     let deletes = state.plan.waves.iter().enumerate().flat_map(|(index, wave)| {
         let sent = wave.objects.iter().filter(|planned| planned.deleted_by == DeletedBy::Command);
-        sent.filter(|planned| !state.is_terminating(planned)).map(move |planned| (index, planned))
+        sent.filter(|planned| !state.needs_no_delete(planned)).map(move |planned| (index, planned))
     });
     let answers = deletes.map(|(wave, planned)| async move {
         let answer = ask(state, selection, planned).await;
@@ -95,7 +95,11 @@ pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
 
 /// Why the deletion could stop half-way: at `end`, in seconds since 1970, the approvals of a
 /// later wave have expired, or a Pause has ended.
-pub async fn expiry(state: &DeletionState, selection: &Selection, end: i64) -> Option<String> {
+pub async fn denial_by_expiry(
+    state: &DeletionState,
+    selection: &Selection,
+    end: i64,
+) -> Option<String> {
     let DeletionState { inspection, plan, .. } = state;
     let sent = plan.objects().filter(|planned| planned.deleted_by == DeletedBy::Command);
     let ids: Vec<NodeId> = sent.filter_map(|planned| planned.id).collect();

@@ -29,7 +29,7 @@ const MAX_CHANGES: usize = 10;
 const PAUSES: [u64; 4] = [200, 400, 800, 1600];
 
 /// A deletion in progress.
-pub struct Run {
+pub struct RunningDeletion {
     selection: Selection,
     plan: DeletionPlan,
     /// The state before the first wave, until it is used.
@@ -41,13 +41,13 @@ pub struct Run {
     sent: HashSet<String>,
     deleted: Vec<Object>,
     /// As in [`Leftovers`].
-    others: Vec<PlannedObject>,
+    not_awaited: Vec<PlannedObject>,
     /// The last changes that did not stop the deletion.
     other_changes: Vec<PlanChange>,
-    /// The number of executed steps.
+    /// The number of executed waves, with the wait for leftovers.
     waves: usize,
     /// The number of reads because an object changed just before its DELETE.
-    changes: usize,
+    reads_after_change: usize,
     /// The number of refusals in this wave.
     refusals: usize,
     /// The objects of this wave whose DELETE was accepted before a refusal.
@@ -73,7 +73,7 @@ enum Sent {
     Ended(Box<DeleteReport>),
 }
 
-impl Run {
+impl RunningDeletion {
     pub fn new(
         selection: Selection,
         plan: DeletionPlan,
@@ -92,16 +92,16 @@ impl Run {
             waiter,
             sent: HashSet::new(),
             deleted: Vec::new(),
-            others: Vec::new(),
+            not_awaited: Vec::new(),
             other_changes: Vec::new(),
             waves: 0,
-            changes: 0,
+            reads_after_change: 0,
             refusals: 0,
             accepted: Vec::new(),
         }
     }
 
-    pub async fn finish(mut self) -> Result<DeleteReport, CommandError> {
+    pub async fn run_waves(mut self) -> Result<DeleteReport, CommandError> {
         loop {
             let state = match self.first.take() {
                 Some(state) => state,
@@ -117,9 +117,9 @@ impl Run {
                 let message = "stopped, because the cluster has changed since the plan".to_owned();
                 return Ok(DeleteReport { changes, ..self.report(DeleteResult::Changed, message) });
             }
-            let Leftovers { awaited, others } = state.leftovers(&self.plan);
-            if !others.is_empty() {
-                self.others = others;
+            let Leftovers { awaited, not_awaited } = state.leftovers(&self.plan);
+            if !not_awaited.is_empty() {
+                self.not_awaited = not_awaited;
             }
             let Some(step) = self.next_step(&state, awaited.iter().collect()) else {
                 return self.end(&state).await;
@@ -137,20 +137,20 @@ impl Run {
         leftovers: Vec<&'s PlannedObject>,
     ) -> Option<Step<'s>> {
         let waves = &state.plan.waves;
-        let is_own = self.plan.own_filter();
+        let is_awaited = self.plan.own_filter();
         let first = Step { send: Vec::new(), wait: leftovers, later: waves.len() };
         let steps = waves.iter().enumerate().map(|(index, wave)| {
             let is_open = |planned: &&PlannedObject| {
                 planned.deleted_by == DeletedBy::Command
                     && !self.sent.contains(&planned.object.uid)
-                    && !state.is_terminating(planned)
+                    && !state.needs_no_delete(planned)
             };
             Step {
                 send: wave.objects.iter().filter(is_open).collect(),
                 wait: wave
                     .objects
                     .iter()
-                    .filter(|planned| !planned.stays && is_own(&planned.object))
+                    .filter(|planned| !planned.stays && is_awaited(&planned.object))
                     .collect(),
                 later: waves.len() - index - 1,
             }
@@ -166,14 +166,14 @@ impl Run {
         step: Step<'_>,
     ) -> Result<Option<DeleteReport>, CommandError> {
         let awaited = {
-            let is_own = self.plan.own_filter();
-            let planned = state.plan.objects().filter(|planned| is_own(&planned.object));
-            state.awaited(planned.chain(step.wait.iter().copied()))
+            let is_awaited = self.plan.own_filter();
+            let planned = state.plan.objects().filter(|planned| is_awaited(&planned.object));
+            state.to_awaited(planned.chain(step.wait.iter().copied()))
         };
         self.waiter.watch(&awaited).await?;
         self.waves += 1;
         let (wave, count) = (self.waves, self.waves + step.later);
-        progress(&format!("wave {wave} of {count}: {}", names(&step)));
+        progress(&format!("wave {wave} of {count}: {}", describe(&step)));
         let steps = state.plan.steps(step.send);
         for (index, together) in steps.iter().enumerate() {
             match self.send(state, together).await {
@@ -184,7 +184,7 @@ impl Run {
             if index + 1 < steps.len() {
                 // A held object stays until the objects of the next step are deleted.
                 let next = together.iter().copied().filter(|planned| !state.is_held(planned));
-                let next = state.awaited(next.filter(|planned| !planned.stays));
+                let next = state.to_awaited(next.filter(|planned| !planned.stays));
                 if !self.wait(next).await.is_empty() {
                     break;
                 }
@@ -192,11 +192,11 @@ impl Run {
         }
         let open = state.plan.waves.iter().skip(state.plan.waves.len() - step.later);
         let open =
-            open.flat_map(|wave| &wave.objects).filter(|planned| !state.is_terminating(planned));
+            open.flat_map(|wave| &wave.objects).filter(|planned| !state.needs_no_delete(planned));
         let open = open.count();
         let waiting =
             step.wait.into_iter().filter(|planned| !self.deleted.contains(&planned.object));
-        let remaining = self.wait(state.awaited(waiting)).await;
+        let remaining = self.wait(state.to_awaited(waiting)).await;
         if remaining.is_empty() {
             return Ok(None);
         }
@@ -265,8 +265,8 @@ impl Run {
             return Sent::Ended(Box::new(report));
         }
         let Some(name) = changed else { return Sent::All };
-        self.changes += 1;
-        if self.changes > MAX_CHANGES {
+        self.reads_after_change += 1;
+        if self.reads_after_change > MAX_CHANGES {
             let message = format!("stopped: {name} changes all the time");
             return Sent::Ended(Box::new(self.report(DeleteResult::Changed, message)));
         }
@@ -277,8 +277,9 @@ impl Run {
     /// remain.
     async fn end(self, state: &DeletionState) -> Result<DeleteReport, CommandError> {
         let remaining = state.plan.objects().map(|planned| &planned.object);
-        let is_own = self.plan.own_filter();
-        let remaining: Vec<Object> = remaining.filter(|object| is_own(object)).cloned().collect();
+        let is_awaited = self.plan.own_filter();
+        let remaining: Vec<Object> =
+            remaining.filter(|object| is_awaited(object)).cloned().collect();
         if remaining.is_empty() {
             let message = match self.deleted.len() {
                 0 => "nothing is left to delete".to_owned(),
@@ -294,9 +295,9 @@ impl Run {
 
     /// The report after all DELETEs, or at the time limit.
     fn report_of_end(&self, result: DeleteResult, message: String) -> DeleteReport {
-        let is_own = self.plan.own_filter();
-        let planned = self.plan.objects().chain(&self.others).map(|planned| &planned.object);
-        let not_awaited = planned.filter(|object| !is_own(object)).cloned().collect();
+        let is_awaited = self.plan.own_filter();
+        let planned = self.plan.objects().chain(&self.not_awaited).map(|planned| &planned.object);
+        let not_awaited = planned.filter(|object| !is_awaited(object)).cloned().collect();
         DeleteReport { not_awaited, ..self.report(result, message) }
     }
 
@@ -308,7 +309,7 @@ impl Run {
 }
 
 /// What a step does, in one line.
-fn names(step: &Step<'_>) -> String {
+fn describe(step: &Step<'_>) -> String {
     let list = |objects: &[&PlannedObject]| {
         let names: Vec<&str> =
             objects.iter().map(|planned| planned.object.arguments.as_str()).collect();

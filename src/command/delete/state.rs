@@ -41,7 +41,7 @@ pub struct Leftovers {
     /// The objects to wait for before the next DELETE.
     pub awaited: Vec<PlannedObject>,
     /// The users in namespaces in which the command deletes nothing. It does not wait for them.
-    pub others: Vec<PlannedObject>,
+    pub not_awaited: Vec<PlannedObject>,
 }
 
 /// The deletion of the selected objects, from one read of the cluster.
@@ -63,14 +63,15 @@ impl DeletionState {
         Self::new(inspection, impact, verdict, selection.cascade).await
     }
 
-    /// Reads the cluster before a later wave. The API server then decides about each DELETE.
+    /// Reads the cluster before a later wave. It computes no verdict, because the API server
+    /// decides about each DELETE.
     /// `denies_content_deletes`: as in the first impact.
     pub async fn read_again(
         selection: &Selection,
         denies_content_deletes: bool,
     ) -> Result<Self, CommandError> {
         let inspection = inspect(selection).await?;
-        // A hold that keeps a target is no change of the cluster.
+        // Without this, a target that its hold keeps could look like a change since the plan.
         let held = ask_hold_reason(&inspection).await;
         let cascade = selection.cascade.into();
         let impact =
@@ -101,7 +102,7 @@ impl DeletionState {
     }
 
     /// Planned objects of served kinds, as objects to wait for.
-    pub fn awaited<'o>(
+    pub fn to_awaited<'o>(
         &self,
         objects: impl IntoIterator<Item = &'o PlannedObject>,
     ) -> Vec<Awaited<'o>> {
@@ -113,7 +114,7 @@ impl DeletionState {
 
     /// Whether the object is Terminating, so that another DELETE has no effect. Only a foreground
     /// deletion is different: a DELETE without the option Foreground ends its wait.
-    pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
+    pub fn needs_no_delete(&self, planned: &PlannedObject) -> bool {
         let waits = |node: Node<'_>| node.waits_in_foreground() && !self.is_foreground;
         self.node(planned).is_some_and(|node| node.is_terminating() && !waits(node))
     }
@@ -161,10 +162,10 @@ impl DeletionState {
             })
         };
         let leftovers = first_plan.leftovers(&self.inspection, &self.plan).into_iter().cloned();
-        let is_own = first_plan.own_filter();
+        let is_awaited = first_plan.own_filter();
         let leftovers = leftovers.chain(users.into_iter().filter_map(user));
-        let (awaited, others) = leftovers.partition(|one| is_own(&one.object));
-        Leftovers { awaited, others }
+        let (awaited, not_awaited) = leftovers.partition(|one| is_awaited(&one.object));
+        Leftovers { awaited, not_awaited }
     }
 
     /// The propagation of the DELETE of an object, as the impact assumes it: the namespace

@@ -23,7 +23,7 @@ use crate::command::session::UserSession;
 use crate::command::target::{
     TargetArguments, TargetObject, read_rules, situation, unknown_policies_text,
 };
-use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
+use crate::decide::{JudgedObject, RecordScope, approve_command, sufficient_approvals};
 use crate::hold::{ReleaseReason, TargetState, WaitReason};
 use crate::objects::{ApiError, and_more, is_hold, text_at};
 
@@ -335,7 +335,7 @@ impl Release {
             }
             Ok(Some(_)) | Err(_) => (self.snapshot.context.clone(), None),
         };
-        let forced = manual::force(&context, &self.key, self.observed.clone()).await;
+        let forced = manual::force_release(&context, &self.key, self.observed.clone()).await;
         forced.map_err(|why| {
             let next = actor
                 .as_ref()
@@ -359,7 +359,7 @@ impl Release {
         let node = world.graph.object_by_ref(object).ok_or("it could not be read")?;
         let policies = holding_policies(&world, object);
         let judged = JudgedObject::of_node(&situation, node);
-        match sufficient_approvals(&situation, &judged, &policies, ExemptionRecords::Ignored) {
+        match sufficient_approvals(&situation, &judged, &policies, RecordScope::Ignored) {
             // belay does not guard a hold that no policy wants.
             _ if policies.is_empty() => Ok(ReleaseReason::Unprotected),
             Some(approvals) if !approvals.is_empty() => Ok(ReleaseReason::Approved),

@@ -1,9 +1,9 @@
 //! Approvals and exemption records: the findings that they remove, and the reads that they need.
 
 use super::{BAR_SECONDS, Judgement};
-use crate::decide::ancestors::{AncestorApprovalSummary, ExemptionRecords};
+use crate::decide::ancestors::{AncestorApprovalSummary, RecordScope};
 use crate::decide::approved::{
-    MAX_INEFFECTIVE, ineffective_approvals, may_use_cascade_records, sufficient_approvals,
+    MAX_INEFFECTIVE, ineffective_approvals, may_use_exemption_records, sufficient_approvals,
 };
 use crate::decide::existence::Existence;
 use crate::decide::item::JudgedObject;
@@ -90,14 +90,14 @@ impl<'a> Judgement<'a> {
         if self.situation.policies.approvals.is_empty() {
             return;
         }
-        let records = match targets {
+        let record_scope = match targets {
             [target]
                 if self.review.operation == Operation::Delete
-                    && may_use_cascade_records(&self.situation, target) =>
+                    && may_use_exemption_records(&self.situation, target) =>
             {
-                ExemptionRecords::OfObjectAndOwners
+                RecordScope::OfObjectAndOwners
             }
-            _ => ExemptionRecords::Ignored,
+            _ => RecordScope::Ignored,
         };
         // Approvals remove denials first, and then findings with a hold.
         for decision in [Decision::Deny, Decision::Hold] {
@@ -117,10 +117,10 @@ impl<'a> Judgement<'a> {
                 let policies: Vec<_> = findings.iter().map(|finding| finding.policy).collect();
                 // An exemption record never allows a delete that orphans dependents.
                 let orphans = findings.iter().any(|finding| finding.reason == Reason::WouldOrphan);
-                let records = if orphans { ExemptionRecords::Ignored } else { records };
+                let record_scope = if orphans { RecordScope::Ignored } else { record_scope };
                 let item = &findings[0].item;
                 if let Some(approvals) =
-                    sufficient_approvals(&self.situation, item, &policies, records)
+                    sufficient_approvals(&self.situation, item, &policies, record_scope)
                 {
                     let identities = &self.situation.policies.identities;
                     for approval in approvals {
@@ -172,5 +172,5 @@ pub fn is_held_for<'a>(
     let applied = situation.release_policies(item.facts);
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
     policies.iter().any(|keeping| keeping.source == policy.source)
-        && sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_none()
+        && sufficient_approvals(situation, item, &policies, RecordScope::Ignored).is_none()
 }

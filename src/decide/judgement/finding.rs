@@ -16,7 +16,8 @@ pub struct Finding<'a> {
     pub reason: Reason,
     pub causes: Vec<Cause>,
     pub more: usize,
-    /// Whether an approval of the target with scope Content covers the object.
+    /// Whether an approval of the target with scope Content covers the finding, if `item` is not
+    /// the target or its content is unknown.
     pub covered_by_content_approval: bool,
     /// Whether the policy would deny the request without a Pause.
     pub paused: bool,

@@ -1,7 +1,7 @@
 //! The policies that delay the release of a held object.
 
 use super::{ReleaseReason, UnknownUse};
-use crate::decide::{ExemptionRecords, JudgedObject, Situation, sufficient_approvals};
+use crate::decide::{JudgedObject, RecordScope, Situation, sufficient_approvals};
 use crate::graph::Node;
 use crate::policy::{AppliedPolicy, ObjectFacts, Policy, WhileUsedMode};
 
@@ -40,7 +40,7 @@ pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
     // Exemption records do not shorten the wait for a release.
     let item = JudgedObject::of_node(situation, node);
-    if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
+    if sufficient_approvals(situation, &item, &policies, RecordScope::Ignored).is_some() {
         return Protection::None(ReleaseReason::Approved);
     }
     if applied.iter().any(|applied| !applied.certain) {

@@ -126,7 +126,7 @@ fn own_objects<'a>(uninstall: &'a Uninstall<'_>, election: &'a Election<'a>) -> 
 }
 
 /// Deletes belay's objects. Returns the events.
-async fn delete_all(client: &kube::Client, may_be_registered: bool) -> Vec<Event> {
+async fn delete_all(client: &kube::Client, may_be_registered: bool) -> Vec<UninstallEvent> {
     let events = Mutex::new(Vec::new());
     let report = |event| events.lock().push(event);
     let (uninstall, context) = (uninstall(client, NORMAL, &report), context(client));
@@ -157,13 +157,13 @@ async fn a_dry_run_lists_what_a_run_deletes() {
     let report = |event| events.lock().push(event);
     let (uninstall, context) = (uninstall(&client, NORMAL, &report), context(&client));
     let election = Election::of_uninstall(&context);
-    own_objects(&uninstall, &election).plan(uninstall.clock.now()).await;
-    let plan = |what: &str| Event::Step(format!("would delete: {what}"));
+    own_objects(&uninstall, &election).report_plan(uninstall.clock.now()).await;
+    let plan = |what: &str| UninstallEvent::Step(format!("would delete: {what}"));
     // A Secret of another program stays.
     let expected = [
         plan("ConfigMap belay-held"),
         plan("ConfigMap belay-journal-1"),
-        Event::Warning(
+        UninstallEvent::Warning(
             "Secret belay-path could not be read: the API server answers 500: no".to_owned(),
         ),
         plan("Lease belay"),
@@ -203,12 +203,12 @@ fn no_replica(method: &Method, path: &str, holder: &str) -> (u16, Value) {
 async fn deletes_only_the_lease_that_it_holds() {
     let (client, asked) = scripted(|method, path| no_replica(method, path, "uninstall-x"));
     let events = delete_all(&client, false).await;
-    assert_eq!(events, [Event::Step("deleted: Lease belay".to_owned())]);
+    assert_eq!(events, [UninstallEvent::Step("deleted: Lease belay".to_owned())]);
     assert_eq!(deleted_leases(&asked), [json!({"uid": "u", "resourceVersion": "7"})]);
 
     let (client, asked) = scripted(|method, path| no_replica(method, path, "r1"));
     let events = delete_all(&client, false).await;
-    let [Event::Warning(text)] = &events[..] else { panic!("{events:?}") };
+    let [UninstallEvent::Warning(text)] = &events[..] else { panic!("{events:?}") };
     assert!(text.contains("r1 has taken it"), "{text}");
     assert_eq!(deleted_leases(&asked), [] as [Value; 0]);
 }
@@ -265,7 +265,7 @@ async fn a_lease_that_cannot_be_handed_over_is_left_behind_and_nothing_else_is_r
     for may_be_registered in [false, true] {
         let (client, asked) = scripted(answer);
         let events = delete_all(&client, may_be_registered).await;
-        let [Event::Warning(text)] = &events[..] else { panic!("{events:?}") };
+        let [UninstallEvent::Warning(text)] = &events[..] else { panic!("{events:?}") };
         assert!(text.starts_with("Lease belay is left behind"), "{text}");
         let asked = asked.lock();
         let patched = |lease: &str| {
@@ -297,7 +297,7 @@ async fn the_lease_stays_while_it_is_unknown_whether_replicas_run() {
         _ => (200, Value::Null),
     });
     let events = delete_all(&client, false).await;
-    let Some(Event::Warning(text)) = events.last() else { panic!("{events:?}") };
+    let Some(UninstallEvent::Warning(text)) = events.last() else { panic!("{events:?}") };
     let start = "Lease belay is left behind, which is harmless: it is unknown whether replicas";
     assert!(text.starts_with(start), "{text}");
     let asked = asked.lock();

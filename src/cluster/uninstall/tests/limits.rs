@@ -11,7 +11,7 @@ async fn the_time_limit_ends_an_uninstall_although_another_client_adds_every_hol
     let (report, _) = tokio::time::timeout(limit, for_seconds(&client, 30)).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(30));
     assert!(!report.is_clean(), "{report:?}");
-    // If the other client stops at that time, the last sweep shows it.
+    // If the other client stops at that time, the last round shows it.
     store.lock().restless = false;
     assert!(for_seconds(&client, 0).await.0.is_clean());
 }
@@ -24,7 +24,7 @@ async fn h205_an_uninstall_ends_although_another_client_adds_every_hold_again() 
         tokio::time::timeout(Duration::from_secs(90), remove_holds(&client, NORMAL, true, &[]));
     let (report, events) = ends.await.unwrap();
     assert!(report.is_clean(), "{report:?}");
-    let Some(Event::Warning(text)) = events.last() else { panic!("{events:?}") };
+    let Some(UninstallEvent::Warning(text)) = events.last() else { panic!("{events:?}") };
     assert!(text.contains("to 2 objects again and again, for example configmaps/a -n n"), "{text}");
     // A hold that only its removal's failure keeps is no hold that others add.
     store.lock().always.insert("a".to_owned(), failure(403, "no", ("configmaps", "a")));
@@ -35,7 +35,7 @@ async fn h205_an_uninstall_ends_although_another_client_adds_every_hold_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_limit_ends_a_sweep_of_many_objects() {
+async fn the_time_limit_ends_a_round_of_many_objects() {
     let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
     let maps = names.iter().map(|name| map(name, &[HOLD], false)).collect();
     let (client, store) = server(Store { maps, ..Store::default() });
@@ -44,7 +44,7 @@ async fn the_time_limit_ends_a_sweep_of_many_objects() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(report.tally.released + held(&store).len(), 100);
     assert!(report.tally.released > 10 && report.left.len() == held(&store).len(), "{report:?}");
-    assert!(report.left.iter().all(|held| held.reason == Reason::Late), "{report:?}");
+    assert!(report.left.iter().all(|held| held.reason == HeldReason::Late), "{report:?}");
     // The next uninstall continues.
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
     assert!(report.is_clean() && held(&store).is_empty(), "{report:?}");
@@ -67,7 +67,10 @@ async fn the_time_limit_ends_the_wait_for_a_release() {
     let store = Store { maps, others, hanging, ..Store::default() };
     let (seconds, report) = time_of(store, 3).await;
     assert!((3.0..4.0).contains(&seconds), "{seconds}");
-    assert_eq!(left(&report), [("a", &Reason::Unknown("its release took too long".to_owned()))]);
+    assert_eq!(
+        left(&report),
+        [("a", &HeldReason::Unknown("its release took too long".to_owned()))]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +81,7 @@ async fn the_time_limit_ends_a_check_of_many_waiting_objects() {
     let (seconds, report) = time_of(Store { maps, others, ..Store::default() }, 10).await;
     assert!((10.0..11.0).contains(&seconds), "{seconds}");
     assert_eq!(report.left.len(), 100);
-    assert!(report.left.iter().all(|held| matches!(held.reason, Reason::Leaving(_))));
+    assert!(report.left.iter().all(|held| matches!(held.reason, HeldReason::OwnerTerminating(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +92,7 @@ async fn the_time_limit_ends_the_first_check_of_terminating_objects() {
     let store = Store { maps, others: rules(&[], &[]), hanging, ..Store::default() };
     let (seconds, report) = time_of(store, 1).await;
     assert!((1.0..12.0).contains(&seconds), "{seconds}");
-    let late = report.left.iter().filter(|held| held.reason == Reason::Late).count();
+    let late = report.left.iter().filter(|held| held.reason == HeldReason::Late).count();
     assert_eq!((report.left.len(), late), (64, 48));
 }
 
@@ -108,11 +111,11 @@ async fn the_time_limit_ends_a_read_of_the_policies() {
     let both = async { tokio::join!(for_seconds(&client, 20), hangs) };
     let ((report, _), ()) = tokio::time::timeout(limit, both).await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 20);
-    let [("a", Reason::InUse(_))] = left(&report)[..] else { panic!("{report:?}") };
+    let [("a", HeldReason::InUse(_))] = left(&report)[..] else { panic!("{report:?}") };
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_uses_the_policies_of_its_beginning() {
+async fn a_round_uses_the_policies_of_its_beginning() {
     let others = rules(&[policy(json!({"always": {}}))], &[]);
     let maps = [map("a", &[HOLD], true)].into();
     let (client, store) = server(Store { maps, others, ..Store::default() });
@@ -140,11 +143,11 @@ async fn a_reason_that_comes_again_is_reported_again() {
     };
     let ((_, events), ()) = tokio::join!(for_seconds(&client, 40), changes);
     let waits = events.iter().filter_map(|event| match event {
-        Event::Waits(held) => Some(&held.reason),
+        UninstallEvent::Waits(held) => Some(&held.reason),
         _ => None,
     });
     let waits: Vec<_> = waits.collect();
-    let [Reason::InUse(_), Reason::Unknown(_), Reason::InUse(_)] = waits[..] else {
+    let [HeldReason::InUse(_), HeldReason::Unknown(_), HeldReason::InUse(_)] = waits[..] else {
         panic!("{events:?}")
     };
 }

@@ -51,13 +51,15 @@ async fn an_object_whose_owner_is_terminating_keeps_its_hold() {
     assert_eq!(report.tally.released, 4, "{report:?}");
     // An owner that can't be read may be Terminating.
     assert_eq!(held(&store), ["of-going", "of-hidden"]);
-    let leaving = Reason::Leaving(DEPLOYMENT_GOES.to_owned());
-    let [("of-going", reason), ("of-hidden", Reason::Leaving(why))] = left(&report)[..] else {
+    let leaving = HeldReason::OwnerTerminating(DEPLOYMENT_GOES.to_owned());
+    let [("of-going", reason), ("of-hidden", HeldReason::OwnerTerminating(why))] =
+        left(&report)[..]
+    else {
         panic!("{report:?}")
     };
     assert_eq!(reason, &leaving);
     assert!(why.starts_with("it is unknown whether its owner Deployment hidden is Terminating: "));
-    let waits = Event::Waits(HeldObject { target: target("of-going"), reason: leaving });
+    let waits = UninstallEvent::Waits(HeldObject { target: target("of-going"), reason: leaving });
     assert!(events.contains(&waits), "{events:?}");
     // While it waits, the owner is deleted, and the object stays after all.
     let ends = async {
@@ -73,7 +75,7 @@ async fn an_object_whose_namespace_is_terminating_keeps_its_hold_unless_it_is_ab
     let others = BTreeMap::from([namespace(true)]);
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, others, ..Store::default() });
-    let reason = Reason::Leaving(NAMESPACE_GOES.to_owned());
+    let reason = HeldReason::OwnerTerminating(NAMESPACE_GOES.to_owned());
     let dry_run = UninstallOptions { dry_run: true, ..NORMAL };
     let abandoning = UninstallOptions { abandon: true, ..dry_run };
     let reports = [
@@ -88,7 +90,7 @@ async fn an_object_whose_namespace_is_terminating_keeps_its_hold_unless_it_is_ab
     let abandon = UninstallOptions { abandon: true, ..NORMAL };
     let (report, events) = remove_holds(&client, abandon, true, &[]).await;
     assert_eq!((held(&store).len(), report.tally.abandoned), (0, 1));
-    assert_eq!(events, [Event::Abandoned(HeldObject { target: target("a"), reason })]);
+    assert_eq!(events, [UninstallEvent::Abandoned(HeldObject { target: target("a"), reason })]);
 }
 
 /// An approval of the Deployment with everything that it owns, stored at this version.
@@ -123,7 +125,7 @@ async fn an_approval_of_an_owner_does_not_cover_an_object_that_was_attached_late
     let (client, store) = server(store);
     let (report, _) = for_seconds(&client, 10).await;
     assert_eq!((report.tally.released, held(&store)), (1, vec!["waits".to_owned()]));
-    let [("waits", Reason::InUse(_))] = left(&report)[..] else { panic!("{report:?}") };
+    let [("waits", HeldReason::InUse(_))] = left(&report)[..] else { panic!("{report:?}") };
 }
 
 /// The owner `a` and its dependent `b` are ConfigMaps, and the release of `a` runs.
@@ -170,7 +172,7 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
             assert!(snapshot.insert_waiting(&owner, &object));
         }
         let reads = OwnerReads::new(Duration::ZERO);
-        let why = reads.why_leaving(&snapshot, maps.0, &child).await;
+        let why = reads.why_owner_terminating(&snapshot, maps.0, &child).await;
         assert!(why.unwrap().starts_with("its owner Deployment d is Terminating; next: "));
         assert_eq!((known(&owner), known(&maps)), (is_released, false));
         assert!(known(&key("", "Namespace", ("", "n"))));
@@ -187,7 +189,9 @@ async fn an_owner_whose_read_takes_ten_seconds_may_be_terminating() {
     let limit = Duration::from_secs(100);
     let (report, _) = tokio::time::timeout(limit, for_seconds(&client, 1)).await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 10);
-    let [("a", Reason::Leaving(why))] = left(&report)[..] else { panic!("{report:?}") };
+    let [("a", HeldReason::OwnerTerminating(why))] = left(&report)[..] else {
+        panic!("{report:?}")
+    };
     assert!(
         why.starts_with("it is unknown whether its owner Deployment d is Terminating: "),
         "{why}"

@@ -12,8 +12,8 @@ pub use self::report::UninstallOutput;
 use self::report::{Messages, reason_text};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
-    Event, HeldObject, Reason, Uninstall, UninstallError, UninstallOptions, UninstallReport,
-    count_by_kind, holds,
+    HeldObject, HeldReason, Uninstall, UninstallError, UninstallEvent, UninstallOptions,
+    UninstallReport, count_by_kind, holds,
 };
 use crate::command::confirm::{self, ConfirmArguments};
 use crate::command::duration::parse_timeout;
@@ -183,29 +183,29 @@ fn error_text(Settings { namespace, name, .. }: &Settings, error: &UninstallErro
 }
 
 /// Shows an event to the user. The document contains the steps and the warnings.
-fn record(event: Event, messages: &mut Messages, show: &dyn Fn(&str)) {
+fn record(event: UninstallEvent, messages: &mut Messages, show: &dyn Fn(&str)) {
     match event {
-        Event::Progress(text) => show(&text),
-        Event::Step(text) => {
+        UninstallEvent::Progress(text) => show(&text),
+        UninstallEvent::Step(text) => {
             show(&text);
             messages.steps.push(text);
         }
-        Event::Warning(text) => {
+        UninstallEvent::Warning(text) => {
             show(&format!("warning: {text}"));
             messages.warnings.push(text);
         }
-        Event::Fails(kind, count, reason) => {
+        UninstallEvent::Fails(kind, count, reason) => {
             show(&format!("warning: {count} {kind} keep their holds: {}", reason_text(&reason)));
         }
-        Event::Waits(HeldObject { target, reason }) => {
+        UninstallEvent::Waits(HeldObject { target, reason }) => {
             let (what, why) = (target.arguments(), reason_text(&reason));
             let held = match reason {
-                Reason::Leaving(_) => "held",
+                HeldReason::OwnerTerminating(_) => "held",
                 _ => "Terminating and held",
             };
             show(&format!("{held}: {what}: {why}"));
         }
-        Event::Abandoned(HeldObject { target, reason }) => {
+        UninstallEvent::Abandoned(HeldObject { target, reason }) => {
             let text = format!("ABANDONED: {}: {}", target.arguments(), reason_text(&reason));
             show(&text);
             messages.steps.push(text);
@@ -223,7 +223,7 @@ fn plan_text(
     let lines = messages.steps.iter().cloned().chain(warnings);
     let mut text: String = lines.map(|line| line + "\n").collect();
     let (stays, waits): (Vec<&HeldObject>, Vec<_>) =
-        left.iter().partition(|held| held.reason == Reason::DryRun);
+        left.iter().partition(|held| held.reason == HeldReason::DryRun);
     for (kind, count, _) in count_by_kind(stays) {
         text.push_str(&format!("would remove {} from {kind}\n", holds(count)));
     }
@@ -277,7 +277,7 @@ fn remaining_text(UninstallReport { tally, left, unread }: &UninstallReport, me:
     }
     let kinds: Vec<&str> = fails
         .iter()
-        .filter(|(_, _, why)| matches!(why, Reason::Refused(_)))
+        .filter(|(_, _, why)| matches!(why, HeldReason::Refused(_)))
         .map(|(kind, ..)| kind.as_str())
         .chain(unread.iter().map(|(kind, _)| kind.as_str()))
         .collect();
@@ -298,18 +298,18 @@ mod tests {
     use crate::decide::Cause;
     use crate::objects::ObjectRef;
 
-    fn left(name: &str, reason: Reason) -> HeldObject {
+    fn left(name: &str, reason: HeldReason) -> HeldObject {
         let target = ObjectRef::new(("", "configmaps"), "shop", name);
         HeldObject { target, reason }
     }
 
-    fn in_use() -> Reason {
-        Reason::InUse(vec![Cause::Finalizer("Pod shop/web".to_owned())])
+    fn in_use() -> HeldReason {
+        HeldReason::InUse(vec![Cause::Finalizer("Pod shop/web".to_owned())])
     }
 
     #[test]
     fn reports_the_remaining_holds_with_reasons_and_hints() {
-        let refused = || Reason::Refused("the API server answers 403: cannot patch".to_owned());
+        let refused = || HeldReason::Refused("the API server answers 403: cannot patch".to_owned());
         let report = UninstallReport {
             tally: UninstallCounts { released: 1200, released_terminating: 2, abandoned: 0 },
             left: vec![left("a", in_use()), left("b", refused()), left("c", refused())],
@@ -341,13 +341,16 @@ mod tests {
         let shown = RefCell::new(Vec::new());
         let show = |text: &str| shown.borrow_mut().push(text.to_owned());
         for event in [
-            Event::Step(text("deleted: x")),
-            Event::Progress(text("released 3 holds")),
-            Event::Waits(left("a", in_use())),
-            Event::Waits(left("c", Reason::Leaving(text("its owner is Terminating")))),
-            Event::Warning(text("Secret x was not deleted")),
-            Event::Fails(text("configmaps"), 2, Reason::Late),
-            Event::Abandoned(left("b", in_use())),
+            UninstallEvent::Step(text("deleted: x")),
+            UninstallEvent::Progress(text("released 3 holds")),
+            UninstallEvent::Waits(left("a", in_use())),
+            UninstallEvent::Waits(left(
+                "c",
+                HeldReason::OwnerTerminating(text("its owner is Terminating")),
+            )),
+            UninstallEvent::Warning(text("Secret x was not deleted")),
+            UninstallEvent::Fails(text("configmaps"), 2, HeldReason::Late),
+            UninstallEvent::Abandoned(left("b", in_use())),
         ] {
             record(event, &mut messages, &show);
         }
@@ -375,7 +378,11 @@ mod tests {
         );
         let report = UninstallReport {
             tally: UninstallCounts { released_terminating: 1, ..UninstallCounts::default() },
-            left: vec![left("a", Reason::DryRun), left("b", Reason::DryRun), left("c", in_use())],
+            left: vec![
+                left("a", HeldReason::DryRun),
+                left("b", HeldReason::DryRun),
+                left("c", in_use()),
+            ],
             unread: Vec::new(),
         };
         assert_eq!(

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cluster::uninstall::{HeldObject, Reason, UninstallCounts, UninstallReport};
+use crate::cluster::uninstall::{HeldObject, HeldReason, UninstallCounts, UninstallReport};
 use crate::command::diagnosis::cause_text;
 use crate::command::document::{FailedRead, Object};
 use crate::command::report::{Report, View};
@@ -95,17 +95,17 @@ enum Cause {
     Untouched,
 }
 
-impl From<&Reason> for Cause {
-    fn from(reason: &Reason) -> Self {
+impl From<&HeldReason> for Cause {
+    fn from(reason: &HeldReason) -> Self {
         match reason {
-            Reason::InUse(_) => Self::InUse,
-            Reason::Unknown(_) => Self::Unknown,
-            Reason::Leaving(_) => Self::Going,
-            Reason::Unserved => Self::Unserved,
-            Reason::Stranded => Self::Stranded,
-            Reason::Refused(_) => Self::Refused,
-            Reason::Late => Self::Late,
-            Reason::DryRun => Self::Untouched,
+            HeldReason::InUse(_) => Self::InUse,
+            HeldReason::Unknown(_) => Self::Unknown,
+            HeldReason::OwnerTerminating(_) => Self::Going,
+            HeldReason::Unserved => Self::Unserved,
+            HeldReason::Stranded => Self::Stranded,
+            HeldReason::Refused(_) => Self::Refused,
+            HeldReason::Late => Self::Late,
+            HeldReason::DryRun => Self::Untouched,
         }
     }
 }
@@ -143,7 +143,7 @@ impl UninstallOutput {
 impl RemainingHold {
     fn new(HeldObject { target, reason }: &HeldObject, kinds: &Kinds) -> Self {
         let waits_for = match reason {
-            Reason::InUse(causes) => causes.iter().map(cause_text).collect(),
+            HeldReason::InUse(causes) => causes.iter().map(cause_text).collect(),
             _ => Vec::new(),
         };
         Self {
@@ -156,28 +156,28 @@ impl RemainingHold {
 }
 
 /// The reason why a hold remains.
-pub fn reason_text(reason: &Reason) -> String {
+pub fn reason_text(reason: &HeldReason) -> String {
     match reason {
-        Reason::InUse(causes) => {
+        HeldReason::InUse(causes) => {
             let causes: Vec<String> = causes.iter().map(cause_text).collect();
             format!("it waits for {}", causes.join(", "))
         }
-        Reason::Unknown(why) => format!("it is unknown whether an object uses it: {why}"),
-        Reason::Leaving(why) => {
+        HeldReason::Unknown(why) => format!("it is unknown whether an object uses it: {why}"),
+        HeldReason::OwnerTerminating(why) => {
             format!("it is not Terminating, and its hold cannot be removed safely: {why}")
         }
-        Reason::Unserved => "the API server does not serve its kind".to_owned(),
-        Reason::Stranded => {
+        HeldReason::Unserved => "the API server does not serve its kind".to_owned(),
+        HeldReason::Stranded => {
             "its Namespace was removed by force, and nothing in it can be written; next: \
              re-create the Namespace, and run this again"
                 .to_owned()
         }
-        Reason::Refused(why) => why.clone(),
-        Reason::Late => {
+        HeldReason::Refused(why) => why.clone(),
+        HeldReason::Late => {
             "the time ended before its turn; next: run this again, it continues where it ended"
                 .to_owned()
         }
-        Reason::DryRun => "it is not Terminating".to_owned(),
+        HeldReason::DryRun => "it is not Terminating".to_owned(),
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
         let left = |reason| HeldObject { target: target.clone(), reason };
         let report = UninstallReport {
             tally: UninstallCounts { released: 3, released_terminating: 2, abandoned: 1 },
-            left: vec![left(Reason::InUse(vec![user])), left(Reason::Late)],
+            left: vec![left(HeldReason::InUse(vec![user])), left(HeldReason::Late)],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
         let (steps, warnings) = (vec!["deleted: x".to_owned()], vec!["y remains".to_owned()]);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn cause_in(report: &UninstallReport) -> serde_json::Value {
-        let Reason::InUse(causes) = &report.left[0].reason else { panic!() };
+        let HeldReason::InUse(causes) = &report.left[0].reason else { panic!() };
         cause_text(&causes[0]).into()
     }
 }
