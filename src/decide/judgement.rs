@@ -216,17 +216,18 @@ impl<'a> Judgement<'a> {
     }
 
     /// Adds a finding that lets the hold keep the object until these causes no longer exist. If
-    /// a hold is not possible, the finding denies the request.
+    /// a hold is not possible, the finding denies the request. A Pause changes no hold. A policy
+    /// with action Warn or Audit has no finding: with action Deny, belay would accept the request.
     pub(super) fn add_hold_or_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         (causes, more): (Vec<Cause>, usize),
     ) {
-        if applied.action == Action::Deny && self.allows_hold {
-            self.add_unless_exempt(applied, item, Reason::InUse, Decision::Hold, (causes, more));
-        } else {
+        if !self.allows_hold {
             self.add_finding(applied, item, Reason::InUse, (causes, more));
+        } else if applied.denies_without_pause() {
+            self.add_unless_exempt(applied, item, Reason::InUse, Decision::Hold, (causes, more));
         }
     }
 
