@@ -114,7 +114,7 @@ pub async fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
             let params = PostParams::default();
             let created = api.create(&params, &new_pause(&session, &reason, lasts)).await;
             let created = created.map_err(|error| convert_error(&session, error))?;
-            let mut report = pause_output(created, lasts);
+            let mut report = pause_output(created, lasts, webhooks.uninstalled.as_deref());
             report.lines.extend(webhooks.why_inactive());
             report.print(output)
         }
@@ -136,21 +136,26 @@ fn new_pause(session: &UserSession, reason: &str, lasts: Duration) -> Pause {
 }
 
 /// The output states that enforcement is disabled, and how to enable it.
-fn pause_output(pause: Pause, lasts: Duration) -> PauseOutput {
+/// `uninstalled`: the sentence if belay is uninstalled.
+fn pause_output(pause: Pause, lasts: Duration, uninstalled: Option<&str>) -> PauseOutput {
     let pause = PauseReport::from_pause(pause);
     let PauseReport { name, by, reason, until } = &pause;
-    let lines = vec![
-        format!(
-            "PAUSED: belay denies nothing in the whole cluster until {until} ({})",
-            format_duration(lasts)
-        ),
-        "To list the requests that belay would deny: kubectl belay denials --would".to_owned(),
-        "Holds still keep protected objects Terminating, but users may remove holds. The status \
-         of every policy reports the pause."
-            .to_owned(),
-        format!("pause {name} by {by}: {reason}"),
-        "To end the pause: kubectl belay pause --end".to_owned(),
-    ];
+    let end = format!("until {until} ({})", format_duration(lasts));
+    let mut lines = match uninstalled {
+        Some(uninstalled) => vec![
+            uninstalled.to_owned(),
+            format!("The pause is stored: if belay is installed, it denies nothing {end}"),
+        ],
+        None => vec![
+            format!("PAUSED: belay denies nothing in the whole cluster {end}"),
+            "To list the requests that belay would deny: kubectl belay denials --would".to_owned(),
+            "Holds still keep protected objects Terminating, but users may remove holds. The \
+             status of every policy reports the pause."
+                .to_owned(),
+        ],
+    };
+    lines.push(format!("pause {name} by {by}: {reason}"));
+    lines.push("To end the pause: kubectl belay pause --end".to_owned());
     PauseOutput { pause, lines }
 }
 
@@ -232,6 +237,7 @@ mod tests {
     use super::*;
     use crate::command::report::Format;
     use crate::command::screen::Screen;
+    use crate::command::webhooks::UNINSTALLED;
 
     fn pause(name: &str, expires: i64) -> Pause {
         let spec = PauseSpec {
@@ -244,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_pause_reports_what_it_does_and_how_it_ends() {
-        let output = pause_output(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
+        let output = pause_output(pause("pause-x", 1_800_000_000), Duration::from_secs(1800), None);
         let render = |format| {
             output
                 .render(
@@ -263,6 +269,17 @@ mod tests {
         let value = |field: &str| json[field].clone();
         assert_eq!((value("kind"), value("name")), ("Paused".into(), "pause-x".into()));
         assert_eq!((value("by"), value("until")), ("alice".into(), "2027-01-15T08:00:00Z".into()));
+    }
+
+    #[test]
+    fn a_pause_of_an_uninstalled_belay_has_no_effect_yet() {
+        let (pause, lasts) = (pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
+        let lines = pause_output(pause, lasts, Some(UNINSTALLED)).lines;
+        let stored = "The pause is stored: if belay is installed, it denies nothing until \
+                      2027-01-15T08:00:00Z (30m)";
+        assert_eq!(lines[..2], [UNINSTALLED, stored]);
+        assert!(!lines.iter().any(|line| line.contains("PAUSED") || line.contains("status of")));
+        assert_eq!(lines.last().unwrap(), "To end the pause: kubectl belay pause --end");
     }
 
     #[test]

@@ -23,9 +23,14 @@ use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 /// The kind of the webhook configuration that denies requests.
 pub const VALIDATING: &str = kind_name(AdmissionPhase::Validate);
 
-/// How to create the webhook configurations again.
-pub const INSTALL_AGAIN: &str = "helm upgrade, or helm rollback if a helm uninstall did not complete \
-                                 (docs/guides/uninstall.md)";
+/// How to create the webhook configurations again. The command does not know the state of the
+/// release.
+pub const INSTALL_AGAIN: &str = "helm install, or if the release still exists, helm upgrade or helm \
+                                 rollback (docs/guides/uninstall.md, \"Install belay again\")";
+
+/// The holds that a running uninstall removes.
+pub const REMOVED_HOLDS: &str =
+    "removes all holds, but without --abandon not those of Terminating objects in use";
 
 /// The sentence if that configuration has no rules.
 const NO_RULES: &str = "the webhook configurations of belay have no rules, so belay refuses nothing; \
@@ -104,8 +109,8 @@ impl RunningUninstall {
     fn text(&self) -> String {
         let age = self.age_text();
         let holds = match self.may_have_stopped() {
-            true => "objects keep the holds that it has not removed",
-            false => "it removes all holds",
+            true => "objects keep the holds that it has not removed".to_owned(),
+            false => format!("it {REMOVED_HOLDS}"),
         };
         format!(
             "an uninstall of belay is in progress {age}: {holds}, and belay refuses nothing; next: \

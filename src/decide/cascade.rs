@@ -22,7 +22,7 @@ pub(super) fn defer_to_release<'a>(
     target: &JudgedObject<'a>,
 ) -> bool {
     let applied = judgement.binding_policies(target);
-    let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
+    let enforcing = applied.iter().filter(|applied| applied.denies_without_pause());
     let release_is_enough = |applied: &AppliedPolicy<'_>| {
         !protects_beyond_use(applied) && release_checks_its_users(applied)
     };

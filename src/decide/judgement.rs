@@ -212,14 +212,17 @@ impl<'a> Judgement<'a> {
     }
 
     /// Adds a finding that lets the hold keep the object until these causes no longer exist. If
-    /// no hold is possible, the finding has the action of the policy.
+    /// no hold is possible, the finding has the action of the policy. A Pause changes no hold. A policy
+    /// with action Warn or Audit has no finding: with action Deny, belay would accept the request.
     pub(super) fn add_hold_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         (causes, more): (Vec<Cause>, usize),
     ) {
-        if applied.action == Action::Deny && self.allows_hold {
+        if !self.allows_hold {
+            self.add_finding(applied, item, Reason::InUse, (causes, more));
+        } else if applied.denies_without_pause() {
             self.add_finding_or_exemption(
                 applied,
                 item,
@@ -227,8 +230,6 @@ impl<'a> Judgement<'a> {
                 Decision::Hold,
                 (causes, more),
             );
-        } else {
-            self.add_finding(applied, item, Reason::InUse, (causes, more));
         }
     }
 

@@ -471,8 +471,18 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
             annotations.push((key, value));
         }
     }
-    if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
-        let text = denial_text(verdict, DenialFacts::of_verdict(verdict).as_ref());
+    let is_not_enforced = |decision| matches!(decision, Decision::Audit | Decision::Warn);
+    // One policy can hold the object while another one would deny the request.
+    let denied = match verdict.decision {
+        Decision::Hold => {
+            let others = verdict.blockers.iter().filter(|other| is_not_enforced(other.decision));
+            let others = others.cloned().collect();
+            Cow::Owned(Verdict::from_blockers(verdict.target.clone(), others))
+        }
+        _ => Cow::Borrowed(verdict),
+    };
+    if is_not_enforced(denied.decision) {
+        let text = denial_text(&denied, DenialFacts::of_verdict(&denied).as_ref());
         annotations.push(("would-deny", text));
     }
     if let Some(HoldChange { restored, .. }) = verdict.hold {

@@ -74,6 +74,11 @@ impl AppliedPolicy<'_> {
         self.action == Action::Deny && self.policy.places_hold()
     }
 
+    /// Whether its action is Deny, also during a Pause.
+    pub fn denies_without_pause(&self) -> bool {
+        self.action == Action::Deny || self.paused
+    }
+
     /// The same policy during a Pause, in which belay denies nothing.
     pub fn during_pause(self) -> Self {
         Self { action: Action::Audit, paused: self.action == Action::Deny, ..self }

@@ -197,8 +197,7 @@ fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
     let missing = "the webhook configurations of belay are missing, so belay refuses nothing";
     let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
     assert!(why.stdout.contains(" can delete configmap \"settings\" now; notes:\n"), "{why:?}");
-    let again =
-        format!("- {missing}; next: install belay again: helm upgrade, or helm rollback if");
+    let again = format!("- {missing}; next: install belay again: helm install, or if the ");
     assert!(why.stdout.contains(&again), "{why:?}");
     assert_eq!((why.code, why.stdout.matches(missing).count()), (0, 1), "{why:?}");
     assert!(!why.stdout.contains("no leader"), "{why:?}");

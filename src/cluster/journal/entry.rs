@@ -29,8 +29,8 @@ pub struct Entry {
     pub message: String,
     /// Whether the object is known to exist.
     pub proved: bool,
-    /// Whether the hold keeps the object after the accepted DELETE. During a Pause, the decision is
-    /// Audit then.
+    /// Whether the hold keeps the object after the accepted DELETE. During a Pause, the decision
+    /// may be Audit then.
     pub is_held: bool,
 }
 
@@ -226,7 +226,7 @@ pub(super) mod tests {
 
         // During a Pause, belay denies nothing, and the hold remains.
         let paused =
-            Blocker { held: true, ..blocker(Decision::Audit, Reason::InUse, "held", &target) };
+            Blocker { held: true, ..blocker(Decision::Audit, Reason::Protected, "held", &target) };
         let paused = Verdict::from_blockers(target, vec![paused]);
         let entries = Entry::from_verdict(&review, &paused, now);
         assert_eq!((entries[0].decision, entries[0].is_held), (Decision::Audit, true));

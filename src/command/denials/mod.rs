@@ -61,6 +61,9 @@ pub struct DenialsArguments {
     place: ClusterArguments,
 }
 
+/// The resource of the policies.
+const POLICIES: &str = "deletionpolicies.belay.dev";
+
 pub async fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
     let DenialsArguments { output, watch, .. } = arguments;
     watch.print(output, false, async || denials(arguments.clone()).await).await
@@ -82,7 +85,7 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     let policies = match policies {
         Ok(policies) => policies,
         Err(error @ ApiError::Forbidden(_)) => {
-            not_read.push(FailedRead::new("deletionpolicies.belay.dev", &error));
+            not_read.push(FailedRead::new(POLICIES, &error));
             Vec::new()
         }
         Err(error) => return Err(session.own_kind_error::<DeletionPolicy>(error)),

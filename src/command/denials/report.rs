@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::delay;
+use super::{POLICIES, delay};
 use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View, exit_code_of, name_lines};
@@ -23,6 +23,11 @@ const NO_USER: &str = "USER -: only an Event reports this request, and Events na
 const USER_LATER: &str = ". For a denial by a policy, the status of the policy adds the user \
                           later; for one by the label belay.dev/protect, only the log of belay \
                           names the user";
+
+/// Why such a row has no user if the policies could not be read.
+const USER_IN_POLICIES: &str = ". For a recent denial by a policy, the status of the policy names \
+                                the user, but you may not read policies; for one by the label \
+                                belay.dev/protect, only the log of belay names the user";
 
 /// Where to find the user of such a row if the request is older: the policy may be newer, or its
 /// status no longer contains the request.
@@ -72,6 +77,13 @@ pub(super) struct PolicyCounts {
     pub(super) would_deny_last_24h: i64,
     /// The number of held objects.
     pub(super) held_last_24h: i64,
+}
+
+impl PolicyCounts {
+    /// Whether belay accepted all requests, and kept their objects Terminating.
+    fn only_held(&self) -> bool {
+        self.denied_last_24h + self.would_deny_last_24h == 0 && self.held_last_24h > 0
+    }
 }
 
 /// The report.
@@ -142,6 +154,9 @@ impl Report for Denials {
         if without_user.peek().is_some() {
             let delay = i64::try_from(delay()).unwrap_or(i64::MAX);
             let more = match without_user.any(|item| item.ago <= delay) {
+                _ if self.not_read.iter().any(|unread| unread.resource == POLICIES) => {
+                    USER_IN_POLICIES
+                }
                 _ if self.uninstalled.is_some() => "",
                 true if !self.has_no_leader => USER_LATER,
                 _ => USER_IN_LOG,
@@ -151,8 +166,14 @@ impl Report for Denials {
         // The label belay.dev/protect is in no count.
         let listed: HashSet<&str> =
             self.items.iter().flat_map(|item| &item.policies).map(String::as_str).collect();
-        let counts = self.policies.iter().filter(|counts| listed.contains(counts.name.as_str()));
-        for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in counts {
+        // The list has no row for a request that belay accepted and held.
+        let is_shown =
+            |counts: &&PolicyCounts| listed.contains(counts.name.as_str()) || counts.only_held();
+        let mut has_counts = false;
+        for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
+            self.policies.iter().filter(is_shown)
+        {
+            has_counts = true;
             let line = format!(
                 "policy {name}, whole cluster, last 24h: {denied_last_24h} denied, \
                  {would_deny_last_24h} would be denied, {held_last_24h} kept Terminating"
@@ -170,7 +191,7 @@ impl Report for Denials {
             (false, Some(age)) if self.would && !self.items.is_empty() => {
                 Some(format!("the list may lack the requests of the last {age} s"))
             }
-            (false, Some(age)) if !self.would && !listed.is_empty() => {
+            (false, Some(age)) if !self.would && has_counts => {
                 Some(format!("the counts may lack the requests of the last {age} s"))
             }
             (false, _) => None,

@@ -6,6 +6,7 @@ use super::*;
 use crate::command::report::{Format, Report, View};
 use crate::command::screen::Screen;
 use crate::command::webhooks::UNINSTALLED;
+use crate::policy::api::LastDay;
 
 const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
 
@@ -230,11 +231,34 @@ fn only_policies_of_listed_requests_are_counted_below_the_list() {
     recent.items[0].ago = 3;
     let text = recent.text(PIPE);
     assert!(text.contains("the status of the policy adds the user later"), "{text}");
+    // A user who may not read policies never sees the user.
+    let forbidden = ApiError::Forbidden(String::new());
+    recent.not_read = vec![FailedRead::new("deletionpolicies.belay.dev", &forbidden)];
+    let text = recent.text(PIPE);
+    assert!(text.contains("names the user, but you may not read policies"), "{text}");
+    assert!(!text.contains("later"), "{text}");
     // Without belay, no status is updated.
     let text =
         Denials { has_no_leader: true, uninstalled: Some(UNINSTALLED.to_owned()), ..only_label }
             .text(PIPE);
     assert!(text.contains("Events name no user\n") && !text.contains("later"), "{text}");
+}
+
+#[test]
+fn a_policy_whose_requests_were_all_held_is_counted_below_the_list() {
+    let held = |denied, would_deny| {
+        let mut policy = policy("holding", &[]);
+        policy.status.as_mut().unwrap().last_24h = LastDay { denied, would_deny, held: 2 };
+        let policies = policy_counts(&[policy]);
+        Denials { policies, age_seconds: Some(delay()), ..complete(Vec::new()) }.text(PIPE)
+    };
+    assert_eq!(
+        held(0, 0),
+        "no denials\n\
+         policy holding, whole cluster, last 24h: 0 denied, 0 would be denied, 2 kept Terminating\n\
+         the counts may lack the requests of the last 12 s\n"
+    );
+    assert_eq!([held(1, 0), held(0, 1)], ["no denials\n"; 2]);
 }
 
 #[test]

@@ -260,6 +260,12 @@ fn pod_without_kubelet(
     no_finalizers: bool,
 ) -> Option<Finding> {
     let node = found.object.pointer("/spec/nodeName").and_then(Value::as_str)?;
+    // With a grace period of 0, the API server deletes the Pod when its last finalizer is removed.
+    let grace =
+        found.object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    if grace == Some(0) && !no_finalizers {
+        return None;
+    }
     let object = found.object_ref.arguments();
     let force = format!("kubectl delete {object} --grace-period=0 --force");
     let no_kubelet = |says: String, shown: &str| {

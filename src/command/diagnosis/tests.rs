@@ -391,6 +391,22 @@ fn a_pod_waits_for_its_node() {
 }
 
 #[test]
+fn a_pod_without_a_grace_period_waits_only_for_its_finalizers() {
+    let is_kept_by_node = |grace: i64, ready: Option<bool>| {
+        let pod = json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u-p",
+            "finalizers": ["example.net/p"], "deletionGracePeriodSeconds": grace},
+            "spec": {"nodeName": "n1"}});
+        let nodes = ready.map(|ready| ("n1".to_owned(), ready)).into_iter().collect();
+        let evidence = Evidence { nodes: Some(nodes), ..Evidence::default() };
+        let all = all_causes(&found(info("", "pods", true), pod), &Survey::default(), &evidence);
+        assert!(all.iter().any(|finding| finding.message.contains("example.net/p")), "{all:?}");
+        all.iter().any(|finding| finding.cause == Cause::NodeGone)
+    };
+    assert_eq!([is_kept_by_node(30, None), is_kept_by_node(30, Some(false))], [true, true]);
+    assert_eq!([is_kept_by_node(0, None), is_kept_by_node(0, Some(false))], [false, false]);
+}
+
+#[test]
 fn a_volume_in_use_names_its_users() {
     let claim = json!({"metadata": {"name": "data", "namespace": "shop", "uid": "u-c",
         "finalizers": ["kubernetes.io/pvc-protection"]}});

@@ -15,7 +15,7 @@ use crate::command::place::Installation;
 use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Table, Tone};
 use crate::command::webhooks::{
-    INSTALL_AGAIN, RunningUninstall, VALIDATING, WebhookConfiguration, are_inactive,
+    INSTALL_AGAIN, REMOVED_HOLDS, RunningUninstall, VALIDATING, WebhookConfiguration, are_inactive,
 };
 use crate::policy::api::Pause;
 
@@ -253,10 +253,13 @@ impl StatusReport {
         let mut lines = vec![match (&self.uninstall, &self.leader) {
             (Some(UninstallStatus { name, age, may_have_stopped, .. }), _) => {
                 let effect = match (is_inactive, may_have_stopped) {
-                    (false, _) => "no replica updates the status of policies",
-                    (true, false) => "belay denies nothing, and the uninstall removes all holds",
+                    (false, _) => "no replica updates the status of policies".to_owned(),
+                    (true, false) => {
+                        format!("belay denies nothing, and the uninstall {REMOVED_HOLDS}")
+                    }
                     (true, true) => {
                         "belay denies nothing, and objects keep the holds that it has not removed"
+                            .to_owned()
                     }
                 };
                 (Tone::Bad, format!("UNINSTALL in progress by {name} {age}: {effect}"))

@@ -105,8 +105,8 @@ impl<'a> Judgement<'a> {
             let mut by_object: KeyedMap<(Uid, bool), Vec<usize>> = KeyedMap::default();
             for (index, finding) in self.findings.iter().enumerate() {
                 // A Pause turns Deny into Audit.
-                let is_paused = decision == Decision::Deny && finding.paused;
-                if finding.decision == decision || is_paused {
+                let is_paused = finding.paused && finding.decision == Decision::Audit;
+                if finding.decision == decision || (is_paused && decision == Decision::Deny) {
                     by_object.entry(key(&finding.item)).or_default().push(index);
                 }
             }

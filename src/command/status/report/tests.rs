@@ -279,6 +279,8 @@ fn problems_are_printed_and_decide_the_exit_code() {
     let mut missing = report(vec![healthy_policy()]);
     remove_configuration(&mut missing);
     assert!(text(&missing).contains("MISSING"));
+    // Only helm install works after a complete uninstall.
+    assert!(text(&missing).contains("to install it again: helm install, or if the release still"));
     assert_eq!(code(&missing), 1);
     let installation = Installation { namespace: "ops".to_owned(), name: "guard".to_owned() };
     let uninstall =
@@ -289,7 +291,8 @@ fn problems_are_printed_and_decide_the_exit_code() {
     assert!(
         says.starts_with(
             "UNINSTALL in progress by uninstall-ann (last renewed 4s ago): belay denies nothing, and \
-             the uninstall removes all holds\n\
+             the uninstall removes all holds, but without --abandon not those of Terminating objects \
+             in use\n\
              webhooks: validatingwebhookconfiguration/belay was deleted by the uninstall\n\
              to see the remaining work: kubectl belay admin uninstall --dry-run \
              --installation=ops/guard\n"

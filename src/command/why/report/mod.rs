@@ -271,6 +271,7 @@ impl WhyReport {
         let (client, written) = (&session.caller.client, snapshot.stored_policies());
         let kinds = snapshot.context.world.read().graph.kinds.clone();
         // If the API server refuses the DELETE, the policies may deny it as well.
+        let only_holds = answer.refused.is_some() && verdict.decision == Decision::Hold;
         let is_unjudged = answer.refused.is_some() && answer.reported == ReportedVerdict::Unknown;
         let (needs, accounts) = needed_approvals_and_accounts(
             target,
@@ -282,7 +283,7 @@ impl WhyReport {
             recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
             async {
                 // Files don't name the current user, and rarely contain RBAC objects.
-                let asks_none = session.asks_files() || answer.is_belay_silent;
+                let asks_none = session.asks_files() || answer.is_belay_silent || only_holds;
                 let needs = if asks_none { &[] } else { needs.as_slice() };
                 Approvers::find((&session.caller, &session.me), needs, accounts.as_deref(), rbac)
                     .await
@@ -314,7 +315,8 @@ impl WhyReport {
             approvers.has_approved =
                 all.peek().is_some() && all.all(|one| one.given.contains(&session.me.name));
         }
-        let own_step = steps_without_approval(verdict).filter(|_| !answer.is_belay_silent);
+        let own_step =
+            steps_without_approval(verdict).filter(|_| !answer.is_belay_silent && !only_holds);
         Self {
             object: target.document(),
             subject: session.me.name.clone(),

@@ -197,6 +197,34 @@ fn an_approver_without_the_right_to_delete_sees_how_to_approve() {
 }
 
 #[test]
+fn a_hold_is_no_reason_for_a_refusal() {
+    let held = || {
+        let mut held = blocker("it stays until belay confirms that nothing uses it");
+        held.blocker.verdict = ReportedVerdict::Hold;
+        held
+    };
+    let report = |refused: Option<&str>| WhyReport {
+        deletable: false,
+        verdict: ReportedVerdict::Hold,
+        refused_otherwise: refused.map(str::to_owned),
+        blockers: vec![held()],
+        ..report()
+    };
+    let refused = text(&report(Some("ValidatingAdmissionPolicy 'x' denied it")));
+    assert!(
+        refused.starts_with(
+            "user \"alice\" can't delete configmap \"settings\" now:\n\
+             - ValidatingAdmissionPolicy 'x' denied it\n\
+             after an accepted DELETE, it stays Terminating while:\n\
+             - it stays until belay confirms that nothing uses it; policy p (InUse)\n"
+        ),
+        "{refused}"
+    );
+    assert!(!refused.contains("approve"), "{refused}");
+    assert!(text(&report(None)).contains("approve"));
+}
+
+#[test]
 fn a_reason_of_several_policies_is_printed_once_with_all_of_them() {
     let mut holding = blocker("a");
     holding.blocker.by = "policy q".to_owned();

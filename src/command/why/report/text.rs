@@ -76,6 +76,11 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
                 }
             }
         };
+    // A hold blocks no DELETE.
+    let only_holds = report.refused_otherwise.is_some() && report.verdict == ReportedVerdict::Hold;
+    if only_holds {
+        text.push_str("after an accepted DELETE, it stays Terminating while:\n");
+    }
     let mut shown: Vec<&BlockerReport> = Vec::new();
     for ExplainedBlocker { blocker, more, .. } in
         report.blockers.iter().filter(|explained| !explained.is_listed)
@@ -102,6 +107,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
             }
             ReportedVerdict::Audit => text.push_str("  belay only records this\n"),
             ReportedVerdict::Warn => text.push_str("  belay only warns about this\n"),
+            _ if only_holds => {}
             _ => add_approvals(&mut text, &mut same),
         }
     }
