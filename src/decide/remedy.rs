@@ -253,8 +253,12 @@ pub(crate) fn join_steps(
 
 /// The step for an object that is Terminating already.
 pub(crate) fn step_to_find_out(object: &ObjectName) -> String {
+    format!("first {}", find_out(object))
+}
+
+fn find_out(object: &ObjectName) -> String {
     let why = object.object.arguments();
-    format!("first find out what keeps {object} Terminating: kubectl belay why {why}")
+    format!("find out what keeps {object} Terminating: kubectl belay why {why}")
 }
 
 /// Whether a DELETE of the object in a cause has no effect, because it is already Terminating.
@@ -453,7 +457,13 @@ fn own_use_step(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     }
     // The target re-creates its Pods.
     if is_one_of(target, SCALABLE) {
-        return Some("first scale it to 0".to_owned());
+        let user = blocker.causes.first().and_then(|cause| cause.object_to_delete(target))?;
+        let all_terminating =
+            blocker.more == 0 && blocker.causes.iter().all(|cause| is_terminating(verdict, cause));
+        return Some(match all_terminating {
+            true => format!("first make sure that its replicas are 0, and {}", find_out(user)),
+            false => "first scale it to 0".to_owned(),
+        });
     }
     let stop = OTHER_CONTROLLERS.iter().find(|(kind, _)| target.is_of(*kind));
     if let Some((_, stop)) = stop {

@@ -183,6 +183,48 @@ fn a_terminating_object_is_deleted_with_its_last_user() {
     }
 }
 
+#[test]
+fn a_claim_waits_for_every_pod_that_mounts_it_and_stays() {
+    let [volume, claim] = bound_claim("shop", "data", "pv-1");
+    let volume = volume.with(json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}));
+    let volume = volume.with_finalizers(&["kubernetes.io/pv-protection"]);
+    let claim = claim.with_finalizers(&["kubernetes.io/pvc-protection"]);
+    let user = |name: &str| pod(name).with_claim("data").with_node("n").with_namespace("shop");
+    let stuck = |name: &str| user(name).with_finalizers(&["example.com/x"]);
+    let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let impact = |targets: &str, pods: &[Value], output: &str| {
+        let all = documents(&[&[volume.clone(), claim.clone()], pods].concat());
+        fed(&format!("impact {targets} -n shop --from - -o {output}"), &all).stdout
+    };
+    for (targets, pods, text) in [
+        ("pvc/data", vec![stuck("p").with(terminating)], "until pod/p is deleted"),
+        ("pvc/data pod/p", vec![stuck("p")], "until pod/p is deleted"),
+        ("pvc/data pod/p", vec![user("p"), stuck("q")], "until pod/q is deleted"),
+        ("pvc/data", vec![user("p"), user("q")], "until pod/p and pod/q are deleted"),
+        (
+            "pvc/data",
+            ["p", "q", "r"].map(user).to_vec(),
+            "until pod/p, pod/q and 1 more Pod are deleted",
+        ),
+    ] {
+        let table = impact(targets, &pods, "table");
+        let line = format!("pvc/data  waits    {text}; volume pv-1 1Gi destroyed then");
+        let squeezed =
+            |text: &str| text.split(' ').filter(|s| !s.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(squeezed(&table).contains(&squeezed(&line)), "{line}: {table}");
+    }
+    let pods = ["p", "q", "r"].map(user);
+    let report: Value = serde_json::from_str(&impact("pvc/data", &pods, "json")).unwrap();
+    let after = report["destroyed"][0]["after"].as_array().unwrap().iter();
+    let after: Vec<&str> = after.map(|object| object["name"].as_str().unwrap()).collect();
+    assert_eq!(after, ["p", "q", "r"], "{report}");
+    let graph = impact("pvc/data", &pods, "mermaid");
+    assert_eq!(graph.matches("claimName").count(), 3, "{graph}");
+    // The volume waits for the claim.
+    let both = impact("pv/pv-1 pvc/data pod/p", &[stuck("p")], "table");
+    assert!(both.contains("until pvc/data"), "{both}");
+}
+
 /// Each deletion alone would be refused. Together they are one deletion.
 #[test]
 fn members_of_a_set_do_not_block_each_other() {

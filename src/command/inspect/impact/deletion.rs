@@ -23,8 +23,8 @@ const VOLUME_CONTROLLER: &str = "kubernetes.io/pv-controller";
 pub struct Deletion<'s> {
     inspection: &'s Inspection,
     pub fates: Fates,
-    /// The objects that a finalizer of Kubernetes keeps, each with the object that it waits for.
-    pub waits: HashMap<NodeId, NodeId>,
+    /// The objects that a finalizer of Kubernetes keeps, each with the objects that it waits for.
+    pub waits: HashMap<NodeId, Vec<NodeId>>,
 }
 
 /// For each object that belay may keep, the users for which belay keeps it: by a hold, or by the
@@ -54,7 +54,7 @@ impl<'s> Deletion<'s> {
         let fates = fates(&inspection.graph, &request);
         let mut deletion = Self { inspection, fates, waits: HashMap::new() };
         // A claim that waits for a Pod makes its volume wait, so claims come first.
-        deletion.find_waiting(Self::mounting_pod);
+        deletion.find_waiting(Self::mounting_pods);
         deletion.find_waiting(Self::bound_claim);
         deletion
     }
@@ -116,34 +116,41 @@ impl<'s> Deletion<'s> {
         })
     }
 
-    fn find_waiting(&mut self, waits_for: impl Fn(&Self, Node<'_>) -> Option<NodeId>) {
+    fn find_waiting(&mut self, waits_for: impl Fn(&Self, Node<'_>) -> Vec<NodeId>) {
         let lost = self.fates.iter().filter(|(_, fate)| fate.outcome == DeletionOutcome::Deleted);
         let nodes = lost.filter_map(|(id, _)| self.inspection.graph.get(id));
-        let waits: Vec<_> =
-            nodes.filter_map(|node| Some((node.id(), waits_for(self, node)?))).collect();
+        let waits = nodes.map(|node| (node.id(), waits_for(self, node)));
+        let waits: Vec<_> = waits.filter(|(_, others)| !others.is_empty()).collect();
         self.waits.extend(waits);
     }
 
-    /// The Pod that a claim waits for, which this deletion does not delete.
-    fn mounting_pod(&self, claim: Node<'_>) -> Option<NodeId> {
+    /// The Pods that a claim waits for, which stay or stay Terminating.
+    fn mounting_pods(&self, claim: Node<'_>) -> Vec<NodeId> {
         if !claim.finalizers().contains(CLAIM_PROTECTION) {
-            return None;
+            return Vec::new();
         }
-        let mut pods = self.inspection.graph.pods_keeping(claim.id());
-        pods.find(|pod| !self.fates.may_be_lost(pod.id())).map(Node::id)
+        let graph = &self.inspection.graph;
+        let pods = graph.pods_keeping(claim.id()).map(Node::id);
+        let mut pods: Vec<NodeId> = pods.filter(|pod| !self.deletes(*pod, false)).collect();
+        pods.sort_by_cached_key(|pod| graph.name_key(*pod));
+        // A Pod may have the claim in several volumes.
+        pods.dedup();
+        pods
     }
 
-    /// The claim that a volume waits for: the claim is bound to the volume, and stays.
-    fn bound_claim(&self, volume: Node<'_>) -> Option<NodeId> {
-        let Inspection { graph, backing, .. } = self.inspection;
-        if !VOLUME_PROTECTIONS.iter().any(|name| volume.finalizers().contains(name)) {
-            return None;
-        }
-        let claim = backing.volumes.get(volume.name())?.claim.as_ref()?;
-        let bound = backing.claims.get(claim).is_some_and(|claimed| claimed.name == volume.name());
-        let node =
-            graph.object(graph.kinds.find("", "PersistentVolumeClaim")?, &claim.0, &claim.1)?;
-        let stays = !self.fates.may_be_lost(node.id()) || self.waits.contains_key(&node.id());
-        (bound && stays).then(|| node.id())
+    /// The claim that a volume waits for: the claim is bound to the volume, and stays or stays
+    /// Terminating.
+    fn bound_claim(&self, volume: Node<'_>) -> Vec<NodeId> {
+        let found = || {
+            let Inspection { graph, backing, .. } = self.inspection;
+            let claim = backing.volumes.get(volume.name())?.claim.as_ref()?;
+            let bound =
+                backing.claims.get(claim).is_some_and(|claimed| claimed.name == volume.name());
+            let node =
+                graph.object(graph.kinds.find("", "PersistentVolumeClaim")?, &claim.0, &claim.1)?;
+            (bound && !self.deletes(node.id(), false)).then(|| node.id())
+        };
+        let is_protected = VOLUME_PROTECTIONS.iter().any(|name| volume.finalizers().contains(name));
+        found().filter(|_| is_protected).into_iter().collect()
     }
 }

@@ -293,8 +293,8 @@ impl<'s> ImpactOutcomes<'s> {
     /// Kubernetes keeps a finalizer for one of them. For an object that stays Terminating, these
     /// are only the objects that this deletion does not delete.
     pub fn blocking_objects(&self, id: NodeId) -> Vec<NodeId> {
-        if let Some(other) = self.possible.waits.get(&id) {
-            return vec![*other];
+        if let Some(others) = self.possible.waits.get(&id) {
+            return others.clone();
         }
         let mut users: BTreeSet<NodeId> = match self.forecasts.get(&id) {
             Some(HoldForecast::Users(users)) => users.iter().copied().collect(),
@@ -379,9 +379,9 @@ impl<'s> ImpactOutcomes<'s> {
     /// Why an object stays Terminating.
     pub fn why_terminating(&self, id: NodeId) -> String {
         let Some(node) = self.inspection.graph.get(id) else { return String::new() };
-        if let Some(other) = self.possible.waits.get(&id) {
-            let object = Object::at(&self.inspection.graph, *other);
-            return format!("until {} is deleted", object.label(node.namespace()));
+        if let Some(others) = self.possible.waits.get(&id) {
+            let are = if others.len() == 1 { "is" } else { "are" };
+            return format!("until {} {are} deleted", self.named_text(id, others, "Pod"));
         }
         if let Some(pod) = self.behind_pods.get(&id) {
             let pod = Object::at(&self.inspection.graph, *pod).label(node.namespace());

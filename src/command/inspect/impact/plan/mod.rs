@@ -307,12 +307,24 @@ fn staying(
         let node = object.id.and_then(|id| graph.get(id));
         node.is_some_and(|node| !inspection.groups_blocking(node).is_empty())
     };
-    let is_kept = |object: &AffectedObject| {
-        let is_known = object.held_by_belay || !object.after.is_empty() || is_blocked(object);
-        object.outcome == "Held" && is_known
-    };
-    let kept = deleted.iter().filter(|(_, object)| is_kept(object)).map(|(id, _)| *id);
-    let mut staying: NumberSet<NodeId> = kept.collect();
+    let held = deleted.iter().filter(|(_, object)| object.outcome == "Held");
+    let (kept, mut rest): (Vec<_>, Vec<_>) =
+        held.partition(|(_, object)| object.held_by_belay || is_blocked(object));
+    let mut staying: NumberSet<NodeId> = kept.into_iter().map(|(id, _)| *id).collect();
+    // A volume may wait for a claim that waits for a Pod.
+    loop {
+        let stays = |other: &Object| {
+            let other = other.find(graph).map(|node| node.id());
+            other.is_none_or(|other| staying.contains(&other) || !deleted.contains_key(&other))
+        };
+        let (kept, others): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|(_, object)| object.after.iter().any(stays));
+        if kept.is_empty() {
+            break;
+        }
+        staying.extend(kept.into_iter().map(|(id, _)| *id));
+        rest = others;
+    }
     let denied = impact.objects.iter().filter(|object| object.outcome == "Denied");
     let denied = denied.filter_map(|object| object.object.find(graph));
     let kept = staying.iter().filter_map(|id| graph.get(*id));
