@@ -348,7 +348,9 @@ fn list(blocker: &Blocker) -> String {
 /// The users that a blocker lists, without the target, which owns all of them.
 fn own_users(blocker: &Blocker) -> String {
     let user = |cause: &Cause| match cause {
-        Cause::User { user: Some(user), path, .. } => format!("{user} ({})", one_line_name(path)),
+        Cause::User { user: Some(user), path, .. } => {
+            format!("{} ({})", user.without_namespace(), one_line_name(path))
+        }
         cause => describe_cause(cause),
     };
     let users: Vec<String> = blocker.causes.iter().map(user).collect();

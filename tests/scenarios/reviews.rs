@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::harness::manifest::{Manifest as _, claim, object};
-use crate::harness::{ControlPlane, Install, Options, policy};
-use crate::{World, program};
+use crate::harness::{ControlPlane, Install, Options, eventually, policy};
+use crate::{LIMIT, World, program};
 
 /// The operations, with the most reviews of each in the profiles `observe`, `guarded` and `strict`.
 /// A number may only become smaller.
@@ -89,6 +89,12 @@ fn no_operation_sends_more_reviews_than_the_table_has_for_its_profile() {
         let ns = world.plane.namespace(profile).unwrap();
         let config = object("v1", "ConfigMap", "last").with_namespace(&ns);
         world.plane.apply(&config).unwrap();
+        // A controller creates it in each namespace.
+        eventually("the ConfigMap of the root CA", LIMIT, || {
+            let root = world.plane.api().get("configmap/kube-root-ca.crt", &ns)?;
+            root.map(drop).ok_or_else(|| "it does not exist".into())
+        })
+        .unwrap();
         for (operation, most) in MOST {
             let before = received();
             run(&world, operation, &ns);

@@ -15,9 +15,9 @@ pub fn commands_in(text: &str, verb: &str) -> Vec<Vec<String>> {
     for rest in text.split(&begin).skip(1) {
         let ends = [". Details: ", ". To override", ". To make", " and kubectl ", " (", "\n"];
         let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
-        let words = rest[..end].split_whitespace().map(|word| match word.trim_matches('"') {
-            "…" => "it was agreed".to_owned(),
-            word => word.to_owned(),
+        let words = rest[..end].split_whitespace().map(|word| match word.contains('…') {
+            true => "it was agreed".to_owned(),
+            false => word.trim_matches('"').to_owned(),
         });
         commands.push([verb.to_owned()].into_iter().chain(words).collect());
     }
