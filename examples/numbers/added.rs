@@ -119,37 +119,71 @@ pub fn run() -> Result<()> {
     println!("  without  {}", run.list.row());
     println!("one such LIST after a pause of 350 ms:");
     println!("  without  {}", run.spaced_list.row());
-    let (slowest, lists) = run.slowest_lists()?;
-    println!(
-        "the slowest of belay's own LISTs during a DELETE after a pause ({lists} LISTs in all):"
-    );
-    println!("  with     {}", slowest.row());
+    let parts = run.parts()?;
+    println!("the parts of a DELETE after a pause, with belay's rules:");
+    println!("  until belay's first LIST  {}", parts.until_first_list.row());
+    println!("  all LISTs                 {}", parts.lists.row());
+    println!("  the slowest LIST          {}", parts.slowest_list.row());
+    println!("  after the last LIST       {}", parts.after_lists.row());
     Ok(())
 }
 
-/// The duration of a request in the audit log, and when it was received.
-fn received_and_duration(event: &Value) -> Option<(Timestamp, Duration)> {
-    let time = |field: &str| event[field].as_str()?.parse::<Timestamp>().ok();
-    let received = time("requestReceivedTimestamp")?;
-    Some((received, time("stageTimestamp")?.duration_since(received).try_into().ok()?))
+/// The time in which the API server answered a request, by the audit log.
+#[derive(Clone, Copy)]
+struct Answered {
+    received: Timestamp,
+    ended: Timestamp,
+}
+
+impl Answered {
+    fn of(event: &Value) -> Option<Self> {
+        let time = |field: &str| event[field].as_str()?.parse::<Timestamp>().ok();
+        Some(Self { received: time("requestReceivedTimestamp")?, ended: time("stageTimestamp")? })
+    }
+
+    fn took(self) -> Result<Duration> {
+        between(self.received, self.ended)
+    }
+}
+
+fn between(from: Timestamp, to: Timestamp) -> Result<Duration> {
+    Ok(to.duration_since(from).try_into()?)
+}
+
+/// The parts of a DELETE after a pause, in the API server.
+#[derive(Default)]
+struct DeleteParts {
+    until_first_list: Samples,
+    lists: Samples,
+    slowest_list: Samples,
+    after_lists: Samples,
 }
 
 impl Run {
-    /// The slowest list of belay during each DELETE after a pause, by the audit log, and the number
-    /// of lists.
-    fn slowest_lists(&self) -> Result<(Samples, usize)> {
+    /// The parts of each DELETE after a pause with belay, by the audit log.
+    fn parts(&self) -> Result<DeleteParts> {
         let events = audit::events(&self.plane);
-        let lists =
-            events.iter().filter(|event| event["verb"] == "list").filter_map(received_and_duration);
-        let lists: Vec<_> = lists.collect();
-        let (mut slowest, mut number) = (Samples::default(), 0);
+        let of = |verb: &str| -> Vec<Answered> {
+            events.iter().filter(|event| event["verb"] == verb).filter_map(Answered::of).collect()
+        };
+        let (deletes, lists) = (of("delete"), of("list"));
+        let mut parts = DeleteParts::default();
         for (begin, end) in &self.spaced_deletes {
-            let during = lists.iter().filter(|(at, _)| (begin..=end).contains(&at));
-            let took: Vec<Duration> = during.map(|(_, took)| *took).collect();
-            number += took.len();
-            slowest.push(took.into_iter().max().ok_or("a DELETE without a list of belay")?);
+            let is_during = |answered: &&Answered| (begin..=end).contains(&&answered.received);
+            let delete = deletes.iter().find(is_during).ok_or("a DELETE that is not in the log")?;
+            let during: Vec<Answered> = lists.iter().filter(is_during).copied().collect();
+            let first = during.iter().map(|list| list.received).min();
+            let last = during.iter().map(|list| list.ended).max();
+            let (Some(first), Some(last)) = (first, last) else {
+                return Err("a DELETE without a list of belay".into());
+            };
+            let took: Vec<Duration> = during.into_iter().map(Answered::took).collect::<Result<_>>()?;
+            parts.until_first_list.push(between(delete.received, first)?);
+            parts.lists.push(between(first, last)?);
+            parts.slowest_list.push(took.into_iter().max().unwrap_or_default());
+            parts.after_lists.push(between(last, delete.ended)?);
         }
-        Ok((slowest, number))
+        Ok(parts)
     }
 
     fn create(&self, object: &serde_json::Value, resource: &str) -> Result<()> {

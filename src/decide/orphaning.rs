@@ -40,7 +40,8 @@ pub(super) fn judge_orphaning<'a>(
             propagation == Propagation::Orphan && !keeps_an_owner(&situation, *node, target, fates);
         judgement.judge_with_coverage(is_covered, |judgement| {
             for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
-                let causes = vec![Cause::Owner(deleted_owner(*node, target, fates))];
+                let owner = orphaning_owner(*node, (target, propagation), fates);
+                let causes = vec![Cause::Owner(owner)];
                 judgement.add_finding(applied, &item, Reason::WouldOrphan, (causes, 0));
             }
         });
@@ -67,15 +68,19 @@ fn is_orphaned_by_an_owner(
     (target, propagation): (&JudgedObject<'_>, Propagation),
     fates: &Fates,
 ) -> bool {
-    let names_target = |owner_ref: &OwnerRef<'_>| owner_ref.uid == target.uid();
-    let orphans = |owner: Node<'_>| {
-        owner.uid() != target.uid()
-            && fates.may_be_lost(owner.id())
-            && owner.finalizers().contains(ORPHAN)
-    };
-    let is_orphaned_by_target = propagation == Propagation::Orphan
-        && node.owner_refs().any(|owner_ref| names_target(&owner_ref));
-    is_orphaned_by_target || node.existing_owners().any(orphans)
+    propagation == Propagation::Orphan && refers_to(node, target)
+        || node.existing_owners().any(|owner| orphans_dependents(owner, target, fates))
+}
+
+fn refers_to(node: Node<'_>, target: &JudgedObject<'_>) -> bool {
+    node.owner_refs().any(|owner_ref| owner_ref.uid == target.uid())
+}
+
+/// Whether this owner may be deleted with the target and has the finalizer `orphan`.
+fn orphans_dependents(owner: Node<'_>, target: &JudgedObject<'_>, fates: &Fates) -> bool {
+    owner.uid() != target.uid()
+        && fates.may_be_lost(owner.id())
+        && owner.finalizers().contains(ORPHAN)
 }
 
 /// Whether another solid owner remains.
@@ -97,13 +102,20 @@ fn keeps_an_owner(
     })
 }
 
-/// The owner that the message names: the target, if the dependent refers to it; otherwise the first
-/// existing owner that may be deleted with the target.
-fn deleted_owner(node: Node<'_>, target: &JudgedObject<'_>, fates: &Fates) -> ObjectName {
-    let is_lost = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
-    let is_dependent_of_target = node.owner_refs().any(|owner_ref| owner_ref.uid == target.uid());
-    match node.existing_owners().find(is_lost).filter(|_| !is_dependent_of_target) {
-        Some(owner) => object_name(owner),
-        None => target.object_name(),
+/// The owner that the message names: the target if its dependents are orphaned, otherwise an owner
+/// whose deletion with the target orphans them. If there is neither, the first owner that may be
+/// deleted with the target, or the target.
+fn orphaning_owner(
+    node: Node<'_>,
+    (target, propagation): (&JudgedObject<'_>, Propagation),
+    fates: &Fates,
+) -> ObjectName {
+    if propagation == Propagation::Orphan && refers_to(node, target) {
+        return target.object_name();
     }
+    let is_lost = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
+    let orphaning = node.existing_owners().find(|owner| orphans_dependents(*owner, target, fates));
+    orphaning
+        .or_else(|| node.existing_owners().find(is_lost).filter(|_| !refers_to(node, target)))
+        .map_or_else(|| target.object_name(), object_name)
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::checks::{self, is_ours};
-use crate::harness::Result;
+use crate::harness::{Result, kubectl};
 use crate::harness::random::Random;
 use crate::memory;
 use crate::people;
 use crate::policies;
-use crate::referee::{Key, Referee, Watches};
+use crate::referee::{Finding, Key, Referee, Watches};
 use crate::report::Report;
 use crate::stage::{BELAY, REPLICAS, Stage};
 use crate::trouble::trouble;
@@ -60,7 +60,14 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     };
     let referee = Referee::read(reader(&log)?)?;
     report.open_watches(&referee, REPLICAS);
-    report.judged(referee.judge(BELAY, &there, &listed));
+    let mut sentence = referee.judge(BELAY, &there, &listed);
+    for finding in &mut sentence.findings {
+        // What belay says, while the objects still exist.
+        if let Finding::Stuck { target, why } = finding {
+            why.push_str(&explain(&stage, &settings.program, target)?);
+        }
+    }
+    report.judged(sentence);
     let probes: Vec<_> = stage.installed().replicas.iter().map(|belay| belay.probes).collect();
     let reviewed = r#"belay_admission_requests_total{webhook="validate",operation="delete""#;
     let live = r#"belay_live_reviews_total{operation="delete""#;
@@ -76,6 +83,15 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     operating.await?;
     report.watches = watches_left(&log, &before, report.watches).await?;
     Ok(report)
+}
+
+/// What `belay why` prints about an object with this title.
+fn explain(stage: &Stage, program: &Path, title: &str) -> Result<String> {
+    let mut words = title.split([' ', '/']);
+    let [kind, namespace, name] = [(); 3].map(|()| words.next().unwrap_or_default());
+    let args = ["why", &format!("{kind}/{name}"), "-n", namespace];
+    let said = kubectl::run(program, stage.plane.kubeconfig(), &args, None)?;
+    Ok(format!("; belay why: {}{}", said.stdout, said.stderr))
 }
 
 /// A log, from its beginning.
