@@ -177,7 +177,8 @@ impl Run {
             let (Some(first), Some(last)) = (first, last) else {
                 return Err("a DELETE without a list of belay".into());
             };
-            let took: Vec<Duration> = during.into_iter().map(Answered::took).collect::<Result<_>>()?;
+            let took: Vec<Duration> =
+                during.into_iter().map(Answered::took).collect::<Result<_>>()?;
             parts.until_first_list.push(between(delete.received, first)?);
             parts.lists.push(between(first, last)?);
             parts.slowest_list.push(took.into_iter().max().unwrap_or_default());

@@ -5,7 +5,7 @@ use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
 use super::owners::{OwnerState, owner_state};
 use super::{Cause, ObjectName, Reason, Situation};
-use crate::graph::{Fates, Node, OwnerRef, Propagation};
+use crate::graph::{Fates, Node, Propagation};
 use crate::objects::ORPHAN;
 
 /// Denies a deletion that orphans protected dependents, or that orphans the dependents of

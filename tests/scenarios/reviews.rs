@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::faulty::LIMIT;
 use crate::harness::manifest::{Manifest as _, claim, object};
 use crate::harness::{ControlPlane, Install, Options, eventually, policy};
-use crate::{LIMIT, World, program};
+use crate::{World, program};
 
 /// The operations, with the most reviews of each in the profiles `observe`, `guarded` and `strict`.
 /// A number may only become smaller.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::checks::{self, is_ours};
-use crate::harness::{Result, kubectl};
 use crate::harness::random::Random;
+use crate::harness::{Result, kubectl};
 use crate::memory;
 use crate::people;
 use crate::policies;
