@@ -62,7 +62,7 @@ pub(crate) use causes::MAX_LISTED_CAUSES;
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
-pub use next_step::NextStep;
+pub use next_step::{NextStep, READ_TOO_LARGE};
 pub(crate) use remedy::{join_steps, step_of_each, step_to_end_use, step_to_find_out};
 pub(crate) use render::{
     ELSEWHERE, HOLD_WARNING, NO_LONGER_USES, UNTIL_APPROVED, describe_cause,

@@ -46,6 +46,9 @@ impl fmt::Display for NextStep {
     }
 }
 
+/// The error of a live read that needs more memory than one read may use.
+pub const READ_TOO_LARGE: &str = "they are larger than a live read may be (32 MiB)";
+
 impl NextStep {
     /// The next step after a failed read of objects of a kind: its group and plural name.
     pub(super) fn after(error: &ApiError, (group, resource): (&str, &str)) -> Self {
@@ -53,7 +56,7 @@ impl NextStep {
             ApiError::Forbidden(_) => Self::GrantPermission(group.to_owned(), resource.to_owned()),
             ApiError::NotFound => Self::ServeKind,
             other if other.to_string().contains("conversion webhook") => Self::RepairConversion,
-            other if other.to_string().contains("larger than a live read") => Self::ReduceObjects,
+            other if other.to_string().contains(READ_TOO_LARGE) => Self::ReduceObjects,
             _ => Self::Retry,
         }
     }

@@ -76,11 +76,14 @@ fn refers_to(node: Node<'_>, target: &JudgedObject<'_>) -> bool {
     node.owner_refs().any(|owner_ref| owner_ref.uid == target.uid())
 }
 
+/// Whether this owner is another object than the target and may be deleted with it.
+fn may_be_lost_with(target: &JudgedObject<'_>, owner: Node<'_>, fates: &Fates) -> bool {
+    owner.uid() != target.uid() && fates.may_be_lost(owner.id())
+}
+
 /// Whether this owner may be deleted with the target and has the finalizer `orphan`.
 fn orphans_dependents(owner: Node<'_>, target: &JudgedObject<'_>, fates: &Fates) -> bool {
-    owner.uid() != target.uid()
-        && fates.may_be_lost(owner.id())
-        && owner.finalizers().contains(ORPHAN)
+    may_be_lost_with(target, owner, fates) && owner.finalizers().contains(ORPHAN)
 }
 
 /// Whether another solid owner remains.
@@ -113,9 +116,11 @@ fn orphaning_owner(
     if propagation == Propagation::Orphan && refers_to(node, target) {
         return target.object_name();
     }
-    let is_lost = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
-    let orphaning = node.existing_owners().find(|owner| orphans_dependents(*owner, target, fates));
-    orphaning
-        .or_else(|| node.existing_owners().find(is_lost).filter(|_| !refers_to(node, target)))
-        .map_or_else(|| target.object_name(), object_name)
+    let mut owners = node.existing_owners();
+    let orphaning = owners.find(|owner| orphans_dependents(*owner, target, fates));
+    let lost = || {
+        let mut owners = node.existing_owners().filter(|_| !refers_to(node, target));
+        owners.find(|owner| may_be_lost_with(target, *owner, fates))
+    };
+    orphaning.or_else(lost).map_or_else(|| target.object_name(), object_name)
 }

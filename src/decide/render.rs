@@ -475,9 +475,9 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
     }
     let is_not_enforced = |decision| matches!(decision, Decision::Audit | Decision::Warn);
     // One policy can hold the object while another one would deny the request.
+    let others = verdict.blockers.iter().filter(|other| is_not_enforced(other.decision));
     let denied = match verdict.decision {
-        Decision::Hold => {
-            let others = verdict.blockers.iter().filter(|other| is_not_enforced(other.decision));
+        Decision::Hold if others.clone().next().is_some() => {
             let others = others.cloned().collect();
             Cow::Owned(Verdict::from_blockers(verdict.target.clone(), others))
         }

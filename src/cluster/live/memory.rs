@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use super::queue::ReadGroup;
 use crate::cluster::list::Buffers;
+use crate::decide::READ_TOO_LARGE;
 
 /// The limits of reserved memory, in KiB.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +33,7 @@ const LARGE_OBJECTS: usize = 2;
 /// time.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// The errors of a read that can't reserve memory.
-const TOO_LARGE: &str = "they are larger than a live read may be (32 MiB)";
+/// The error of a read for which no memory is free.
 const FULL: &str = "no memory is free for this live read";
 
 /// A budget of memory. Each group may reserve a part of it. Cheap to clone.
@@ -142,7 +142,7 @@ impl ReadAccount {
             let amount = (bytes - self.unused).div_ceil(1 << 10).max(self.pool.limits.step);
             self.total += amount;
             if self.total > self.pool.limits.per_group {
-                return Err(TOO_LARGE);
+                return Err(READ_TOO_LARGE);
             }
             loop {
                 // Created before the check, so that no memory is freed unnoticed in between.
@@ -192,7 +192,7 @@ mod tests {
         let mut first = memory.account(&group_of("a"), soon());
         first.reserve((LIVE_READ_LIMITS.per_group - STEP) << 10).await.unwrap();
         first.reserve(1).await.unwrap();
-        assert_eq!(first.reserve(STEP << 10).await, Err(TOO_LARGE));
+        assert_eq!(first.reserve(STEP << 10).await, Err(READ_TOO_LARGE));
         // Another read of the group waits for memory. A read of another group does not.
         let mut second = memory.account(&group_of("a"), soon());
         let begun = Instant::now();

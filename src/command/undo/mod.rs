@@ -45,7 +45,7 @@ use super::screen::{Screen, progress};
 use super::session::UserSession;
 use super::target::TargetArguments;
 use super::{CommandError, block_on};
-use crate::objects::shell_word;
+use crate::objects::{more, shell_word};
 use crate::webhook::random_hex;
 
 #[derive(Debug, Args)]
@@ -236,9 +236,8 @@ fn steps(record: &UndoRecord, path: Option<&PathBuf>, done: &CompletedSteps) -> 
     }
     match lines.count() {
         0 => {}
-        more => {
-            text.push_str(&format!("not restored: {more} more objects, which the file lists\n"))
-        }
+        left => text
+            .push_str(&format!("not restored: {}, which the file lists\n", more(left, "object"))),
     }
     Screen::pipe().clean(text.trim_end())
 }

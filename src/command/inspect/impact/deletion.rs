@@ -141,8 +141,11 @@ impl<'s> Deletion<'s> {
     /// The claim that a volume waits for: the claim is bound to the volume, and stays or stays
     /// Terminating.
     fn bound_claim(&self, volume: Node<'_>) -> Vec<NodeId> {
-        let found = || {
-            let Inspection { graph, backing, .. } = self.inspection;
+        if !VOLUME_PROTECTIONS.iter().any(|name| volume.finalizers().contains(name)) {
+            return Vec::new();
+        }
+        let Inspection { graph, backing, .. } = self.inspection;
+        let staying_claim = || {
             let claim = backing.volumes.get(volume.name())?.claim.as_ref()?;
             let bound =
                 backing.claims.get(claim).is_some_and(|claimed| claimed.name == volume.name());
@@ -150,7 +153,6 @@ impl<'s> Deletion<'s> {
                 graph.object(graph.kinds.find("", "PersistentVolumeClaim")?, &claim.0, &claim.1)?;
             (bound && !self.deletes(node.id(), false)).then(|| node.id())
         };
-        let is_protected = VOLUME_PROTECTIONS.iter().any(|name| volume.finalizers().contains(name));
-        found().filter(|_| is_protected).into_iter().collect()
+        staying_claim().into_iter().collect()
     }
 }
